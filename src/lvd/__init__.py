@@ -1,0 +1,51 @@
+"""Locally valid and discriminative prediction intervals for any regression model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CalibrationWarning": "lvd.methods",
+    "InputError": "lvd._validation",
+    "LVDRegressor": "lvd.methods",
+    "LocalConformal": "lvd.conformal",
+    "MahalanobisKernel": "lvd.kernels",
+    "NetRegressor": "lvd.nets",
+}
+_PACKAGES = ("data", "metrics")
+
+if TYPE_CHECKING:
+    from lvd import data, metrics
+    from lvd._validation import InputError
+    from lvd.conformal import LocalConformal
+    from lvd.kernels import MahalanobisKernel
+    from lvd.methods import CalibrationWarning, LVDRegressor
+    from lvd.nets import NetRegressor
+
+__all__ = [
+    "CalibrationWarning",
+    "InputError",
+    "LVDRegressor",
+    "LocalConformal",
+    "MahalanobisKernel",
+    "NetRegressor",
+    "__version__",
+    "data",
+    "metrics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the heavy parts when they are first used: importing lvd stays fast."""
+    if name in _PACKAGES:
+        return import_module(f"lvd.{name}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'lvd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

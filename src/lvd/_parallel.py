@@ -1,0 +1,47 @@
+"""Work in chunks on a few threads, each of which runs its torch operations alone.
+
+Torch's own threads on small blocks collapse when another job shares the cores, so the parallelism is over
+chunks of rows, and inside a chunk every operation is single-threaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+
+ChunkMap: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""``run(function, chunks)`` gives ``[function(chunk) for chunk in chunks]``."""
+
+
+def chunk_slices(n: int, size: int) -> list[slice]:
+    """Slices of at most `size` that cover ``range(n)``."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def run_in_turn(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
+    """One chunk after the other, in this thread."""
+    return [function(chunk) for chunk in chunks]
+
+
+@contextmanager
+def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
+    """Threads for chunks (default: as many as torch would use); torch itself is single-threaded meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(
+            n_threads or before, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+
+            def run(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
+                if len(chunks) == 1 or (n_threads or before) == 1:
+                    return run_in_turn(function, chunks)
+                return list(pool.map(function, chunks))
+
+            yield run
+    finally:
+        torch.set_num_threads(before)

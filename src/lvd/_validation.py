@@ -1,0 +1,175 @@
+"""Checks at the border: what comes in is converted once, and a refusal says what, where and what to do."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+
+
+class InputError(ValueError):
+    """Input that lvd refuses; the message names the argument, the rule, the value and the remedy."""
+
+
+def is_tensor(array: Any) -> bool:
+    """Whether `array` is a torch tensor, found out without importing torch."""
+    return type(array).__module__.split(".")[0] == "torch" and hasattr(array, "detach")
+
+
+def to_numpy(array: ArrayLike) -> NDArray:
+    """A numpy view or copy of numbers from numpy, pandas, torch or lists."""
+    if is_tensor(array):
+        return np.asarray(array.detach().cpu().numpy())
+    if hasattr(array, "toarray"):
+        raise InputError("sparse matrices are not supported: pass a dense array, for instance X.toarray()")
+    return np.asarray(array)
+
+
+def like(result: NDArray, reference: ArrayLike) -> Any:
+    """`result` as a torch tensor on the device of `reference` when that is a tensor; else as it is."""
+    if not is_tensor(reference):
+        return result
+    import torch
+
+    dtype = reference.dtype if reference.dtype.is_floating_point else torch.float64
+    return torch.as_tensor(result, device=reference.device, dtype=dtype)
+
+
+def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) -> Float[NDArray, "n p"]:
+    """`X` as a finite, non-empty float64 matrix."""
+    columns = [str(c) for c in getattr(X, "columns", [])]
+    array = _numbers(X, name)
+    if array.ndim != 2:
+        hint = "use .reshape(-1, 1) for one column" if array.ndim == 1 else "flatten each row first"
+        raise InputError(
+            f"{name} must be a 2-d array of shape (rows, columns), got {array.ndim}-d of shape {array.shape}. "
+            f"Reshape your data: {hint}"
+        )
+    if 0 in array.shape:
+        kind = "sample(s)" if array.shape[0] == 0 else "feature(s)"
+        raise InputError(
+            f"{name} is empty: 0 {kind} (shape={array.shape}) while a minimum of 1 is required; "
+            "give at least one row and one column"
+        )
+    _check_finite(array, name, columns)
+    if n_columns is not None and array.shape[1] != n_columns:
+        raise InputError(
+            f"{name} has {array.shape[1]} columns, but {n_columns} were seen in fit; "
+            "give the same columns in the same order"
+        )
+    return array
+
+
+def check_vector(y: ArrayLike, name: str = "y") -> Float[NDArray, "n"]:
+    """`y` as a finite, non-empty float64 vector; a single column is flattened."""
+    array = _numbers(y, name)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{name} must be 1-d, got shape {array.shape}; pass one target column")
+    if array.size == 0:
+        raise InputError(f"{name} is empty; give at least one row")
+    _check_finite(array, name, [])
+    return array
+
+
+def check_targets(y: ArrayLike, name: str = "y") -> Float[NDArray, "n t"]:
+    """`y` as a finite float64 matrix with one column per target; a vector is one target."""
+    array = _numbers(y, name)
+    return check_vector(array, name)[:, None] if array.ndim == 1 else check_matrix(array, name)
+
+
+def check_same_length(**arrays: NDArray) -> None:
+    """All arrays have the same number of rows."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InputError(f"inconsistent numbers of rows: {listed}; they must describe the same rows")
+
+
+def check_levels(confidence_level: Levels) -> Float[NDArray, "l"]:
+    """Confidence levels as a float64 vector, each strictly between 0 and 1."""
+    try:
+        levels = np.atleast_1d(np.asarray(to_numpy(confidence_level), dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"confidence_level must be a number or a list of numbers in (0, 1), got {confidence_level!r}"
+        ) from None
+    if levels.ndim != 1 or levels.size == 0:
+        raise InputError(f"confidence_level must be a number or a non-empty list, got shape {levels.shape}")
+    for level in levels:
+        if not 0.0 < level < 1.0:
+            hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
+            raise InputError(f"confidence_level must lie in (0, 1), got {level:g}{hint}")
+    return levels
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """`value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return str(value)
+
+
+def check_positive(value: Any, name: str, *, integer: bool = False) -> None:
+    """`value` is a positive number (an integer on request)."""
+    kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+        raise InputError(f"{name} must be a positive {'integer' if integer else 'number'}, got {value!r}")
+
+
+def seed_from(random_state: RandomState) -> int:
+    """One integer seed out of whatever the caller gave; the process-wide generators stay untouched."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if (
+        isinstance(random_state, int | np.integer)
+        and not isinstance(random_state, bool)
+        and random_state >= 0
+    ):
+        return int(random_state)
+    raise InputError(
+        "random_state must be None, a non-negative integer, a numpy RandomState or Generator, "
+        f"got {random_state!r}"
+    )
+
+
+def row_digests(X: Float[NDArray, "n p"]) -> NDArray:
+    """A 64-bit digest of each row, to find rows that stand in two sets."""
+    rows = np.ascontiguousarray(X + 0.0)  # -0.0 and 0.0 are the same number
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def _numbers(array: ArrayLike, name: str) -> NDArray:
+    raw = to_numpy(array)
+    if np.iscomplexobj(raw):
+        raise InputError(f"{name} holds complex numbers. Complex data not supported: pass real numbers")
+    try:
+        return np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} must hold numbers only ({error}); encode text and dates as numbers first"
+        ) from None
+
+
+def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    bad = np.argwhere(~finite)
+    rows = ", ".join(str(r) for r in dict.fromkeys(int(b[0]) for b in bad[:5]))
+    where = f"first at row {rows}"
+    if array.ndim == 2:
+        names = dict.fromkeys(columns[b[1]] if columns else str(b[1]) for b in bad[:5])
+        where += f", column {', '.join(names)}"
+    raise InputError(
+        f"{name} contains {len(bad)} NaN or infinity values ({where}); remove or impute these rows first"
+    )

@@ -1,0 +1,144 @@
+"""The fast engine: weighted quantiles of many queries from block sums of float32 weights.
+
+Calibration rows are sorted by score once. For each query only the sums over blocks of 128 rows are kept, as
+float64; the block in which the cumulative weight crosses the level is then scanned. Where rounding could
+decide, the row is computed again as the oracle does (or, for very large calibration sets, the wider of the
+two candidates is taken), so that a radius is never narrower than the oracle's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.kernels import tiles
+
+BLOCK = 128
+EXACT_ROWS = 65_536
+"""Up to this many calibration rows an undecided query is settled in float64. Above, nearly every query would
+be, so the wider candidate is taken: at most 1e-5 of the weight later."""
+
+
+@dataclass(frozen=True)
+class SortedCalibration:
+    """Calibration rows in ascending order of their scores, ready for queries."""
+
+    points: Float[Tensor, "m k"]
+    scores: Float[Tensor, "m"]
+    order: Int[Tensor, "m"]
+    prepared: tiles.TilePoints
+
+    @property
+    def n_rows(self) -> int:
+        """The number of calibration rows m."""
+        return len(self.scores)
+
+
+def sort_calibration(points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> SortedCalibration:
+    """Sort by score (ties keep their order) and prepare the points, in scaled coordinates, for products."""
+    order = torch.argsort(scores, stable=True)
+    points = points[order]
+    return SortedCalibration(points, scores[order], order, tiles.prepare_points(points))
+
+
+def radius(
+    queries: Float[Tensor, "n k"],
+    calibration: SortedCalibration,
+    levels: Float[NDArray, "l"],
+    self_weights: Float[Tensor, "n"],
+) -> Float[Tensor, "n l"]:
+    """The local radius of each query at each level; `self_weights` is the mass at +inf, 1 for plain LVD."""
+    scores = torch.cat([calibration.scores, calibration.scores.new_full((1,), torch.inf)])
+    result = scores.new_full((len(queries), len(levels)), torch.inf)
+    if calibration.n_rows == 0:
+        return result
+    left = tiles.left_factor(queries, calibration.prepared)
+    wanted = torch.as_tensor(levels, device=queries.device)
+    single = tiles.float32_suffices(left, calibration.prepared)
+    undecided = torch.zeros_like(single)
+
+    def work(chunk: tiles.Chunk) -> None:
+        rows = chunk.rows
+        rank, decided = _crossing(
+            left[rows], calibration.prepared, wanted, self_weights[rows, None], chunk.dtype
+        )
+        result[rows] = scores[rank]
+        undecided[rows] = ~decided.all(1)
+
+    tiles.run_chunks(work, single, calibration.prepared, torch.float32)
+    exact = calibration.n_rows <= EXACT_ROWS
+    tiles.run_chunks(work, ~single | (undecided & exact), calibration.prepared, torch.float64)
+    if exact:
+        result[undecided] = _by_oracle(queries[undecided], calibration, levels, self_weights[undecided])
+    return result
+
+
+def _crossing(
+    left: Float[Tensor, "n a"],
+    prepared: tiles.TilePoints,
+    levels: Float[Tensor, "l"],
+    self_weights: Float[Tensor, "n 1"],
+    dtype: torch.dtype,
+) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
+    """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there."""
+    cumulative = _block_sums(left, prepared, dtype).cumsum_(1)
+    total = cumulative[:, -1:] + self_weights
+    margin = tiles.relative_error(left, prepared, dtype)[:, None]
+    low, high = (levels - margin) * total, (levels + margin) * total
+    block = torch.searchsorted(cumulative, high)
+    finite = block < cumulative.shape[1]
+    block.clamp_(max=cumulative.shape[1] - 1)
+    before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = _block_weights(left, prepared, block, dtype).double().cumsum_(-1).add_(before[..., None])
+    below = (inside < high[..., None]).sum(-1)
+    rank = torch.where(finite, block * BLOCK + below, prepared.n_points).clamp_(max=prepared.n_points)
+    previous = torch.where(below > 0, inside.gather(-1, (below - 1).clamp(min=0)[..., None])[..., 0], before)
+    # An infinite radius is certain when all rows together stay below the lower target.
+    previous = torch.where(rank == prepared.n_points, cumulative[:, -1:], previous)
+    return rank, previous < low
+
+
+def _block_sums(
+    left: Float[Tensor, "n a"], prepared: tiles.TilePoints, dtype: torch.dtype
+) -> Float[Tensor, "n b"]:
+    sums = []
+    for columns in tiles.point_slices(prepared):
+        weights = tiles.tile_weights(left, prepared, columns, dtype)
+        n, length = weights.shape
+        whole = length // BLOCK * BLOCK
+        if whole:
+            sums.append(weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2))
+        if whole < length:
+            sums.append(weights[:, whole:].sum(1, keepdim=True))
+    return torch.cat(sums, 1).double()
+
+
+def _block_weights(
+    left: Float[Tensor, "n a"], prepared: tiles.TilePoints, block: Int[Tensor, "n l"], dtype: torch.dtype
+) -> Float[Tensor, "n l w"]:
+    """The weights inside one block per query and level; rows past the end weigh nothing."""
+    members = block[..., None] * BLOCK + torch.arange(BLOCK, device=block.device)
+    right = prepared.single if dtype == torch.float32 else prepared.double
+    points = right[:, members.clamp(max=prepared.n_points - 1)]
+    weights = torch.einsum("cnlw,nc->nlw", points, left.to(dtype)).exp_()
+    return weights.masked_fill_(members >= prepared.n_points, 0.0)
+
+
+def _by_oracle(
+    queries: Float[Tensor, "n k"],
+    calibration: SortedCalibration,
+    levels: Float[NDArray, "l"],
+    self_weights: Float[Tensor, "n"],
+) -> Float[Tensor, "n l"]:
+    """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
+    points, scores = calibration.points.cpu().numpy(), calibration.scores.cpu().numpy()
+    result = calibration.scores.new_empty(len(queries), len(levels))
+    for row, (query, own) in enumerate(zip(queries.cpu().numpy(), self_weights.tolist(), strict=True)):
+        weights = gaussian_weights(query, points)
+        for column, level in enumerate(levels.tolist()):
+            result[row, column] = weighted_quantile(scores, weights, own, level)
+    return result

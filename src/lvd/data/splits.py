@@ -1,0 +1,121 @@
+"""Rows divided into a training, a calibration and a test part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lvd._typing import ArrayLike, Int, NDArray, RandomState
+from lvd._validation import InputError, seed_from, to_numpy
+
+Parts: TypeAlias = tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]
+"""Row numbers of the three parts."""
+
+_LARGEST_SEED = 2**32 - 1
+
+
+def three_way_split(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    sizes: Sequence[float] = (0.6, 0.2, 0.2),
+    groups: ArrayLike | None = None,
+    random_state: RandomState = None,
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """``X_train, X_calib, X_test, y_train, y_calib, y_test``, each of the type that X or y has.
+
+    With an integer `random_state` and no groups this is the split of the paper's experiments.
+
+    Args:
+        X: Inputs: array, data frame, tensor, or list (of SMILES strings, say).
+        y: Targets, one for each row of X.
+        sizes: Shares of the three parts; they add up to 1.
+        groups: A label for each row; rows of one label stay together, and the shares are kept as nearly as
+            whole groups allow.
+        random_state: Seed or generator.
+    """
+    n = _n_rows(X, "X")
+    if _n_rows(y, "y") != n:
+        raise InputError(f"X has {n} rows and y has {len(y)}; they must describe the same rows")
+    seed = seed_from(random_state)
+    if groups is None:
+        parts = split_indices(n, seed, sizes=sizes)
+    else:
+        labels = to_numpy(groups)
+        if labels.shape != (n,):
+            raise InputError(f"groups must hold one label for each of the {n} rows, got shape {labels.shape}")
+        parts = split_group_indices(labels, seed, sizes=sizes)
+    train, calib, test = parts
+    return (
+        *(_take(X, train), _take(X, calib), _take(X, test)),
+        *(_take(y, train), _take(y, calib), _take(y, test)),
+    )
+
+
+def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
+    """The paper's split: a legacy generator's permutation, cut at the rounded shares of `n`."""
+    first, second = _cuts(n, sizes)
+    if not 0 < first < second < n:
+        raise InputError(
+            f"{n} rows cannot be split into parts of {', '.join(map(str, sizes))}: one would be empty; "
+            "give more rows or other sizes"
+        )
+    train, calib, test = np.split(_generator(seed).permutation(n), [first, second])
+    return train, calib, test
+
+
+def split_group_indices(labels: NDArray, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
+    """A split that keeps rows of one label together.
+
+    The groups are put in random order and cut where the number of rows so far is nearest to the shares.
+    """
+    try:
+        names, group_of_row, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise InputError(f"groups must hold labels of one kind, all text or all numbers ({error})") from None
+    if len(names) < 3:
+        raise InputError(f"groups must hold at least 3 different labels, one for each part, got {len(names)}")
+    rng = _generator(seed)
+    order = rng.permutation(len(names))
+    rows_so_far = np.cumsum(counts[order])
+    first, second = (int(np.argmin(np.abs(rows_so_far - cut))) + 1 for cut in _cuts(len(labels), sizes))
+    first = min(first, len(names) - 2)
+    second = min(max(second, first + 1), len(names) - 1)
+    part_of_group = np.empty(len(names), dtype=np.intp)
+    part_of_group[order] = np.repeat([0, 1, 2], [first, second - first, len(names) - second])
+    rows = rng.permutation(len(labels))
+    part_of_row = part_of_group[group_of_row[rows]]
+    return rows[part_of_row == 0], rows[part_of_row == 1], rows[part_of_row == 2]
+
+
+def _cuts(n: int, sizes: Sequence[float]) -> tuple[int, int]:
+    """Where the second and the third part begin."""
+    shares = np.asarray(sizes, dtype=np.float64)
+    if shares.shape != (3,) or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
+        raise InputError(f"sizes must be three positive shares that add up to 1, got {tuple(sizes)}")
+    first, second, _ = np.round(np.cumsum(shares) * n).astype(int)
+    return int(first), int(second)
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"the seed of a split must lie between 0 and {_LARGEST_SEED}, got {seed}")
+    return np.random.RandomState(seed)
+
+
+def _n_rows(array: ArrayLike, name: str) -> int:
+    try:
+        return len(array)
+    except TypeError:
+        raise InputError(
+            f"{name} must be an array, frame, tensor or list, got {type(array).__name__}"
+        ) from None
+
+
+def _take(array: ArrayLike, rows: Int[NDArray, "k"]) -> Any:
+    """The rows of `array`, in its own type; a list of what is neither array nor frame."""
+    if hasattr(array, "iloc"):
+        return array.iloc[rows]
+    return array[rows] if hasattr(array, "__array__") else [array[i] for i in rows]

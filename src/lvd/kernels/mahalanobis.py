@@ -1,0 +1,218 @@
+"""The learned Gaussian kernel on embeddings, ``K(a, b) = exp(-||A(z_a - z_b)||^2 / k)``."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from lvd._device import resolve_device
+from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._validation import (
+    InputError,
+    check_choice,
+    check_matrix,
+    check_positive,
+    check_same_length,
+    check_vector,
+    like,
+    seed_from,
+)
+from lvd.kernels import tiles
+from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
+from lvd.kernels.training import descend, draw_batches, initial_components, keep_best
+
+
+class MahalanobisKernel(BaseEstimator):
+    """Gaussian kernel whose low-rank metric is learned by leave-one-out Nadaraya-Watson regression.
+
+    Embeddings are standardised per dimension (dimensions with a standard deviation of at most `min_scale`
+    are dropped) and projected by `components_`, the paper's A. Similar rows are rows with similar targets.
+
+    Parameters
+    ----------
+    n_components : rank of the metric, the paper's k.
+    smoothness : keep each row's own weight, with the mean of the other targets as its value. Without it a
+        row that is far from all others would have an undefined prediction.
+    distance : ``"mean"`` divides the squared distance by `n_components` (as the paper's numbers were made),
+        ``"sum"`` does not (as its formula reads).
+    max_neighbors : rows of largest weight that enter a leave-one-out prediction (the paper: 3000); None, the
+        default, takes all: selecting them costs more than it saves.
+    learning_rate, batch_size, max_iter, patience : Adam on batches drawn without replacement; stops after
+        `patience` + 1 batches in a row without a lower loss.
+    min_scale : smallest standard deviation of a dimension that is kept.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``...
+    random_state : seeds initial weights and batches.
+
+    Attributes
+    ----------
+    components_ : (k, h_kept) array; ``mean_``, ``scale_`` : (h,); ``kept_`` : (h,) mask; ``loss_curve_`` :
+        mean squared leave-one-out error of each batch; ``n_iter_`` : number of batches.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> embeddings = rng.normal(size=(200, 5))
+    >>> kernel = lvd.MahalanobisKernel(n_components=2, max_iter=50, random_state=0)
+    >>> kernel.fit(embeddings, embeddings[:, 0]).transform(embeddings).shape
+    (200, 2)
+    >>> bool(kernel(embeddings[:1], embeddings[:1])[0, 0] == 1.0)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        smoothness: bool = True,
+        distance: str = "mean",
+        max_neighbors: int | None = None,
+        learning_rate: float = 1e-2,
+        batch_size: int = 100,
+        max_iter: int = 1000,
+        patience: int = 50,
+        min_scale: float = 1e-3,
+        device: str = "auto",
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.smoothness = smoothness
+        self.distance = distance
+        self.max_neighbors = max_neighbors
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.patience = patience
+        self.min_scale = min_scale
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, embeddings: ArrayLike, y: ArrayLike) -> MahalanobisKernel:
+        """Learn the metric from the training rows' embeddings and targets."""
+        self._check_parameters()
+        embeddings, y = check_matrix(embeddings, "embeddings"), check_vector(y)
+        check_same_length(embeddings=embeddings, y=y)
+        if len(y) < 2:
+            raise InputError(
+                f"the kernel needs at least 2 training rows, got {len(y)} sample(s); give more rows"
+            )
+        self.mean_, self.scale_ = embeddings.mean(0), embeddings.std(0)
+        self.kept_ = self.scale_ > self.min_scale
+        if not self.kept_.any():
+            raise InputError(
+                f"all {len(self.kept_)} embedding dimensions are constant (standard deviation at most "
+                f"{self.min_scale:g}): the model maps every training row to the same point; "
+                "train it better, choose another layer, or lower min_scale"
+            )
+        seed, device = seed_from(self.random_state), resolve_device(self.device)
+        rows = torch.as_tensor(self._standardise(embeddings), dtype=torch.float32, device=device)
+        problem = LeaveOneOut(
+            rows,
+            torch.as_tensor(y, dtype=torch.float32, device=device),
+            self._squared_distance_scale(),
+            self.smoothness,
+            self.max_neighbors,
+        )
+        start = initial_components(self.n_components, rows.shape[1], seed).to(device)
+        batches = islice(draw_batches(len(y), self.batch_size, seed), self.max_iter)
+        steps = descend(problem, start, batches, self.learning_rate)
+        components, losses = keep_best(steps, self.patience)
+        self.components_ = components.cpu().numpy().astype(np.float64)
+        self.loss_curve_, self.n_iter_ = losses, len(losses)
+        return self._remember(embeddings, y)
+
+    @classmethod
+    def from_components(
+        cls,
+        components: ArrayLike,
+        *,
+        mean: ArrayLike,
+        scale: ArrayLike,
+        kept: ArrayLike | None = None,
+        distance: str = "mean",
+        smoothness: bool = True,
+        embeddings: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        device: str = "auto",
+    ) -> MahalanobisKernel:
+        """A kernel trained elsewhere; with its training `embeddings` and `y` it can `predict` too."""
+        components = check_matrix(components, "components")
+        kernel = cls(len(components), distance=distance, smoothness=smoothness, device=device)
+        kernel._check_parameters()
+        kernel.components_ = components
+        kernel.mean_, kernel.scale_ = check_vector(mean, "mean"), check_vector(scale, "scale")
+        kernel.kept_ = np.ones(len(kernel.mean_), bool) if kept is None else np.asarray(kept, dtype=bool)
+        check_same_length(mean=kernel.mean_, scale=kernel.scale_, kept=kernel.kept_)
+        if components.shape[1] != kernel.kept_.sum():
+            raise InputError(
+                f"components has {components.shape[1]} columns, but kept names {kernel.kept_.sum()} "
+                "dimensions; give one column per kept dimension"
+            )
+        kernel.loss_curve_, kernel.n_iter_ = [], 0
+        if embeddings is None or y is None:
+            return kernel
+        embeddings, y = check_matrix(embeddings, "embeddings", len(kernel.mean_)), check_vector(y)
+        check_same_length(embeddings=embeddings, y=y)
+        return kernel._remember(embeddings, y)
+
+    def transform(self, embeddings: ArrayLike) -> Any:
+        """Projected points ``A z``, (n, k)."""
+        return like(self._project(embeddings, "embeddings"), embeddings)
+
+    def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
+        """Similarities of all rows of `a` to all rows of `b`, (n, m)."""
+        left, right = self.scaled(a, "a"), self.scaled(b, "b")
+        squared = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        return like(squared.neg_().exp_().cpu().numpy(), a)
+
+    def predict(self, embeddings: ArrayLike) -> Any:
+        """Kernel regression over all training rows; `smoothness` adds weight 1 on the mean target."""
+        check_is_fitted(self, "components_")
+        if not hasattr(self, "train_points_"):
+            raise InputError(
+                "this kernel does not know its training rows: pass embeddings= and y= to from_components"
+            )
+        queries = self.scaled(embeddings)
+        y = torch.as_tensor(self.train_y_, device=queries.device)
+        prepared = tiles.prepare_points(torch.as_tensor(self.train_points_, device=queries.device))
+        sums = tiles.weighted_sums(queries, prepared, torch.stack([y, torch.ones_like(y)], 1))
+        if self.smoothness:
+            sums = sums + torch.stack([y.mean(), torch.ones_like(y[0])])
+        predicted = sums[:, 0] / sums[:, 1].clamp(min=SMALLEST_DENOMINATOR)
+        return like(predicted.cpu().numpy(), embeddings)
+
+    def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
+        """Coordinates in which the kernel is ``exp(-||u - v||^2)``, float64 on the kernel's device."""
+        points = self._project(embeddings, name) * self._squared_distance_scale() ** -0.5
+        return torch.as_tensor(points, device=resolve_device(self.device))
+
+    def _check_parameters(self) -> None:
+        for name in ("n_components", "batch_size", "max_iter", "patience"):
+            check_positive(getattr(self, name), name, integer=True)
+        check_positive(self.learning_rate, "learning_rate")
+        if self.max_neighbors is not None:
+            check_positive(self.max_neighbors, "max_neighbors", integer=True)
+        check_choice(self.distance, "distance", ("mean", "sum"))
+
+    def _squared_distance_scale(self) -> float:
+        return float(self.n_components) if self.distance == "mean" else 1.0
+
+    def _standardise(self, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n h_kept"]:
+        kept = self.kept_
+        return (embeddings[:, kept] - self.mean_[kept]) / self.scale_[kept]
+
+    def _project(self, embeddings: ArrayLike, name: str) -> Float[NDArray, "n k"]:
+        check_is_fitted(self, "components_")
+        return self._standardise(check_matrix(embeddings, name, len(self.mean_))) @ self.components_.T
+
+    def _remember(self, embeddings: Float[NDArray, "n h"], y: Float[NDArray, "n"]) -> MahalanobisKernel:
+        """Keep the training rows, projected, for `predict`."""
+        self.train_points_ = self._project(embeddings, "embeddings") * self._squared_distance_scale() ** -0.5
+        self.train_y_ = y
+        return self

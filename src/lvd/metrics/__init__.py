@@ -1,0 +1,54 @@
+"""Measures of prediction intervals; all of them know infinity.
+
+Everywhere: `y` and `y_pred` are vectors, `intervals` has shape (n, 2), or (n, 2, L) where several levels are
+asked for; numpy, pandas and torch are welcome; rates are fractions, and an interval is closed.
+"""
+
+from lvd.metrics.coverage import (
+    CalibrationCurve,
+    binomial_band,
+    calibration_curve,
+    marginal_coverage_rate,
+    tail_coverage_rate,
+)
+from lvd.metrics.dependence import hsic, width_coverage_correlation
+from lvd.metrics.discrimination import residual_auroc, width_error_correlation
+from lvd.metrics.distribution import crps
+from lvd.metrics.point import mean_absolute_deviation
+from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
+from lvd.metrics.strata import (
+    GroupCoverage,
+    coverage_gap,
+    feature_stratified_coverage,
+    group_coverage,
+    size_stratified_coverage,
+)
+from lvd.metrics.table import Summary, summary
+from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, winkler_score
+
+__all__ = [
+    "CalibrationCurve",
+    "GroupCoverage",
+    "Summary",
+    "WorstSlab",
+    "binomial_band",
+    "calibration_curve",
+    "coverage_gap",
+    "crps",
+    "feature_stratified_coverage",
+    "finite_fraction",
+    "finite_rows",
+    "group_coverage",
+    "hsic",
+    "marginal_coverage_rate",
+    "mean_absolute_deviation",
+    "mean_finite_width",
+    "residual_auroc",
+    "size_stratified_coverage",
+    "summary",
+    "tail_coverage_rate",
+    "width_coverage_correlation",
+    "width_error_correlation",
+    "winkler_score",
+    "worst_slab_coverage",
+]

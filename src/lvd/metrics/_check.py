@@ -1,0 +1,86 @@
+"""Checks of intervals: infinite ends are results; NaN, crossed ends and empty sets are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lvd._typing import ArrayLike, Float, Levels, NDArray
+from lvd._validation import InputError, check_levels, check_same_length, check_vector, to_numpy
+
+
+def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
+    """`intervals` of shape (n, 2) or (n, 2, L) as an array of shape (n, 2, L).
+
+    float32 stays float32: the rounding of the ends decides which widths count as tied (`tied_widths`).
+    """
+    array = to_numpy(intervals)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"intervals must hold numbers, got dtype {array.dtype}; convert them to float first")
+    if array.dtype != np.float32:
+        array = array.astype(np.float64)
+    if array.ndim not in (2, 3) or array.shape[1] != 2 or array.size == 0:
+        raise InputError(
+            f"intervals must have shape (n, 2) or (n, 2, n_levels) with n > 0, got {array.shape}; "
+            "stack lower and upper ends along axis 1"
+        )
+    array = array.reshape(len(array), 2, -1)
+    lower, upper = array[:, 0], array[:, 1]
+    _refuse(np.isnan(lower) | np.isnan(upper), "hold NaN", "an unbounded end is -inf or +inf, not NaN")
+    _refuse(lower > upper, "have the lower end above the upper end", "sort the two ends")
+    _refuse((lower == np.inf) | (upper == -np.inf), "hold no number", "an unbounded interval is (-inf, +inf)")
+    return array
+
+
+def check_one_level(intervals: ArrayLike) -> Float[NDArray, "n 2"]:
+    """`intervals` of shape (n, 2) or (n, 2, 1) as an array of shape (n, 2)."""
+    array = check_intervals(intervals)
+    if array.shape[2] != 1:
+        raise InputError(
+            f"intervals must be those of one level, got {array.shape[2]} levels; "
+            "pass one of them, for instance intervals[:, :, 0]"
+        )
+    return array[:, :, 0]
+
+
+def check_targets_and_intervals(
+    y: ArrayLike, intervals: ArrayLike
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]:
+    """Targets and their intervals at one level, of the same length."""
+    targets, array = check_vector(y), check_one_level(intervals)
+    check_same_length(y=targets, intervals=array)
+    return targets, array
+
+
+def check_level(confidence_level: Levels) -> float:
+    """One confidence level, strictly between 0 and 1."""
+    levels = check_levels(confidence_level)
+    if len(levels) != 1:
+        raise InputError(f"confidence_level must be one number here, got {len(levels)}; call once per level")
+    return float(levels[0])
+
+
+def check_levels_of(intervals: Float[NDArray, "n 2 l"], levels: Levels) -> Float[NDArray, "l"]:
+    """Levels, one for each slice of `intervals`."""
+    vector = check_levels(levels)
+    if len(vector) != intervals.shape[2]:
+        raise InputError(
+            f"levels must name every level of intervals, got {len(vector)} for {intervals.shape[2]}; "
+            "pass the list that predict_interval was given"
+        )
+    return vector
+
+
+def check_fraction(value: float, name: str) -> float:
+    """A number strictly between 0 and 1."""
+    if not 0.0 < value < 1.0:
+        raise InputError(
+            f"{name} must lie in (0, 1), got {value:g}; it is a share, not a percentage or count"
+        )
+    return float(value)
+
+
+def _refuse(bad: NDArray, what: str, remedy: str) -> None:
+    rows = np.flatnonzero(bad.any(axis=1))
+    if rows.size:
+        first = ", ".join(map(str, rows[:5]))
+        raise InputError(f"intervals {what} in {rows.size} rows (first at row {first}); {remedy}")

@@ -1,0 +1,93 @@
+"""How often the intervals hold y: overall, in the tails, and level by level."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincinv
+
+from lvd._typing import ArrayLike, Float, Levels, NDArray
+from lvd._validation import check_same_length, check_vector
+from lvd.intervals import covered
+from lvd.metrics._check import (
+    check_fraction,
+    check_intervals,
+    check_levels_of,
+    check_targets_and_intervals,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationCurve:
+    """Coverage at each level, with exact 95% binomial bands; a vector of length L each."""
+
+    levels: Float[NDArray, "l"]
+    coverage: Float[NDArray, "l"]
+    lower: Float[NDArray, "l"]
+    upper: Float[NDArray, "l"]
+
+
+def marginal_coverage_rate(y: ArrayLike, intervals: ArrayLike) -> float:
+    """MCR: share of rows whose closed interval holds y.
+
+    >>> marginal_coverage_rate([0, 1, 2, 3], [[0, 1], [0, 1], [0, 1], [-float("inf"), float("inf")]])
+    0.75
+    """
+    return float(covered(*check_targets_and_intervals(y, intervals)).mean())
+
+
+def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1) -> float:
+    """TCR: coverage of the floor(tail n) smallest and the n - floor((1 - tail) n) largest y.
+
+    Equal y at the border of a tail are taken in the order of the rows.
+
+    >>> y = list(range(10))
+    >>> tail_coverage_rate(y, [[1, 20]] * 10)
+    0.5
+    """
+    targets, array = check_targets_and_intervals(y, intervals)
+    check_fraction(tail, "tail")
+    n = len(targets)
+    # Products such as 0.29 * 100 fall just short of the whole number they stand for.
+    n_low, n_rest = math.floor(tail * n + 1e-9), math.floor((1.0 - tail) * n + 1e-9)
+    order = np.argsort(targets, kind="stable")
+    in_tail = np.zeros(n, dtype=bool)
+    in_tail[order[:n_low]] = True
+    in_tail[order[n_rest:]] = True
+    return float(covered(targets, array)[in_tail].mean())
+
+
+def calibration_curve(y: ArrayLike, intervals: ArrayLike, levels: Levels) -> CalibrationCurve:
+    """Coverage against level: `intervals` of shape (n, 2, L), one slice per level.
+
+    >>> y, intervals = [0, 1, 2, 3], [[[0, 0], [1, 3]]] * 4
+    >>> curve = calibration_curve(y, intervals, [0.5, 0.9])
+    >>> curve.coverage.tolist()
+    [0.5, 1.0]
+    """
+    targets, array = check_vector(y), check_intervals(intervals)
+    check_same_length(y=targets, intervals=array)
+    vector = check_levels_of(array, levels)
+    n_covered = covered(targets, array).sum(axis=0)
+    lower, upper = binomial_band(n_covered, np.full_like(n_covered, len(targets)))
+    return CalibrationCurve(vector, n_covered / len(targets), lower, upper)
+
+
+def binomial_band(
+    n_covered: ArrayLike, n: ArrayLike, *, significance: float = 0.05
+) -> tuple[Float[NDArray, "*shape"], Float[NDArray, "*shape"]]:
+    """The exact (Clopper-Pearson) confidence band of a probability, from `n_covered` successes in `n` draws.
+
+    >>> lower, upper = binomial_band(9, 10)
+    >>> print(f"{lower:.3f} {upper:.3f}")
+    0.555 0.997
+    """
+    half = check_fraction(significance, "significance") / 2
+    hits, draws = np.asarray(n_covered, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    misses = draws - hits
+    # The Beta quantile needs positive parameters; with no hit (no miss) the band begins at 0 (ends at 1).
+    lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
+    upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
+    return lower, upper

@@ -1,0 +1,72 @@
+"""Reading the last hidden layer out of any torch module."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from lvd._typing import Float
+from lvd._validation import InputError
+
+
+def find_last_linear(module: nn.Module, sample: Tensor) -> str:
+    """The name of the Linear layer that is called last when `module` runs on `sample`."""
+    called: list[str] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: called.append(name))
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear)
+    ]
+    try:
+        module(sample)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not called:
+        raise InputError(
+            "no Linear layer is called in the module, so its embedding cannot be found; "
+            f"choose a layer with embedding_layer=, one of: {_layer_names(module)}"
+        )
+    return called[-1]
+
+
+def forward_with_embedding(
+    module: nn.Module, layer: str, inputs: Tensor
+) -> tuple[Tensor, Float[Tensor, "n h"]]:
+    """The module's output, and what enters the named layer, flattened per row."""
+    layers = dict(module.named_modules())
+    if layer not in layers or not layer:
+        raise InputError(
+            f"embedding_layer={layer!r} is not in the module; choose one of: {_layer_names(module)}"
+        )
+    entered: list[Tensor] = []
+    hook = layers[layer].register_forward_pre_hook(lambda _layer, arguments: entered.append(arguments[0]))
+    try:
+        output = module(inputs)
+    finally:
+        hook.remove()
+    if not entered or len(entered[-1]) != len(inputs):
+        raise InputError(
+            f"embedding_layer={layer!r} does not see one entry per row when the module runs; "
+            f"choose another of: {_layer_names(module)}"
+        )
+    return output, entered[-1].flatten(1)
+
+
+def as_predictions(output: Tensor, n_rows: int, n_targets: int) -> Float[Tensor, "n t"]:
+    """The module's output as one column per target."""
+    if not isinstance(output, Tensor):
+        raise InputError(
+            f"the module must return one tensor, got {type(output).__name__}; wrap it so that it does"
+        )
+    if output.shape == (n_rows,):
+        output = output[:, None]
+    if output.shape != (n_rows, n_targets):
+        raise InputError(
+            f"the module returns an output of shape {tuple(output.shape)} for {n_rows} rows; "
+            f"it must return {n_targets} value(s) per row, as y has {n_targets} column(s)"
+        )
+    return output
+
+
+def _layer_names(module: nn.Module) -> str:
+    return ", ".join(name for name, _ in module.named_modules() if name) or "(the module has no layers)"

@@ -1,0 +1,348 @@
+"""From tables to features: toys with known answers, and the exact words for what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lvd._validation import InputError
+from lvd.data.column_values import MISSING_MARKS, parse_text
+from lvd.data.encoding import TableEncoder
+from lvd.data.tables import iter_batches, read_table
+
+TABLE = pa.table(
+    {
+        "id": ["r1", "r2", "r3", "r4"],
+        "size": [1.0, 2.0, 3.0, 5.0],
+        "colour": ["red", "blue", "red", "green"],
+        "new": [True, False, False, True],
+        "y": [1, 2, 3, 4],
+    }
+)
+FEATURES = [[1, 0, 0, 1, 1], [2, 1, 0, 0, 0], [3, 0, 0, 1, 0], [5, 0, 1, 0, 1]]
+
+
+def fitted(**options) -> TableEncoder:
+    return TableEncoder.fit(TABLE, target="y", drop=["id"], **options)
+
+
+def refused(action, *args, **options) -> str:
+    with pytest.raises(InputError) as error:
+        action(*args, **options)
+    return str(error.value)
+
+
+def fit_refusal(values, **options) -> str:
+    """What fit says about a column `a` with these values."""
+    target = pa.array(range(len(values)))
+    return refused(TableEncoder.fit, pa.table({"a": values, "y": target}), target="y", **options)
+
+
+def changed(name: str, values) -> pa.Table:
+    return TABLE.set_column(TABLE.column_names.index(name), name, pa.array(values))
+
+
+class TestFeatures:
+    def test_numbers_categories_and_booleans(self):
+        encoder = fitted()
+        assert encoder.feature_names == ["size", "colour=blue", "colour=green", "colour=red", "new"]
+        np.testing.assert_array_equal(encoder.transform(TABLE), FEATURES)
+        np.testing.assert_array_equal(encoder.target(TABLE), [1.0, 2.0, 3.0, 4.0])
+
+    def test_batches_and_other_column_orders_give_the_same(self):
+        encoder = fitted()
+        shuffled = TABLE.select(["new", "colour", "size"]).slice(1, 2).to_batches()[0]
+        np.testing.assert_array_equal(encoder.transform(shuffled, first_row=2), FEATURES[1:3])
+
+    def test_order_of_rows_does_not_change_what_is_learned(self):
+        assert TableEncoder.fit(TABLE.take([3, 1, 0, 2]), target="y", drop=["id"]) == fitted()
+
+    def test_several_targets(self):
+        encoder = TableEncoder.fit(TABLE, target=["y", "size"], drop=["id"])
+        np.testing.assert_array_equal(encoder.target(TABLE), [[1, 1], [2, 2], [3, 3], [4, 5]])
+        assert "size" not in encoder.feature_names
+
+    def test_all_kinds_of_numbers(self):
+        table = pa.table(
+            {
+                "half": pa.array([0.5, 1.0], pa.float16()),
+                "unsigned": pa.array([1, 2], pa.uint64()),
+                "decimal": [Decimal("1.25"), Decimal("-2.50")],
+                "constant": [7, 7],
+                "y": [1, 2],
+            }
+        )
+        X = TableEncoder.fit(table, target="y").transform(table)
+        np.testing.assert_array_equal(X, [[0.5, 1, 1.25, 7], [1, 2, -2.5, 7]])
+
+    def test_categorical_integers_are_categories(self):
+        table = pa.table({"code": pa.array([3, 1, 3]).dictionary_encode(), "y": [1, 2, 3]})
+        encoder = TableEncoder.fit(table, target="y")
+        assert encoder.feature_names == ["code=1", "code=3"]
+        plain = pa.table({"code": [1, 3]})
+        np.testing.assert_array_equal(encoder.transform(plain), np.eye(2))
+
+    def test_numbers_stored_as_text_are_read_as_what_the_column_was(self):
+        text = changed("size", ["1", " 2.0", "3e0", "5"])
+        np.testing.assert_array_equal(fitted().transform(text), FEATURES)
+        text = changed("new", ["1", "false", "0", "True"])
+        np.testing.assert_array_equal(fitted().transform(text), FEATURES)
+
+    def test_csv_is_read_with_the_types_of_fit(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text("id,size,colour,new\n1,2,red,1\n,3.5,blue,false\n")
+        (batch,) = iter_batches(path, column_types=fitted().column_types)
+        np.testing.assert_array_equal(fitted().transform(batch), [[2, 0, 0, 1, 1], [3.5, 1, 0, 0, 0]])
+        assert batch["id"].to_pylist() == ["1", ""]
+
+    @pytest.mark.parametrize("name", ["concrete.csv", "energy.csv", "bike.csv.gz"])
+    def test_real_tables_both_ways(self, shared_dir, name):
+        path = shared_dir / "data" / name
+        table = read_table(path)
+        drop = [column for column in ("dteday",) if column in table.column_names]
+        encoder = TableEncoder.fit(table, target=table.column_names[-1], drop=drop)
+        blocks = [encoder.transform(b) for b in iter_batches(path, column_types=encoder.column_types)]
+        np.testing.assert_array_equal(np.concatenate(blocks), encoder.transform(table))
+
+
+class TestMissing:
+    TABLE = pa.table(
+        {"x": [1.0, None, 4.0, float("nan"), 3.0], "c": ["u", "", None, "v", "u"], "y": range(5)}
+    )
+
+    def test_counted_per_column(self):
+        assert refused(TableEncoder.fit, self.TABLE, target="y") == (
+            "column 'x': 2 missing values (rows 2, 4); "
+            "fill them in, remove these rows, or fit with --impute median\n"
+            "column 'c': 2 missing values (rows 2, 3); "
+            "fill them in, remove these rows, or fit with --impute median\n"
+            "to leave out: --drop x --drop c"
+        )
+
+    def test_median_and_a_category_of_their_own(self):
+        encoder = TableEncoder.fit(self.TABLE, target="y", impute="median")
+        assert encoder.feature_names == ["x", "c=", "c=u", "c=v"]
+        np.testing.assert_array_equal(
+            encoder.transform(self.TABLE),
+            [[1, 0, 1, 0], [3, 1, 0, 0], [4, 1, 0, 0], [3, 0, 0, 1], [3, 0, 1, 0]],
+        )
+
+    def test_at_transform_with_the_row_of_the_table(self):
+        table = changed("size", [1.0, None, 3.0, None])
+        message = (
+            "column 'size': 2 missing values (rows 102, 104); fill them in, remove these rows, or fit with"
+        )
+        assert refused(fitted().transform, table, first_row=101).startswith(message)
+        np.testing.assert_array_equal(fitted(impute="median").transform(table)[:, 0], [1, 2.5, 3, 2.5])
+
+    def test_missing_category_that_fit_has_not_seen(self):
+        message = refused(fitted(impute="median").transform, changed("colour", ["red", None, "", "blue"]))
+        assert message == (
+            "column 'colour': 2 values never seen in fit: missing (rows 2, 3); "
+            "known are 'blue', 'green', 'red'"
+        )
+
+    @pytest.mark.parametrize("values", [pa.nulls(3), [float("nan")] * 3, ["", "", None]])
+    @pytest.mark.parametrize("impute", [None, "median"])
+    def test_no_values_at_all(self, values, impute):
+        message = "column 'a': has no values at all\nto leave out: --drop a"
+        assert fit_refusal(values, impute=impute) == message
+
+    def test_other_ways_to_impute(self):
+        assert refused(fitted, impute="mean") == "impute must be one of 'median', got 'mean'"
+
+
+class TestTarget:
+    def test_unknown_names_come_with_suggestions(self):
+        assert refused(TableEncoder.fit, TABLE, target="Size ") == (
+            "the table has no column 'Size '; did you mean 'size'?"
+        )
+        assert refused(TableEncoder.fit, TABLE, target="zzz") == (
+            "the table has no column 'zzz'; it has 'id', 'size', 'colour', 'new', 'y'"
+        )
+        assert refused(fitted().target, TABLE.drop_columns("y")).startswith(
+            "the table has no column 'y'; it has"
+        )
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            (
+                ["1", "two", "3", "x"],
+                "must be a number, got 'two' (2 such values, rows 2, 4); correct the table",
+            ),
+            (
+                [2.0, 2.0, 2.0, 2.0],
+                "is 2 in every row, so there is nothing to predict; choose another target",
+            ),
+            ([1.0, None, float("nan"), 2.0], "2 missing values (rows 2, 3); remove these rows"),
+            ([1.0, 2.0, float("-inf"), 2.0], "1 infinite value (row 3); remove these rows"),
+        ],
+    )
+    def test_values(self, values, message):
+        assert refused(TableEncoder.fit, changed("y", values), target="y") == f"target 'y': {message}"
+
+    def test_dates(self):
+        table = changed("y", [datetime.date(2020, 1, day) for day in range(1, 5)])
+        assert refused(TableEncoder.fit, table, target="y").startswith("target 'y': holds dates or times;")
+
+    def test_choice(self):
+        assert "is the target and cannot be dropped" in refused(
+            TableEncoder.fit, TABLE, target="y", drop=["y"]
+        )
+        assert "each once, got ['y', 'y']" in refused(TableEncoder.fit, TABLE, target=["y", "y"])
+        assert "at least one column" in refused(TableEncoder.fit, TABLE, target=[])
+        assert "no column is left" in refused(TableEncoder.fit, TABLE.select(["y"]), target="y")
+
+
+class TestRefusedInFit:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            [datetime.date(2020, 1, 1)] * 2,
+            [datetime.datetime(2020, 1, 1)] * 2,
+            [datetime.time(12, 30)] * 2,
+            [datetime.timedelta(1)] * 2,
+            ["2020-1-31", "2020-2-1"],
+            ["31.12.2020 12:00", "1.1.2021 13:00"],
+            ["12/31/99", "01/01/00"],
+        ],
+    )
+    def test_dates(self, values):
+        assert fit_refusal(values) == (
+            "column 'a': holds dates or times; turn them into numbers first: year, month, weekday, hour, "
+            "days since a start date\nto leave out: --drop a"
+        )
+
+    def test_infinite_values(self):
+        assert fit_refusal([1.0, np.inf, None, -np.inf], impute="median").startswith(
+            "column 'a': 2 infinite values (rows 2, 4); remove these rows"
+        )
+
+    def test_identifiers(self):
+        expected = "101 distinct texts in 101 rows, such as 't0': it looks like an identifier or free text"
+        assert expected in fit_refusal([f"t{i}" for i in range(101)])
+        assert "10 distinct texts in 11 rows" in fit_refusal([f"t{min(i, 9)}" for i in range(11)])
+        assert "101 distinct texts in 500 rows" in fit_refusal([f"t{i % 101}" for i in range(500)])
+
+    def test_few_distinct_texts_in_a_small_table_are_categories(self):
+        table = pa.table({"a": list("abcdefghi"), "y": range(9)})
+        assert len(TableEncoder.fit(table, target="y").feature_names) == 9
+        table = pa.table({"a": [f"t{i % 100}" for i in range(500)], "y": range(500)})
+        assert len(TableEncoder.fit(table, target="y").feature_names) == 100
+
+    def test_numbers_with_a_slip_among_them(self):
+        assert fit_refusal(["1", "2.5", "?", "", "4"], impute="median").startswith(
+            "column 'a': 3 numbers but 1 other value, like '?' (row 3); correct them, leave missing"
+        )
+
+    def test_integers_that_floats_cannot_hold(self):
+        assert fit_refusal([1, 2**53 + 1]).startswith(
+            "column 'a': integers of 2^53 and beyond, such as 9007199254740993, lose digits (row 2);"
+        )
+        assert "18446744073709551615" in fit_refusal(pa.array([2**64 - 1, 0], pa.uint64()))
+
+    @pytest.mark.parametrize("name", ["", "__index_level_0__"])
+    def test_row_index(self, name):
+        message = refused(TableEncoder.fit, TABLE.append_column(name, [range(4)]), target="y", drop=["id"])
+        assert "looks like a row index that was saved with the table" in message
+        assert message.endswith(f"to leave out: --drop {name or repr(name)}")
+
+    def test_nested_values_and_bytes(self):
+        assert "has type list<" in fit_refusal([[1], [2]])
+        assert "has type binary, which cannot be turned into numbers" in fit_refusal([b"x", b"y"])
+
+    def test_many_columns_at_once(self):
+        table = pa.table({"y": [1, 2]} | {f"c{i}": pa.nulls(2) for i in range(13)})
+        lines = refused(TableEncoder.fit, table, target="y").splitlines()
+        assert len(lines) == 12
+        assert lines[10] == "and 3 more"
+        assert lines[11].endswith("--drop c11 --drop c12")
+
+    def test_unknown_names_to_drop(self):
+        message = refused(TableEncoder.fit, TABLE, target="y", drop=["idd"])
+        assert message == "the table has no column 'idd'; did you mean 'id'?"
+
+
+class TestRefusedInTransform:
+    def test_missing_columns(self):
+        message = refused(fitted().transform, TABLE.select(["id", "new"]))
+        assert message == "the table has no column 'size', 'colour'; it has 'id', 'new'"
+
+    def test_unseen_categories(self):
+        table = changed("colour", ["red", "pink", "plum", "pink"])
+        assert refused(fitted().transform, table, first_row=11) == (
+            "column 'colour': 3 values never seen in fit: 'pink', 'plum' (rows 12, 13, 14); "
+            "known are 'blue', 'green', 'red'"
+        )
+
+    def test_text_in_a_column_of_numbers(self):
+        message = refused(fitted().transform, changed("size", ["1", "2", "x", "4"]), first_row=11)
+        assert message == "column 'size': must be a number, got 'x' (1 such value, row 13); correct the table"
+
+    def test_dates_in_a_column_of_numbers(self):
+        message = refused(fitted().transform, changed("size", [datetime.date(2020, 1, 1)] * 4))
+        assert message.startswith("column 'size': holds dates or times;")
+
+    def test_other_numbers_in_a_column_of_booleans(self):
+        message = refused(fitted().transform, changed("new", [1, 0, 2, 1]))
+        assert message == "column 'new': must be true or false (1 or 0), got other numbers (row 3)"
+
+    def test_numbers_and_lists_in_a_column_of_text(self):
+        assert "never seen in fit: '1'" in refused(fitted().transform, changed("colour", [1, 1, 1, 1]))
+        assert "column 'colour': " in refused(fitted().transform, changed("colour", [[1]] * 4))
+
+
+class TestDescription:
+    @pytest.mark.parametrize("impute", [None, "median"])
+    def test_round_trip_through_json(self, impute):
+        encoder = fitted(impute=impute)
+        assert TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict()))) == encoder
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda d: d.pop("targets"),
+            lambda d: d.update(targets="y"),
+            lambda d: d.update(targets=[]),
+            lambda d: d.update(columns=[]),
+            lambda d: d.update(columns=None),
+            lambda d: d.update(columns=["x"]),
+            lambda d: d["columns"].append(d["columns"][0]),
+            lambda d: d["columns"][0].update(name=3),
+            lambda d: d["columns"][0].update(kind="colour"),
+            lambda d: d["columns"][0].update(kind=["number"]),
+            lambda d: d["columns"][0].update(median="0"),
+            lambda d: d["columns"][0].update(median=float("nan")),
+            lambda d: d["columns"][0].update(median=10**400),
+            lambda d: d["columns"][1].update(categories=[]),
+            lambda d: d["columns"][1].update(categories="abc"),
+            lambda d: d["columns"][1].update(categories=["a", "a"]),
+        ],
+    )
+    def test_damaged(self, damage):
+        content = fitted(impute="median").to_dict()
+        damage(content)
+        assert "the description of the table's columns" in refused(TableEncoder.from_dict, content)
+
+    @pytest.mark.parametrize("content", [None, [], 3, "text", {}])
+    def test_something_else(self, content):
+        assert "the description of the table's columns is damaged" in refused(TableEncoder.from_dict, content)
+
+
+@given(st.text(alphabet="0123456789.eE+-infaINFA_x", max_size=8))
+def test_text_is_a_number_or_refused_by_name(text):
+    column = pa.array([text])
+    try:
+        expected = None if text in MISSING_MARKS else float(text.replace("_", "no"))
+    except ValueError:
+        assert f"got {text!r} (1 such value, row 1)" in refused(parse_text, column, pa.float64())
+    else:
+        np.testing.assert_equal(parse_text(column, pa.float64()).to_pylist(), [expected])
