@@ -14,6 +14,7 @@ _HOMES = {
     "LocalConformal": "lvd.conformal",
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.nets",
+    "three_way_split": "lvd.data",
 }
 _PACKAGES = ("data", "metrics")
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lvd import data, metrics
     from lvd._validation import InputError
     from lvd.conformal import LocalConformal
+    from lvd.data import three_way_split
     from lvd.kernels import MahalanobisKernel
     from lvd.methods import CalibrationWarning, LVDRegressor
     from lvd.nets import NetRegressor
@@ -35,6 +37,7 @@ __all__ = [
     "__version__",
     "data",
     "metrics",
+    "three_way_split",
 ]
 
 

@@ -22,7 +22,14 @@ def test_a_slice_of_one_level_and_tensors_give_the_same():
 
 @pytest.mark.parametrize(
     ("n", "tail", "n_low", "n_high"),
-    [(62, 0.1, 6, 7), (10, 0.1, 1, 1), (5, 0.1, 0, 1), (1, 0.1, 0, 1), (100, 0.29, 29, 29), (7, 0.5, 3, 4)],
+    [
+        (62, 0.1, 6, 7),
+        (10, 0.1, 1, 1),
+        (5, 0.1, 0, 1),
+        (7, 0.5, 3, 4),
+        (100, 0.29, 29, 29),
+        (90, 0.3, 27, 27),
+    ],
 )
 def test_the_tails_are_the_floor_of_the_smallest_and_the_rest_above_the_floor(n, tail, n_low, n_high):
     y = np.random.default_rng(n).permutation(n).astype(float)

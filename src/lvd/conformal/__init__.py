@@ -1,4 +1,4 @@
-"""Scores, local weights and weighted quantiles; the fast engine and the float64 oracle it is tested against."""
+"""Scores, local weights, quantiles; the fast engine and the float64 oracle it is tested against."""
 
 from lvd.conformal.local import LocalConformal
 from lvd.conformal.quantiles import conformal_quantile, jackknife_plus_intervals

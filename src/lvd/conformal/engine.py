@@ -108,7 +108,7 @@ def _block_sums(
     sums = []
     for columns in tiles.point_slices(prepared):
         weights = tiles.tile_weights(left, prepared, columns, dtype)
-        n, length = weights.shape
+        length = weights.shape[1]
         whole = length // BLOCK * BLOCK
         if whole:
             sums.append(weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2))

@@ -9,9 +9,10 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray
-from lvd._validation import check_levels, check_matrix, check_same_length, check_vector, like
+from lvd._typing import ArrayLike, Float, Levels
+from lvd._validation import check_levels, check_matrix, check_positive, check_same_length, check_vector, like
 from lvd.conformal import engine
+from lvd.conformal.explanation import Evidence, explain
 from lvd.kernels import tiles
 
 
@@ -53,8 +54,23 @@ class LocalConformal:
         embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
         check_same_length(embeddings=embeddings, scores=scores)
         points = self.kernel.scaled(embeddings)
-        self.calibration_ = engine.sort_calibration(points, torch.as_tensor(scores, device=points.device))
-        return self
+        return self._take(points, torch.as_tensor(scores, device=points.device))
+
+    def update(self, embeddings: ArrayLike, scores: ArrayLike) -> LocalConformal:
+        """Add newly labelled rows to the calibration set: the radii are those of calibrating on all at once."""
+        points, old_scores = self._in_order_of_arrival()
+        embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
+        check_same_length(embeddings=embeddings, scores=scores)
+        return self._take(
+            torch.cat([points, self.kernel.scaled(embeddings)]),
+            torch.cat([old_scores, torch.as_tensor(scores, device=points.device)]),
+        )
+
+    def forget(self, n_newest: int) -> LocalConformal:
+        """Keep only the `n_newest` rows that came last."""
+        check_positive(n_newest, "n_newest", integer=True)
+        points, scores = self._in_order_of_arrival()
+        return self._take(points[-n_newest:], scores[-n_newest:])
 
     def radius(self, embeddings: ArrayLike, confidence_level: Levels = 0.9) -> Any:
         """Half width at each row, (n,); for a list of levels (n, L). +inf where too little is known."""
@@ -69,10 +85,34 @@ class LocalConformal:
         calibration, queries = self._calibration(), self.kernel.scaled(embeddings)
         return like(tiles.effective_sample_size(queries, calibration.points).cpu().numpy(), embeddings)
 
-    @property
-    def scores_(self) -> Float[NDArray, "m"]:
-        """The calibration scores, ascending."""
-        return np.asarray(self._calibration().scores.cpu().numpy())
+    def explain(
+        self,
+        embeddings: ArrayLike,
+        confidence_level: float = 0.9,
+        *,
+        n_neighbors: int = 10,
+        targets: ArrayLike | None = None,
+    ) -> list[Evidence]:
+        """For each row the calibration rows that carry the weight, and one sentence on its radius.
+
+        `targets`, the calibration rows' y in the order they were given, are shown with the neighbours.
+        """
+        level = float(check_levels(confidence_level)[0])
+        check_positive(n_neighbors, "n_neighbors", integer=True)
+        calibration = self._calibration()
+        known = None if targets is None else check_vector(targets, "targets")
+        return [
+            explain(query, calibration, level, n_neighbors, known) for query in self.kernel.scaled(embeddings)
+        ]
+
+    def _take(self, points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> LocalConformal:
+        self.calibration_ = engine.sort_calibration(points, scores)
+        return self
+
+    def _in_order_of_arrival(self) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m"]]:
+        calibration = self._calibration()
+        arrival = torch.argsort(calibration.order)
+        return calibration.points[arrival], calibration.scores[arrival]
 
     def _calibration(self) -> engine.SortedCalibration:
         if not hasattr(self, "calibration_"):

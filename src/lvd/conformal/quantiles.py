@@ -34,13 +34,13 @@ def jackknife_plus_intervals(
 ) -> Float[NDArray, "n 2 l"]:
     """Jackknife+ and CV+ intervals (Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 2021).
 
-    `predictions` holds, for each of the m training rows, the prediction for the n new rows of the model that
-    was fitted without it, and `residuals` the absolute error of that model on it. With a = 1 - level, the lower
-    end is the ``floor(a (m + 1))``-th smallest of prediction - residual and the upper end the
+    `predictions` holds, for each of the m training rows, what the model fitted without it predicts for the n
+    new rows, and `residuals` the absolute error of that model on it. With a = 1 - level, the lower end is the
+    ``floor(a (m + 1))``-th smallest of prediction - residual and the upper end the
     ``ceil((1 - a)(m + 1))``-th smallest of prediction + residual; -inf and +inf when there are not as many.
 
     From level 1/2 on the median prediction lies inside. Below, the two ends may cross, which stands for an
-    empty set; keeping the median inside there too leaves nothing out and makes intervals of all levels nested.
+    empty set; keeping the median inside there too leaves nothing out and nests the intervals of all levels.
     """
     below = conformal_quantile(residuals[:, None] - predictions, levels)
     above = conformal_quantile(residuals[:, None] + predictions, levels)

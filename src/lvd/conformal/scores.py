@@ -72,6 +72,10 @@ class QuantileResidual:
         """
         lower = self.lower[:, None] - radius
         upper = self.upper[:, None] + (radius if upper_radius is None else upper_radius)
-        middle = (self.lower + self.upper)[:, None] / 2.0
-        empty = lower > upper
+        empty, middle = lower > upper, self.middle[:, None]
         return np.stack([np.where(empty, middle, lower), np.where(empty, middle, upper)], axis=1)
+
+    @property
+    def middle(self) -> Float[NDArray, "n *t"]:
+        """Half way between the two quantiles."""
+        return (self.lower + self.upper) / 2.0

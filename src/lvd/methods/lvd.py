@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,13 +11,32 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
-from lvd._validation import InputError, check_choice, like
+from lvd._validation import InputError, check_choice, check_levels, like
 from lvd.conformal import AbsoluteResidual, LocalConformal, NormalizedResidual
+from lvd.conformal.explanation import Evidence
+from lvd.intervals import clip
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
 from lvd.nets import Evaluation
 from lvd.nets.adapters import Embed
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One row's interval and what stands behind it."""
+
+    row: int
+    target: int
+    y_pred: float
+    lower: float
+    upper: float
+    evidence: Evidence
+
+    @property
+    def sentence(self) -> str:
+        """Why the interval is as wide as it is, or infinite."""
+        return self.evidence.sentence
 
 
 class LVDRegressor(ConformalRegressor):
@@ -58,6 +78,7 @@ class LVDRegressor(ConformalRegressor):
 
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = True
+    y_calib_: Float[NDArray, "m t"]
 
     def __init__(
         self,
@@ -112,6 +133,56 @@ class LVDRegressor(ConformalRegressor):
         """The constructor's parameters."""
         return super().get_params(deep) | {"embed": self.__dict__["embed"]}
 
+    def update(self, X: ArrayLike, y: ArrayLike) -> LVDRegressor:
+        """Add newly labelled rows to the calibration set; nothing is trained again."""
+        self._check_calibrated()
+        inputs, targets = self._check_rows(X, y, self.n_targets_)
+        embeddings, scores = self._score(inputs, targets)
+        for conformal, column in zip(self.conformals_, scores, strict=True):
+            conformal.update(embeddings, column)
+        self.y_calib_ = np.concatenate([self.y_calib_, targets])
+        self.n_calib_ = len(self.y_calib_)
+        return self
+
+    def forget(self, n_newest: int) -> LVDRegressor:
+        """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
+        self._check_calibrated()
+        for conformal in self.conformals_:
+            conformal.forget(n_newest)
+        self.y_calib_ = self.y_calib_[-n_newest:]
+        self.n_calib_ = len(self.y_calib_)
+        return self
+
+    def explain(
+        self, X: ArrayLike, confidence_level: float | None = None, *, n_neighbors: int = 10
+    ) -> list[Explanation]:
+        """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
+
+        Several targets give one explanation per row and target, the targets of a row side by side.
+        """
+        self._check_calibrated()
+        level = check_levels(self.confidence_level if confidence_level is None else confidence_level)[:1]
+        inputs = self.model_.check(X)
+        y_pred, intervals = self._predict_interval(inputs, level)
+        intervals = clip(intervals, self.y_min, self.y_max)
+        embeddings = self.model_.evaluate(inputs).embeddings
+        evidence = [
+            conformal.explain(embeddings, float(level[0]), n_neighbors=n_neighbors, targets=column)
+            for conformal, column in zip(self.conformals_, self.y_calib_.T, strict=True)
+        ]
+        return [
+            Explanation(
+                row=row,
+                target=target,
+                y_pred=float(y_pred[row, target]),
+                lower=float(intervals[row, 0, 0, target]),
+                upper=float(intervals[row, 1, 0, target]),
+                evidence=evidence[target][row],
+            )
+            for row in range(len(y_pred))
+            for target in range(self.n_targets_)
+        ]
+
     def _embed(self, X: ArrayLike) -> Any:
         check_is_fitted(self, "model_")
         return like(self.model_.evaluate(self.model_.check(X)).embeddings, X)
@@ -145,14 +216,18 @@ class LVDRegressor(ConformalRegressor):
             )
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
-        evaluation = self.model_.evaluate(X)
-        y_pred = self._centres(evaluation)
+        embeddings, scores = self._score(X, y)
         self.conformals_ = [
-            LocalConformal(kernel).conformalize(evaluation.embeddings, score(column))
-            for kernel, score, column in zip(
-                self.kernels_, self._scores(X, evaluation, y_pred), y.T, strict=True
-            )
+            LocalConformal(kernel).conformalize(embeddings, column)
+            for kernel, column in zip(self.kernels_, scores, strict=True)
         ]
+        self.y_calib_ = y
+
+    def _score(self, X: Any, y: Float[NDArray, "m t"]) -> tuple[Float[NDArray, "m h"], list[NDArray]]:
+        """Embeddings of the rows, and their scores for each target."""
+        evaluation = self.model_.evaluate(X)
+        scores = self._scores(X, evaluation, self._centres(evaluation))
+        return evaluation.embeddings, [score(column) for score, column in zip(scores, y.T, strict=True)]
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self._centres(self.model_.evaluate(X))

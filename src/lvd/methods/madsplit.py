@@ -15,7 +15,7 @@ from lvd.methods.errors import fit_error_model
 
 
 class MADSplitRegressor(ConformalRegressor):
-    """Intervals in proportion to the error that a second model expects (Lei et al. 2018, section 5.2).
+    """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
 
     The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
     ``1e-5 + |error_pred|``.
@@ -26,10 +26,10 @@ class MADSplitRegressor(ConformalRegressor):
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
     error_estimator : the second model, fitted to the first one's absolute errors on its training rows; by
         default one like the first, or, on a prefit estimator, the built-in MLP on the embeddings.
-    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf when it exceeds m.
+    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
+    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: all of them train, and
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched; :meth:`fit` trains the second model only.
         Rows the estimator was trained on must not calibrate: use ``calib_size=None`` and conformalize on rows

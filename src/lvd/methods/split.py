@@ -16,17 +16,17 @@ from lvd.methods.base import ConformalRegressor, rows_needed
 class SplitConformalRegressor(ConformalRegressor):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
-    The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018). What LVD becomes when its kernel
-    is constant, so that every calibration row counts alike everywhere.
+    The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes when its
+    kernel is constant, so that every calibration row counts alike everywhere.
 
     Parameters
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf when it exceeds m.
+    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
+    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: all of them train, and
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
         use ``calib_size=None`` and conformalize on rows it has not seen.

@@ -113,6 +113,7 @@ def _search(
     """Coverage, direction and ends of the slab with the lowest coverage over all `directions`."""
     # Equal rows are one cell: no slab can hold some of them and not the others.
     points, cell = np.unique(X, axis=0, return_inverse=True)
+    cell = cell.ravel()  # numpy 2.0 gives a column
     counts = np.bincount(cell)
     cell_hits = np.bincount(cell, weights=hits).astype(np.int64)
     min_count = math.ceil(delta * len(X) - 1e-9)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float
-from lvd.nets.stack import Parameters, forward, layers
+from lvd.nets.stack import Parameters, evaluate_stack, forward, layers
 
 
 def draw_mask(
@@ -68,3 +68,11 @@ def pass_log_density(
     """The log of the passes' mean density, each pass a normal of variance ``1 / tau`` (equation 8)."""
     exponents = -0.5 * tau * (y - passes).square()
     return exponents.logsumexp(0) - math.log(len(passes)) - 0.5 * math.log(2.0 * math.pi / tau)
+
+
+def pass_log_likelihood(
+    passes: Parameters, inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"], tau: float
+) -> Float[Tensor, "n t"]:
+    """:func:`pass_log_density` of rows, computed a few at a time."""
+    chunks = evaluate_stack(passes, inputs)
+    return torch.cat([pass_log_density(targets[rows], outputs, tau) for rows, outputs in chunks])

@@ -6,7 +6,6 @@ the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures bo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -85,6 +84,17 @@ def train_stack(
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
+def evaluate_stack(
+    parameters: Parameters, inputs: Float[Tensor, "n p"]
+) -> Iterator[tuple[slice, Float[Tensor, "m r o"]]]:
+    """Every member's outputs in float64 on the CPU, for as many rows at a time as memory likes."""
+    n_members = len(next(iter(parameters.values())))
+    widest = max(weight.shape[1] for weight, _ in layers(parameters))
+    with torch.inference_mode():
+        for rows in chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))):
+            yield rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).double().cpu()
+
+
 class NetStack:
     """A stack of networks on standardised inputs and targets.
 
@@ -128,8 +138,8 @@ class NetStack:
         fresh = new_stack(self.n_members, sizes, generator)
         self.parameters_ = train_stack(
             {name: parameter.to(device) for name, parameter in fresh.items()},
-            torch.as_tensor((X - self.x_mean_) / self.x_scale_, dtype=torch.float32, device=device),
-            torch.as_tensor((y - self.y_mean_) / self.y_scale_, dtype=torch.float32, device=device),
+            self.scale_inputs(X),
+            self.scale_targets(y).to(device, torch.float32),
             objective,
             epochs=epochs,
             batch_size=batch_size,
@@ -137,3 +147,16 @@ class NetStack:
             generator=generator,
         )
         return self
+
+    def scale_inputs(self, X: Float[NDArray, "n p"]) -> Float[Tensor, "n p"]:
+        """Standardised rows, as the networks take them."""
+        scaled = (X - self.x_mean_) / self.x_scale_
+        return torch.as_tensor(scaled, dtype=torch.float32, device=resolve_device(self.device))
+
+    def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:
+        """Standardised targets, in float64 as the networks' outputs are."""
+        return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
+
+    def member(self, index: int) -> Parameters:
+        """One network, as a stack of its own."""
+        return {name: parameter[index : index + 1] for name, parameter in self.parameters_.items()}

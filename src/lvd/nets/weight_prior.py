@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from lvd.nets.assumed_density import Gamma, Gaussians, match_gamma
+from lvd.nets.assumed_density import Gamma, match_gamma
+from lvd.nets.moments import Gaussians
 
 PRIOR = Gamma(6.0, 6.0)
 LEAST_PRECISION = 1e-6

@@ -1,0 +1,8 @@
+"""Saving without pickle: objects become JSON and tensors in a folder, and come back checked."""
+
+from lvd._store.decode import decode
+from lvd._store.encode import encode
+from lvd._store.folder import read_folder, read_manifest, write_folder
+from lvd._store.storable import Storable, registry
+
+__all__ = ["Storable", "decode", "encode", "read_folder", "read_manifest", "registry", "write_folder"]

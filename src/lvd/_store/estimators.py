@@ -1,0 +1,81 @@
+"""Scikit-learn estimators in skops format, which names types instead of running code."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from lvd._validation import InputError
+
+TRUSTED = frozenset(
+    {
+        "sklearn._loss.loss.HalfTweedieLoss",
+        "sklearn._loss.loss.HalfTweedieLossIdentity",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        *(
+            f"sklearn.gaussian_process.kernels.{name}"
+            for name in (
+                *("CompoundKernel", "ConstantKernel", "DotProduct", "ExpSineSquared", "Exponentiation"),
+                *("Matern", "Product", "RBF", "RationalQuadratic", "Sum", "WhiteKernel"),
+            )
+        ),
+        "sklearn.metrics._dist_metrics.EuclideanDistance64",
+        "sklearn.neighbors._ball_tree.BallTree",
+        "sklearn.neighbors._kd_tree.KDTree",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.tree._tree.Tree",
+    }
+)
+"""Scikit-learn's own classes that skops does not trust by itself. By name, because a rule such as "all of
+sklearn" would let in functions. The trees among them hold indices that scikit-learn does not check: a file
+made up by an enemy cannot run code, but can crash the process."""
+
+
+def dump_estimator(estimator: Any, name: str) -> bytes:
+    """The estimator in skops format, if every type in it could be loaded again."""
+    io = _skops()
+    try:
+        data: bytes = io.dumps(estimator)
+        untrusted = _untrusted(io, data)
+    except Exception as error:  # skops lets through whatever the estimator's own parts raise
+        raise InputError(
+            f"{name}, a {type(estimator).__name__}, cannot be saved: {error}; save it your own way "
+            "and give lvd a pair of functions (predict, embed)"
+        ) from error
+    if untrusted:
+        raise InputError(
+            f"{name}, a {type(estimator).__name__}, cannot be saved: it holds {', '.join(untrusted)}, and only "
+            "scikit-learn's own types are loaded again; save it your own way and give lvd a pair of functions "
+            "(predict, embed)"
+        )
+    return data
+
+
+def load_estimator(data: bytes, name: str) -> Any:
+    """The estimator in a skops file, if it holds trusted types only."""
+    io = _skops()
+    try:
+        untrusted = _untrusted(io, data)
+        if untrusted:
+            raise InputError(f"it holds {', '.join(untrusted)}, which are not scikit-learn's own types")
+        return io.loads(data, trusted=sorted(TRUSTED))
+    except Exception as error:  # a damaged file can raise anything in a parser that is not ours
+        raise InputError(
+            f"{name} cannot be loaded: {error}; save the model again, with the scikit-learn installed here"
+        ) from error
+
+
+def _untrusted(io: ModuleType, data: bytes) -> list[str]:
+    return sorted(set(io.get_untrusted_types(data=data)) - TRUSTED)
+
+
+def _skops() -> ModuleType:
+    try:
+        import skops.io
+    except ModuleNotFoundError:
+        raise InputError(
+            "a model with a scikit-learn estimator is saved and loaded with skops, which is not installed; "
+            'run: pip install "lvd[sklearn-models]"'
+        ) from None
+    return skops.io

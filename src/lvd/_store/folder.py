@@ -1,0 +1,171 @@
+"""The folder of a saved model: ``manifest.json``, one safetensors file, and skops files where needed.
+
+The manifest says what the other files hold and carries the sha256 of each of them and of itself, so a changed
+byte anywhere is noticed. Each file is read once: the bytes that were checked are the bytes that are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+from torch import Tensor
+
+from lvd import __version__
+from lvd._files import atomic_folder
+from lvd._validation import InputError
+
+FORMAT = 1
+MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
+FILE_NAME = re.compile(r"tensors\.safetensors|estimator-\d+\.skops")
+REMEDY = "copy the folder again from where it was saved, or save the model again"
+
+
+class Contents(NamedTuple):
+    """What a folder holds: a description in JSON types, the numbers, and estimators in skops format."""
+
+    description: dict[str, Any]
+    tensors: dict[str, Tensor]
+    estimators: dict[str, bytes]
+
+
+def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
+    """Write a folder, whole or not at all; only an empty folder or a saved model is replaced."""
+    target = Path(folder)
+    _check_replaceable(target)
+    files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
+    manifest = {
+        "format": FORMAT,
+        "lvd": __version__,
+        "torch": torch.__version__,
+        **contents.description,
+        "tensors": {name: _summary(name, tensor) for name, tensor in contents.tensors.items()},
+        "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in files.items()},
+    }
+    manifest["sha256"] = _self_digest(manifest)
+    with atomic_folder(target) as part:
+        for name, data in files.items():
+            (part / name).write_bytes(data)
+        (part / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def read_folder(folder: str | os.PathLike[str]) -> Contents:
+    """Read and check a folder; anything not as it was written is an InputError that names the file."""
+    manifest = read_manifest(folder)
+    files = {name: _read_file(Path(folder), name, entry) for name, entry in _files(folder, manifest)}
+    if TENSORS not in files:
+        _refuse(folder, MANIFEST, f"does not list {TENSORS}")
+    tensors = _parse_tensors(folder, files.pop(TENSORS))
+    summaries = manifest.get("tensors")
+    if not isinstance(summaries, dict) or summaries.keys() != tensors.keys():
+        _refuse(folder, MANIFEST, f"does not list the tensors of {TENSORS}")
+    for name, tensor in tensors.items():
+        found = _summary(name, tensor)
+        if found != summaries[name]:
+            _refuse(folder, TENSORS, f"holds {name} as {found}, not as the manifest says: {summaries[name]}")
+    return Contents(manifest, tensors, files)
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The checked content of ``manifest.json``."""
+    try:
+        text = (Path(folder) / MANIFEST).read_bytes().decode("utf-8")
+        manifest = json.loads(text, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise InputError(
+            f"no saved model at {os.fspath(folder)!r}: {MANIFEST} cannot be read ({error.strerror}); "
+            "give the folder that save() wrote"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        _refuse(folder, MANIFEST, f"is not valid JSON ({error})")
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if type(version) is not int or version < 1:
+        _refuse(folder, MANIFEST, "names no format version")
+    if version > FORMAT:
+        raise InputError(
+            f"{MANIFEST} in {os.fspath(folder)!r} has format {version}, written by lvd "
+            f"{manifest.get('lvd')}; this lvd {__version__} reads formats up to {FORMAT}: upgrade lvd"
+        )
+    if manifest.pop("sha256", None) != _self_digest(manifest):
+        _refuse(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")
+    return dict(manifest)
+
+
+def _check_replaceable(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise InputError(f"cannot save to {str(target)!r}: the folder {str(target.parent)!r} does not exist")
+    if target.exists() and not (target.is_dir() and _is_ours(target)):
+        raise InputError(
+            f"cannot save to {str(target)!r}: something else stands there; give a new folder, or one that "
+            "holds a saved model to replace"
+        )
+
+
+def _is_ours(target: Path) -> bool:
+    names = [entry.name for entry in target.iterdir()]
+    return not names or MANIFEST in names and all(n == MANIFEST or FILE_NAME.fullmatch(n) for n in names)
+
+
+def _files(folder: str | os.PathLike[str], manifest: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        _refuse(folder, MANIFEST, "does not list the files")
+    for name in files:
+        if not FILE_NAME.fullmatch(name):
+            _refuse(folder, MANIFEST, f"lists a file of the forbidden name {name!r}")
+    return list(files.items())
+
+
+def _read_file(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
+    try:
+        if (folder / name).stat().st_size != entry.get("bytes"):
+            _refuse(folder, name, "has another size than when it was saved")
+        data = (folder / name).read_bytes()
+    except OSError as error:
+        _refuse(folder, name, f"cannot be read ({error.strerror})")
+    if _sha256(data) != entry.get("sha256"):
+        _refuse(folder, name, "has been changed since it was saved (its sha256 differs)")
+    return data
+
+
+def _parse_tensors(folder: str | os.PathLike[str], data: bytes) -> dict[str, Tensor]:
+    """The tensors; their shapes are checked against the bytes that are there before memory is taken."""
+    try:
+        return safetensors.load(data)
+    except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError, AssertionError) as error:
+        _refuse(folder, TENSORS, f"is not a valid safetensors file ({error})")
+
+
+def _summary(name: str, tensor: Tensor) -> dict[str, Any]:
+    """Type, shape, and whether all is finite: an infinite number may be right, where it was saved."""
+    numbers = tensor.float() if tensor.itemsize < 4 else tensor
+    if bool(torch.isnan(numbers).any()):
+        raise InputError(f"{name} holds NaN, so the model is not in order; fit it again")
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "finite": bool(torch.isfinite(numbers).all()),
+    }
+
+
+def _self_digest(manifest: dict[str, Any]) -> str:
+    return _sha256(json.dumps(manifest, sort_keys=True, allow_nan=False).encode())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _refuse(folder: str | os.PathLike[str], name: str, what: str) -> NoReturn:
+    raise InputError(f"{name} in {os.fspath(folder)!r} {what}; {REMEDY}")

@@ -1,0 +1,193 @@
+"""Jackknife+ and CV+ (Barber, Candès, Ramdas and Tibshirani 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from sklearn.utils import _safe_indexing
+
+from lvd._parallel import chunk_slices, workers
+from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
+from lvd._validation import InputError, check_levels, check_positive, seed_from
+from lvd.conformal import jackknife_plus_intervals
+from lvd.methods.base import IntervalRegressor
+from lvd.nets import Model, as_model
+from lvd.nets.adapters import FunctionModel
+
+LONG_WAIT_SECONDS = 5.0
+PREDICTIONS_AT_ONCE = 2**22
+
+
+class JackknifePlusRegressor(IntervalRegressor):
+    """Intervals from models that each leave out a training row or a fold of them, without a calibration set.
+
+    All rows train and all rows calibrate: each one's error comes from a model that has not seen it. The
+    promise for that is weaker, a coverage of at least ``1 - 2 (1 - level)``; in practice it is close to the
+    level. The point prediction comes from the model of all rows; an interval need not contain it.
+
+    Parameters
+    ----------
+    estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
+        scikit-learn regressor or Pipeline. It is trained once on all rows and once for every row or fold.
+    cv : None leaves out one row at a time, exactly: as many trainings as rows. A number of folds, such as 10,
+        is CV+: as many trainings as folds, for somewhat wider intervals.
+    confidence_level : the level of :meth:`predict_interval` when it is given none.
+    n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
+    progress : before a long computation say how long it takes, and show a bar. Only ever in a terminal.
+    y_min, y_max : known bounds of y, which clip the intervals.
+    device, random_state : where to compute, and the seed of everything random.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> from sklearn.linear_model import Ridge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(40, 2))
+    >>> y = X[:, 0] + 0.1 * rng.normal(size=40)
+    >>> reg = lvd.JackknifePlusRegressor(Ridge()).fit(X, y)
+    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
+    >>> y_pred.shape, intervals.shape
+    ((5,), (5, 2, 2))
+    """
+
+    guarantee: ClassVar[str] = "marginal 1-2a"
+    post_hoc: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        cv: int | None = None,
+        confidence_level: Levels = 0.9,
+        n_jobs: int | None = None,
+        progress: bool = True,
+        y_min: float | None = None,
+        y_max: float | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+    ) -> None:
+        self.estimator = estimator
+        self.cv = cv
+        self.confidence_level = confidence_level
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.y_min = y_min
+        self.y_max = y_max
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
+        """Train on all rows, and on all but each row or fold."""
+        self._check_parameters()
+        self._check_bounds()
+        check_levels(self.confidence_level)
+        seed = seed_from(self.random_state)
+        self.model_ = self._new_model(seed)
+        inputs, targets = self._check_rows(X, y)
+        self._remember_shape(inputs, y)
+        self.folds_ = _folds(len(targets), self.cv, seed)
+        start = perf_counter()
+        self.model_.fit(inputs, targets)
+        seconds = perf_counter() - start
+        n_folds = int(self.folds_.max()) + 1
+        n_threads = min(self.n_jobs or torch.get_num_threads(), n_folds)
+        self.residuals_ = np.empty_like(targets)
+
+        def leave_out(fold: int) -> Model:
+            held_out = self.folds_ == fold
+            kept, left = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+            model = self._new_model(seed)
+            model.fit(_safe_indexing(inputs, kept), targets[kept])
+            self.residuals_[left] = np.abs(
+                targets[left] - model.evaluate(_safe_indexing(inputs, left)).y_pred
+            )
+            advance()
+            return model
+
+        with (
+            _announced(n_folds, seconds, n_threads, shown=self.progress) as advance,
+            workers(n_threads) as run,
+        ):
+            self.fold_models_ = run(leave_out, range(n_folds))
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.cv is not None:
+            check_positive(self.cv, "cv", integer=True)
+        if self.n_jobs is not None:
+            check_positive(self.n_jobs, "n_jobs", integer=True)
+
+    def _new_model(self, seed: int) -> Model:
+        model = as_model(
+            self.estimator,
+            prefit=False,
+            embedding_layer=None,
+            embed=None,
+            device=self.device,
+            random_state=seed,
+        )
+        if isinstance(model, FunctionModel) or getattr(model, "prefit", False):
+            raise InputError(
+                "estimator must be one that can be trained again without some rows, got a trained model; "
+                "use a post hoc method such as SplitConformalRegressor for it"
+            )
+        return model
+
+    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
+        return self.model_.evaluate(X).y_pred
+
+    def _predict_interval(
+        self, X: Any, levels: Float[NDArray, "l"]
+    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // len(self.folds_)))
+        intervals = [self._intervals(_safe_indexing(X, rows), levels) for rows in chunks]
+        return self._predict(X), np.concatenate(intervals)
+
+    def _intervals(self, X: Any, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l t"]:
+        by_fold = np.stack([model.evaluate(X).y_pred for model in self.fold_models_], axis=-1)
+        return np.stack(
+            [
+                jackknife_plus_intervals(predictions.T[self.folds_], residuals, levels)
+                for predictions, residuals in zip(by_fold.swapaxes(0, 1), self.residuals_.T, strict=True)
+            ],
+            axis=-1,
+        )
+
+
+def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
+    """The fold each row belongs to: its own, or one of `cv` drawn at random and of even sizes."""
+    n_folds = n_rows if cv is None else cv
+    if not 2 <= n_folds <= n_rows or n_rows < 3:
+        raise InputError(
+            f"cv must be None or lie between 2 and the number of rows, and there must be at least 3 rows; "
+            f"got cv={cv!r} and {n_rows} sample(s)"
+        )
+    if cv is None:
+        return np.arange(n_rows)
+    return np.random.default_rng(seed).permutation(np.arange(n_rows) % cv)
+
+
+@contextmanager
+def _announced(
+    n_fits: int, seconds_each: float, n_threads: int, *, shown: bool
+) -> Iterator[Callable[[], None]]:
+    """Say what a long computation costs before it starts and show its progress, in a terminal only."""
+    console, seconds = Console(stderr=True), n_fits * seconds_each / n_threads
+    if not shown or not console.is_terminal or seconds < LONG_WAIT_SECONDS:
+        yield lambda: None
+        return
+    console.print(
+        f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "
+        f"about {timedelta(seconds=round(seconds))} in all. cv=10 would train 10."
+    )
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("Jackknife+", total=n_fits)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,121 @@
+"""Methods whose prediction is a mixture of networks, summed up by a normal distribution."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from lvd import intervals
+from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._validation import InputError, check_levels, check_positive, like, seed_from
+from lvd.methods.base import IntervalRegressor
+from lvd.nets.stack import NetStack, Parameters, evaluate_stack
+
+LEAST_EPOCHS = 40
+
+
+class MixtureRegressor(IntervalRegressor):
+    """A stack of networks gives every row a mixture; intervals are those of the normal of its mean and variance.
+
+    Inside, inputs and targets are standardised; what leaves is in the units of y.
+    """
+
+    hidden_sizes: Sequence[int]
+    epochs: int | None
+    batch_size: int
+    learning_rate: float
+    device: str
+    random_state: RandomState
+
+    least_batches: int
+    """With ``epochs=None`` training takes 40 epochs, and at least this many batches."""
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse the method's own parameters that cannot work."""
+
+    @abstractmethod
+    def _new_model(self) -> NetStack:
+        """The untrained networks."""
+
+    @abstractmethod
+    def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
+        """Train ``model_``."""
+
+    @abstractmethod
+    def _members(self) -> Parameters:
+        """The networks that make up the mixture."""
+
+    @abstractmethod
+    def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
+        """Mean and variance of the mixture, in the scale of the networks."""
+
+    @abstractmethod
+    def _log_density(
+        self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]
+    ) -> Float[Tensor, "n t"]:
+        """The logarithm of the predicted density at y, in the scale of the networks."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
+        """Train on all rows."""
+        self._check_parameters()
+        self._check_training_parameters()
+        self._check_bounds()
+        check_levels(self.confidence_level)
+        seed = seed_from(self.random_state)
+        self.model_ = self._new_model()
+        inputs, targets = self._check_rows(X, y)
+        if len(targets) < 2:
+            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
+        self._remember_shape(inputs, y)
+        self.n_targets_ = targets.shape[1]
+        self._train(inputs, targets, seed)
+        return self
+
+    def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:
+        """The logarithm of the predicted density at each y, in the units of y: of the shape of y."""
+        check_is_fitted(self, "model_")
+        inputs, targets = self._check_rows(X, y, self.n_targets_)
+        scaled = self.model_.scale_targets(targets)
+        chunks = evaluate_stack(self._members(), self.model_.scale_inputs(inputs))
+        log_density = torch.cat([self._log_density(scaled[rows], outputs) for rows, outputs in chunks])
+        return like(self._as_given(log_density.numpy() - np.log(self.model_.y_scale_)), X)
+
+    def _predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n t"]:
+        return self._mean_and_deviation(X)[0]
+
+    def _predict_interval(
+        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"]
+    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        mean, deviation = self._mean_and_deviation(X)
+        quantiles = norm.ppf(0.5 + 0.5 * levels)
+        return mean, intervals.from_radius(mean, quantiles[:, None] * deviation[:, None])
+
+    def _mean_and_deviation(
+        self, X: Float[NDArray, "n p"]
+    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+        chunks = evaluate_stack(self._members(), self.model_.scale_inputs(X))
+        means, variances = zip(*[self._moments(outputs) for _, outputs in chunks], strict=True)
+        deviation = torch.cat(variances).sqrt().numpy() * self.model_.y_scale_
+        return torch.cat(means).numpy() * self.model_.y_scale_ + self.model_.y_mean_, deviation
+
+    def _count_epochs(self, n_rows: int) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        return max(LEAST_EPOCHS, math.ceil(self.least_batches / math.ceil(n_rows / self.batch_size)))
+
+    def _check_training_parameters(self) -> None:
+        for size in self.hidden_sizes:
+            check_positive(size, "hidden_sizes", integer=True)
+        if self.epochs is not None:
+            check_positive(self.epochs, "epochs", integer=True)
+        check_positive(self.batch_size, "batch_size", integer=True)
+        check_positive(self.learning_rate, "learning_rate")
