@@ -9,11 +9,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "CalibrationWarning": "lvd.methods",
+    "ConformalizedQuantileRegressor": "lvd.methods",
     "InputError": "lvd._validation",
+    "JackknifePlusRegressor": "lvd.methods",
     "LVDRegressor": "lvd.methods",
     "LocalConformal": "lvd.conformal",
+    "MADSplitRegressor": "lvd.methods",
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.nets",
+    "SplitConformalRegressor": "lvd.methods",
+    "load": "lvd.methods.saving",
     "three_way_split": "lvd.data",
 }
 _PACKAGES = ("data", "metrics")
@@ -24,18 +29,31 @@ if TYPE_CHECKING:
     from lvd.conformal import LocalConformal
     from lvd.data import three_way_split
     from lvd.kernels import MahalanobisKernel
-    from lvd.methods import CalibrationWarning, LVDRegressor
+    from lvd.methods import (
+        CalibrationWarning,
+        ConformalizedQuantileRegressor,
+        JackknifePlusRegressor,
+        LVDRegressor,
+        MADSplitRegressor,
+        SplitConformalRegressor,
+    )
+    from lvd.methods.saving import load
     from lvd.nets import NetRegressor
 
 __all__ = [
     "CalibrationWarning",
+    "ConformalizedQuantileRegressor",
     "InputError",
+    "JackknifePlusRegressor",
     "LVDRegressor",
     "LocalConformal",
+    "MADSplitRegressor",
     "MahalanobisKernel",
     "NetRegressor",
+    "SplitConformalRegressor",
     "__version__",
     "data",
+    "load",
     "metrics",
     "three_way_split",
 ]

@@ -57,7 +57,7 @@ def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) ->
     _check_finite(array, name, columns)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
-            f"{name} has {array.shape[1]} columns, but {n_columns} were seen in fit; "
+            f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "
             "give the same columns in the same order"
         )
     return array
@@ -78,11 +78,13 @@ def check_vector(y: ArrayLike, name: str = "y") -> Float[NDArray, "n"]:
 
 def check_targets(y: ArrayLike, name: str = "y") -> Float[NDArray, "n t"]:
     """`y` as a finite float64 matrix with one column per target; a vector is one target."""
+    if y is None:
+        raise InputError(f"training requires y to be passed, but the target {name} is None")
     array = _numbers(y, name)
     return check_vector(array, name)[:, None] if array.ndim == 1 else check_matrix(array, name)
 
 
-def check_same_length(**arrays: NDArray) -> None:
+def check_same_length(**arrays: Any) -> None:
     """All arrays have the same number of rows."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -141,10 +143,15 @@ def seed_from(random_state: RandomState) -> int:
     )
 
 
-def row_digests(X: Float[NDArray, "n p"]) -> NDArray:
-    """A 64-bit digest of each row, to find rows that stand in two sets."""
-    rows = np.ascontiguousarray(X + 0.0)  # -0.0 and 0.0 are the same number
-    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+def row_digests(X: ArrayLike) -> NDArray:
+    """A 64-bit digest of each row, to find rows that stand in two sets; the rows may be of any kind."""
+    rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
+        numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number
+        encoded = (row.tobytes() for row in numbers)
+    else:
+        encoded = (repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows)
+    digests = (hashlib.blake2b(row, digest_size=8).digest() for row in encoded)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import reprlib
@@ -18,12 +19,11 @@ from lvd._device import resolve_device
 from lvd._store.encode import DTYPES
 from lvd._store.estimators import load_estimator
 from lvd._store.folder import MANIFEST, REMEDY, Contents
-from lvd._store.modules import build_layers, with_state
+from lvd._store.modules import build_layers, load_state
 from lvd._store.storable import Registry, Storable
 from lvd._validation import InputError
 
-LEARNED = re.compile(r"_?[a-z][a-z0-9_]*")
-BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
 
 def decode(
@@ -51,7 +51,7 @@ def decode(
             f"{MANIFEST} in {os.fspath(folder)!r} does not describe a model that can be rebuilt "
             f"({type(error).__name__}: {error}); {REMEDY}"
         ) from error
-    if type(root) not in roots:
+    if type(root) not in roots or type(root).__name__ != contents.description.get("class"):
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, no model; {REMEDY}"
         )
@@ -77,10 +77,10 @@ class _Decoder:
             "float": float,
             "tuple": lambda items: tuple(self.value(item) for item in items),
             "dict": lambda pairs: {self.value(key): self.value(item) for key, item in pairs},
-            "array": self._array,
+            "array": lambda name: np.array(contents.tensors[name].numpy()),
+            "fortran array": lambda name: np.array(contents.tensors[name].numpy(), order="F"),
             "scalar": self._scalar,
             "tensor": lambda name: contents.tensors[name].clone(),
-            "random": self._random,
             "given": lambda content: self._ask(*content),
             "object": self._reference,
         }
@@ -133,39 +133,34 @@ class _Decoder:
     def _module(self, entry: Mapping[str, Any]) -> nn.Module:
         state = {key: self._contents.tensors[name] for key, name in entry["state"].items()}
         if "layers" in entry:
-            module, name = build_layers(entry["layers"], state), "the network"
+            module = build_layers(entry["layers"], state)
+            load_state(module, state)
         else:
             path, kind = entry["given"]
-            module, name = self._ask(path, kind), _spoken(path)
-            if not isinstance(module, nn.Module):
-                raise _NotGivenError(f"{name} must be a torch module, a {kind}, got {reprlib.repr(module)}")
-        try:
-            return with_state(module, state, name).train(entry["training"])
-        except InputError as error:
-            raise _NotGivenError(str(error)) from None
+            module = self._ask_module(path, kind, state)
+        return module.train(entry["training"])
 
-    def _array(self, content: Any) -> np.ndarray[Any, Any]:
-        name, order = content
-        return np.array(self._contents.tensors[name].numpy(), order=order)
+    def _ask_module(self, path: str, kind: str, state: Mapping[str, Tensor]) -> nn.Module:
+        module = self._ask(path, kind)
+        if not isinstance(module, nn.Module):
+            raise _NotGivenError(
+                f"{_spoken(path)} must be a torch module, a {kind}, got {reprlib.repr(module)}"
+            )
+        module = copy.deepcopy(module)
+        try:
+            load_state(module, state)
+        except InputError as error:
+            raise _NotGivenError(
+                f"{_spoken(path)} does not have the weights that were saved ({error}); give a module built as "
+                "the saved one was"
+            ) from None
+        return module
 
     def _scalar(self, content: Any) -> Any:
         node, dtype = content
         if dtype not in DTYPES:
             raise InputError(f"unknown type {dtype!r}")
         return np.dtype(dtype).type(self.value(node))
-
-    def _random(self, content: Any) -> Any:
-        kind, state = content[0], self.value(content[1])
-        name = state["bit_generator"]
-        if name not in BIT_GENERATORS:
-            raise InputError(f"unknown bit generator {name!r}")
-        bits = getattr(np.random, name)()
-        if kind == "RandomState":
-            legacy = np.random.RandomState(bits)
-            legacy.set_state(state)
-            return legacy
-        bits.state = state
-        return np.random.Generator(bits)
 
     def _reference(self, number: int) -> Any:
         if number < 0:

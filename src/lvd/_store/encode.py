@@ -8,6 +8,7 @@ Any other value is itself when JSON has it, else ``{tag: content}``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class _Encoder:
         self.estimators: dict[str, bytes] = {}
         self._numbers: dict[int, int] = {}
         self._given: dict[int, tuple[str, Any]] = {}
-        self._by_type = {
+        self._by_type: dict[Any, Callable[[Any, str, str | None], Any]] = {
             np.generic: self._scalar,  # before float: numpy's float64 is one, and must come back as it was
             float: self._float,
             (list, tuple): self._sequence,
@@ -64,7 +65,7 @@ class _Encoder:
             Tensor: self._tensor,
             torch.device: self._device,
             RANDOM: self._random,
-            (*self.classes, BaseEstimator, nn.Module): self._object,
+            (*self.classes, nn.Module, BaseEstimator): self._object,
         }
 
     def value(self, value: Any, name: str, path: str | None) -> Any:
@@ -100,7 +101,7 @@ class _Encoder:
         self._keep(name, torch.from_numpy(np.array(array, order="C")))
         # A product with the transposed layout may round otherwise: the same bits need the same layout.
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-        return {"array": [name, "F" if fortran else "C"]}
+        return {"fortran array" if fortran else "array": name}
 
     def _scalar(self, value: Any, name: str, path: str | None) -> Any:
         _check_dtype(str(value.dtype), name)
@@ -114,9 +115,9 @@ class _Encoder:
         return str(device)
 
     def _random(self, generator: Any, name: str, path: str | None) -> Any:
-        legacy = isinstance(generator, np.random.RandomState)
-        state = generator.get_state(legacy=False) if legacy else generator.bit_generator.state
-        return {"random": [type(generator).__name__, self.value(state, name, None)]}
+        return (
+            None  # no prediction depends on it, and a state to resume from would be one more thing to check
+        )
 
     def _object(self, value: Any, name: str, path: str | None) -> Any:
         if id(value) not in self._numbers:
@@ -124,8 +125,10 @@ class _Encoder:
                 entry = self._known(value, name, path)
             elif isinstance(value, nn.Module):
                 entry = self._module(value, name, path)
-            else:
+            elif isinstance(value, BaseEstimator):
                 entry = self._estimator(value, name)
+            else:
+                raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
             self.objects.append(entry)
             self._numbers[id(value)] = len(self.objects) - 1
         return {"object": self._numbers[id(value)]}

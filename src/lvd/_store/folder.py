@@ -78,6 +78,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = (Path(folder) / MANIFEST).read_bytes().decode("utf-8")
         manifest = json.loads(text, parse_constant=_refuse_constant)
+        if not isinstance(manifest, dict):
+            raise ValueError("it holds no object")
+        stated, digest = manifest.pop("sha256", None), _self_digest(manifest)
     except OSError as error:
         raise InputError(
             f"no saved model at {os.fspath(folder)!r}: {MANIFEST} cannot be read ({error.strerror}); "
@@ -85,7 +88,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         _refuse(folder, MANIFEST, f"is not valid JSON ({error})")
-    version = manifest.get("format") if isinstance(manifest, dict) else None
+    version = manifest.get("format")
     if type(version) is not int or version < 1:
         _refuse(folder, MANIFEST, "names no format version")
     if version > FORMAT:
@@ -93,9 +96,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"{MANIFEST} in {os.fspath(folder)!r} has format {version}, written by lvd "
             f"{manifest.get('lvd')}; this lvd {__version__} reads formats up to {FORMAT}: upgrade lvd"
         )
-    if manifest.pop("sha256", None) != _self_digest(manifest):
+    if stated != digest:
         _refuse(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")
-    return dict(manifest)
+    return manifest
 
 
 def _check_replaceable(target: Path) -> None:
@@ -110,7 +113,7 @@ def _check_replaceable(target: Path) -> None:
 
 def _is_ours(target: Path) -> bool:
     names = [entry.name for entry in target.iterdir()]
-    return not names or MANIFEST in names and all(n == MANIFEST or FILE_NAME.fullmatch(n) for n in names)
+    return not names or (MANIFEST in names and all(n == MANIFEST or FILE_NAME.fullmatch(n) for n in names))
 
 
 def _files(folder: str | os.PathLike[str], manifest: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,22 +46,20 @@ def build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Seque
     return nn.Sequential(*built)
 
 
-def with_state(module: nn.Module, state: Mapping[str, Tensor], name: str) -> nn.Module:
-    """A copy of `module` with the saved weights; they must be the module's own, name by name."""
-    own = module.state_dict()
-    wanted, found = ({key: _describe(tensor) for key, tensor in d.items()} for d in (state, own))
-    differing = [key for key in [*wanted, *found] if wanted.get(key) != found.get(key)]
+def load_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put saved weights into `module`; they must be its own, name by name."""
+    wanted, found = (
+        {key: _describe(tensor) for key, tensor in d.items()} for d in (state, module.state_dict())
+    )
+    differing = [key for key in wanted | found if wanted.get(key) != found.get(key)]
     if differing:
-        listed = "; ".join(
-            f"{key}: saved {wanted.get(key, 'not at all')}, in the module {found.get(key, 'not at all')}"
-            for key in dict.fromkeys(differing[:3])
-        )
         raise InputError(
-            f"{name} does not have the weights that were saved ({listed}); give a module built as the saved one"
+            "; ".join(
+                f"{key}: saved {wanted.get(key, 'not at all')}, in the module {found.get(key, 'not at all')}"
+                for key in differing[:3]
+            )
         )
-    module = copy.deepcopy(module)
     module.load_state_dict(dict(state))
-    return module
 
 
 def _describe(tensor: Any) -> str:

@@ -30,8 +30,8 @@ def conformal_quantile(
 
 
 def jackknife_plus_intervals(
-    predictions: Float[NDArray, "m n"], residuals: Float[NDArray, "m"], levels: Float[NDArray, "l"]
-) -> Float[NDArray, "n 2 l"]:
+    predictions: Float[NDArray, "m n *t"], residuals: Float[NDArray, "m *t"], levels: Float[NDArray, "l"]
+) -> Float[NDArray, "n 2 l *t"]:
     """Jackknife+ and CV+ intervals (Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 2021).
 
     `predictions` holds, for each of the m training rows, what the model fitted without it predicts for the n
@@ -45,4 +45,4 @@ def jackknife_plus_intervals(
     below = conformal_quantile(residuals[:, None] - predictions, levels)
     above = conformal_quantile(residuals[:, None] + predictions, levels)
     median = np.median(predictions, axis=0)
-    return np.stack([np.minimum(-below, median), np.maximum(above, median)]).transpose(2, 0, 1)
+    return np.moveaxis(np.stack([np.minimum(-below, median), np.maximum(above, median)]), 2, 0)

@@ -23,7 +23,7 @@ def save(conformal: LocalConformal, folder: str | os.PathLike[str]) -> None:
 
 def try_out(conformal: LocalConformal) -> None:
     """One radius: parts that do not fit together are found in loading, not in use."""
-    if hasattr(conformal, "calibration_"):
+    if isinstance(conformal.kernel, MahalanobisKernel) and hasattr(conformal, "calibration_"):
         radius = conformal.radius(conformal.kernel.mean_[None])
         if np.isnan(radius).any():
             raise InputError("the radius is not a number")

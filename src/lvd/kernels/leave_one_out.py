@@ -7,12 +7,13 @@ rows x batch x components is ever held.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
-from lvd._typing import Float, Int
+from lvd._typing import Bool, Float, Int
 
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
@@ -39,40 +40,52 @@ class LeaveOneOut:
         """Squared leave-one-out errors of the batch, and the gradient of their sum; `run` maps over tiles."""
         points = (self.rows @ components.T) * self.scale**-0.5
         points -= points.mean(0)
-        targets = self.y[batch]
-        cut = self._cut(points, batch)
+        neighborhood = _Neighborhood(points, batch, self._cut(points, batch))
         slices = chunk_slices(len(points), TILE_POINTS)
-
-        def sums(columns: slice) -> tuple[Tensor, Tensor]:
-            weights = _weights(points, batch, columns, cut)
-            return weights @ self.y[columns], weights.sum(1)
-
-        partial = run(sums, slices)
-        numerator = torch.stack([p[0] for p in partial]).sum(0)
-        denominator = torch.stack([p[1] for p in partial]).sum(0)
-        if self.smoothness:
-            numerator = numerator + (self.y.sum() - targets) / (len(points) - 1)
-            denominator = denominator + 1.0
-        clamped = denominator < SMALLEST_DENOMINATOR
-        denominator = denominator.clamp(min=SMALLEST_DENOMINATOR)
-        predicted = numerator / denominator
-        error = predicted - targets
+        predicted, denominator, clamped = self._predict(
+            neighborhood, run(partial(self._sums, neighborhood), slices)
+        )
+        error = predicted - self.y[batch]
 
         # d(error^2)/d(squared distance) of row i to row j is  weight_ij (slope_i y_j + offset_i).
         slope = -2.0 * error / denominator
         offset = torch.where(clamped, 0.0, -slope * predicted)
+        parts = run(partial(self._pull, neighborhood, slope[:, None], offset[:, None]), slices)
+        on_batch, on_columns = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+        gradient = on_batch.T @ self.rows[batch] + on_columns
+        return error.square(), gradient * (2.0 * self.scale**-0.5)
 
-        def gradient(columns: slice) -> tuple[Tensor, Tensor]:
-            pull = _weights(points, batch, columns, cut)
-            pull *= torch.addcmul(offset[:, None], slope[:, None], self.y[columns])
-            on_columns = pull.sum(0)[:, None] * points[columns] - pull.T @ points[batch]
-            on_batch = pull.sum(1)[:, None] * points[batch] - pull @ points[columns]
-            return on_batch, on_columns.T @ self.rows[columns]
+    def _sums(
+        self, neighborhood: _Neighborhood, columns: slice
+    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+        weights = neighborhood.weights(columns)
+        return weights @ self.y[columns], weights.sum(1)
 
-        parts = run(gradient, slices)
-        on_batch = torch.stack([p[0] for p in parts]).sum(0)
-        total = on_batch.T @ self.rows[batch] + torch.stack([p[1] for p in parts]).sum(0)
-        return error.square(), total * (2.0 * self.scale**-0.5)
+    def _predict(
+        self, neighborhood: _Neighborhood, sums: list[tuple[Tensor, Tensor]]
+    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"], Bool[Tensor, "b"]]:
+        """Leave-one-out predictions, their denominators, and where these had to be raised."""
+        numerator, denominator = (torch.stack(part).sum(0) for part in zip(*sums, strict=True))
+        if self.smoothness:
+            numerator = numerator + (self.y.sum() - self.y[neighborhood.batch]) / (len(self.y) - 1)
+            denominator = denominator + 1.0
+        clamped = denominator < SMALLEST_DENOMINATOR
+        denominator = denominator.clamp(min=SMALLEST_DENOMINATOR)
+        return numerator / denominator, denominator, clamped
+
+    def _pull(
+        self,
+        neighborhood: _Neighborhood,
+        slope: Float[Tensor, "b 1"],
+        offset: Float[Tensor, "b 1"],
+        columns: slice,
+    ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "k h"]]:
+        """How the loss pulls at the projected points of the batch, and, carried to A, at those of the columns."""
+        points, batch = neighborhood.points, neighborhood.batch
+        pull = neighborhood.weights(columns) * torch.addcmul(offset, slope, self.y[columns])
+        on_batch = pull.sum(1)[:, None] * points[batch] - pull @ points[columns]
+        on_columns = pull.sum(0)[:, None] * points[columns] - pull.T @ points[batch]
+        return on_batch, on_columns.T @ self.rows[columns]
 
     def _cut(self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"]) -> Tensor | None:
         """The smallest weight that counts for each row of the batch, or None when all count."""
@@ -82,18 +95,23 @@ class LeaveOneOut:
         n_kept = min(self.max_neighbors, n_others) - self.smoothness
         if n_kept >= n_others:
             return None
-        weights = _weights(points, batch, slice(None), None)
+        weights = _Neighborhood(points, batch, None).weights(slice(0, len(points)))
         return weights.topk(max(n_kept, 1), dim=1, sorted=False).values.amin(1, keepdim=True)
 
 
-def _weights(
-    points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], columns: slice, cut: Tensor | None
-) -> Float[Tensor, "b t"]:
-    """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
-    rows, others = points[batch], points[columns]
-    start = columns.start or 0
-    exponent = torch.mm(2.0 * rows, others.T) - rows.square().sum(1, keepdim=True) - others.square().sum(1)
-    weights = exponent.clamp_(max=0.0).exp_()
-    inside = ((batch >= start) & (batch < start + len(others))).nonzero()[:, 0]
-    weights[inside, batch[inside] - start] = 0.0
-    return weights if cut is None else weights.masked_fill_(weights < cut, 0.0)
+@dataclass(frozen=True)
+class _Neighborhood:
+    """The rows of a batch among all projected rows; weights below `cut` do not count."""
+
+    points: Float[Tensor, "n k"]
+    batch: Int[Tensor, "b"]
+    cut: Float[Tensor, "b 1"] | None
+
+    def weights(self, columns: slice) -> Float[Tensor, "b t"]:
+        """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
+        rows, others = self.points[self.batch], self.points[columns]
+        norms = rows.square().sum(1, keepdim=True) + others.square().sum(1)
+        weights = torch.addmm(norms, rows, others.T, beta=-1.0, alpha=2.0).clamp_(max=0.0).exp_()
+        inside = ((self.batch >= columns.start) & (self.batch < columns.stop)).nonzero()[:, 0]
+        weights[inside, self.batch[inside] - columns.start] = 0.0
+        return weights if self.cut is None else weights.masked_fill_(weights < self.cut, 0.0)

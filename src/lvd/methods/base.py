@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from lvd import intervals as _intervals
 from lvd._typing import ArrayLike, Float, Int, Levels, NDArray
@@ -65,7 +66,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def predict(self, X: ArrayLike) -> Any:
         """Point predictions, (n,); for several targets (n, T)."""
         check_is_fitted(self, "model_")
-        y_pred = self._predict(self.model_.check(X))
+        y_pred = self._predict(self._check_inputs(X))
         return like(self._as_given(y_pred), X)
 
     def predict_interval(self, X: ArrayLike, confidence_level: Levels | None = None) -> tuple[Any, Any]:
@@ -76,24 +77,38 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self, "model_")
         levels = check_levels(self.confidence_level if confidence_level is None else confidence_level)
-        y_pred, intervals = self._predict_interval(self.model_.check(X), levels)
+        y_pred, intervals = self._predict_interval(self._check_inputs(X), levels)
         intervals = _intervals.clip(intervals, self.y_min, self.y_max)
         return like(self._as_given(y_pred), X), like(self._as_given(intervals), X)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
+        from lvd.methods.saving import save
+
+        save(self, folder)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
 
     def _check_rows(self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None) -> tuple[Any, NDArray]:
         """`X` as the model's inputs and `y` as target columns, of the same length."""
-        if y is None:
-            raise InputError("requires y to be passed, but the target y is None")
-        inputs, targets = self.model_.check(X), check_targets(y)
+        inputs, targets = self._check_inputs(X, reset=n_targets is None), check_targets(y)
         check_same_length(X=inputs, y=targets)
         if n_targets is not None and targets.shape[1] != n_targets:
             raise InputError(
                 f"y has {targets.shape[1]} target column(s), but {n_targets} in fit; give the same"
             )
         return inputs, targets
+
+    def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
+        """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted."""
+        _check_feature_names(self, X, reset=reset)
+        return self.model_.check(X)
 
     def _remember_shape(self, inputs: Any, y: ArrayLike) -> None:
         self.single_target_ = to_numpy(y).ndim == 1
@@ -165,8 +180,8 @@ class ConformalRegressor(IntervalRegressor):
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
             warnings.warn(
-                f"{shared} of {len(targets)} calibration rows also stand in the training set: the model's errors on "
-                "them are too small, and the guarantee does not hold; calibrate on rows training has not seen",
+                f"{shared} of {len(targets)} calibration rows also stand in the training set: the model's errors "
+                "on them are too small, and the guarantee does not hold; calibrate on rows training has not seen",
                 CalibrationWarning,
                 stacklevel=2,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,17 @@ def pinball_loss(output: Float[Tensor, "b q"], target: Float[Tensor, "b q"], *, 
     orders = output.new_tensor([(1.0 - level) / 2.0] * half + [(1.0 + level) / 2.0] * half)
     error = target - output
     return torch.maximum(orders * error, (orders - 1.0) * error).mean()
+
+
+@dataclass(frozen=True)
+class PinballLoss:
+    """:func:`pinball_loss` at one level; an object, because a model with a function in it could not be saved."""
+
+    level: float
+
+    def __call__(self, output: Float[Tensor, "b q"], target: Float[Tensor, "b q"]) -> Tensor:
+        """The loss of a batch."""
+        return pinball_loss(output, target, level=self.level)
 
 
 class ConformalizedQuantileRegressor(ConformalRegressor):
@@ -123,7 +134,7 @@ class ConformalizedQuantileRegressor(ConformalRegressor):
         if self.prefit:
             return self.model_
         network: NetRegressor = clone(self.model_)
-        return network.set_params(loss=partial(pinball_loss, level=level))
+        return network.set_params(loss=PinballLoss(level))
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
         self.radii_ = [

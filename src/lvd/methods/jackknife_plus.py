@@ -147,19 +147,13 @@ class JackknifePlusRegressor(IntervalRegressor):
     def _predict_interval(
         self, X: Any, levels: Float[NDArray, "l"]
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // len(self.folds_)))
+        chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // self.residuals_.size))
         intervals = [self._intervals(_safe_indexing(X, rows), levels) for rows in chunks]
         return self._predict(X), np.concatenate(intervals)
 
     def _intervals(self, X: Any, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l t"]:
-        by_fold = np.stack([model.evaluate(X).y_pred for model in self.fold_models_], axis=-1)
-        return np.stack(
-            [
-                jackknife_plus_intervals(predictions.T[self.folds_], residuals, levels)
-                for predictions, residuals in zip(by_fold.swapaxes(0, 1), self.residuals_.T, strict=True)
-            ],
-            axis=-1,
-        )
+        by_fold = np.stack([model.evaluate(X).y_pred for model in self.fold_models_])
+        return jackknife_plus_intervals(by_fold[self.folds_], self.residuals_, levels)
 
 
 def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:

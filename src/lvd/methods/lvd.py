@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
@@ -18,8 +16,10 @@ from lvd.intervals import clip
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
+from lvd.methods.shared_names import SharedName
 from lvd.nets import Evaluation
 from lvd.nets.adapters import Embed
+from lvd.nets.wrap import seeded_clone
 
 
 @dataclass(frozen=True)
@@ -117,21 +117,20 @@ class LVDRegressor(ConformalRegressor):
         self.device = device
         self.random_state = random_state
 
-    @property
-    def embed(self) -> Callable[[ArrayLike], Any]:
-        """``reg.embed(X)``: the embeddings (n, h) of the rows.
+    @SharedName
+    def embed(self, X: ArrayLike) -> Any:
+        """The embeddings (n, h) of the rows."""
+        check_is_fitted(self, "model_")
+        return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
 
-        The constructor's parameter has the same name, so the parameter lives in the instance dictionary.
-        """
-        return self._embed
-
-    @embed.setter
-    def embed(self, function: Embed | None) -> None:
-        self.__dict__["embed"] = function
+    @SharedName
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 of the point predictions."""
+        return float(super().score(X, y, sample_weight))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's parameters."""
-        return super().get_params(deep) | {"embed": self.__dict__["embed"]}
+        return super().get_params(deep) | {name: vars(self)[name] for name in ("embed", "score")}
 
     def update(self, X: ArrayLike, y: ArrayLike) -> LVDRegressor:
         """Add newly labelled rows to the calibration set; nothing is trained again."""
@@ -162,7 +161,7 @@ class LVDRegressor(ConformalRegressor):
         """
         self._check_calibrated()
         level = check_levels(self.confidence_level if confidence_level is None else confidence_level)[:1]
-        inputs = self.model_.check(X)
+        inputs = self._check_inputs(X)
         y_pred, intervals = self._predict_interval(inputs, level)
         intervals = clip(intervals, self.y_min, self.y_max)
         embeddings = self.model_.evaluate(inputs).embeddings
@@ -183,13 +182,9 @@ class LVDRegressor(ConformalRegressor):
             for target in range(self.n_targets_)
         ]
 
-    def _embed(self, X: ArrayLike) -> Any:
-        check_is_fitted(self, "model_")
-        return like(self.model_.evaluate(self.model_.check(X)).embeddings, X)
-
     def _check_parameters(self) -> None:
         check_choice(self.predictor, "predictor", ("net", "kernel"))
-        check_choice(self.score, "score", ("absolute", "normalized"))
+        check_choice(vars(self)["score"], "score", ("absolute", "normalized"))
         if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
 
@@ -202,9 +197,9 @@ class LVDRegressor(ConformalRegressor):
         template = self.kernel or MahalanobisKernel(
             self.n_components, smoothness=self.smoothness, device=self.device, random_state=seed
         )
-        self.kernels_ = [clone(template).fit(evaluation.embeddings, column) for column in y.T]
+        self.kernels_ = [seeded_clone(template, seed).fit(evaluation.embeddings, column) for column in y.T]
         self.error_model_: ErrorModel | None = None
-        if self.score == "normalized":
+        if vars(self)["score"] == "normalized":
             self.error_model_ = fit_error_model(
                 self.error_estimator or self.estimator,
                 X,

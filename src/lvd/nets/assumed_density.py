@@ -25,6 +25,7 @@ from lvd.nets.moments import (
 )
 
 LEAST_VARIANCE = 1e-100
+LARGEST_LOG = 700.0
 
 
 class Gamma(NamedTuple):
@@ -57,18 +58,13 @@ def run_network(layers: list[Gaussians], inputs: Gaussians) -> Pass:
     return Pass(entered, slopes, linear_moments(entered[-1], layers[-1]))
 
 
-def log_evidence(
-    output: Gaussians, noise_variance: float, targets: Float[Tensor, "n 1"]
-) -> Float[Tensor, "n 1"]:
-    """``log Z``: the log density of each target under the Gaussian of output and noise (Eqs. 11 and 12)."""
-    variance = output.variance + noise_variance
-    return -0.5 * (torch.log(2.0 * math.pi * variance) + (targets - output.mean).square() / variance)
-
-
 def evidence_gradients(
     layers: list[Gaussians], forward: Pass, noise_variance: float, targets: Float[Tensor, "n 1"]
 ) -> list[Gaussians]:
-    """The gradients of the summed log Z by every layer's weights."""
+    """The gradients by every layer's weights of log Z, summed over rows.
+
+    ``Z = N(y | m, v + noise_variance)`` with the output's moments m and v (Eqs. 11 and 12).
+    """
     variance = forward.output.variance + noise_variance
     slope = (targets - forward.output.mean) / variance
     outer = Gaussians(slope, 0.5 * (slope.square() - variance.reciprocal()))
@@ -102,22 +98,22 @@ def match_gaussians(weights: Gaussians, gradients: Gaussians) -> Gaussians:
     if float(variance.min()) > LEAST_VARIANCE:
         return Gaussians(mean, variance)
     valid = variance > LEAST_VARIANCE
-    return Gaussians(
-        torch.where(valid, mean, weights.mean), torch.where(valid, variance, weights.variance)
-    )
+    return Gaussians(torch.where(valid, mean, weights.mean), torch.where(valid, variance, weights.variance))
 
 
 def match_gamma(gamma: Gamma, squared_error: float, variance: float) -> Gamma:
     """The Gamma with the moments that one Gaussian error leaves, from log Z, log Z1, log Z2 (Eqs. 7 and 8).
 
-    These are ``log N(error | 0, variance + E[1 / precision])`` for the shapes a, a + 1 and a + 2.
+    These are ``log N(error | 0, variance + E[1 / precision])`` for the shapes a, a + 1 and a + 2. An error so
+    large that no Gamma with a finite variance has these moments leaves it as it is.
     """
     shape, rate = gamma
     log_z, log_z1, log_z2 = (
         -0.5 * (math.log(total) + squared_error / total)
         for total in (variance + rate / (shape + step) for step in (-1.0, 0.0, 1.0))
     )
-    return Gamma(
-        1.0 / math.expm1(log_z2 - 2.0 * log_z1 + log_z + math.log1p(1.0 / shape)),
-        rate / (math.exp(log_z2 - log_z1) * (shape + 1.0) - math.exp(log_z1 - log_z) * shape),
-    )
+    growth = log_z2 - 2.0 * log_z1 + log_z + math.log1p(1.0 / shape)
+    if not (0.0 < growth < math.log(2.0) and log_z - log_z1 < LARGEST_LOG):
+        return gamma
+    excess = math.expm1(growth)
+    return Gamma(1.0 / excess, rate * math.exp(log_z - log_z1) / (shape * excess))

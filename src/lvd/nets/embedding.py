@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import Tensor, nn
 
 from lvd._typing import Float
 from lvd._validation import InputError
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards every layer is in the mode it was in."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for layer, training in modes:
+            layer.training = training
 
 
 def find_last_linear(module: nn.Module, sample: Tensor) -> str:

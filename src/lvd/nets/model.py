@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError
 
 
 class Evaluation(NamedTuple):
@@ -29,3 +31,25 @@ class Model(Protocol):
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed checked inputs."""
         ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model that is trained already: `fit` only looks whether it predicts as many columns as `y` has."""
+
+    model: Model
+
+    def check(self, X: ArrayLike) -> Any:
+        """What the model accepts."""
+        return self.model.check(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Fitted:
+        """Nothing to train."""
+        n_predicted = self.model.evaluate(X[:1]).y_pred.shape[1]
+        if n_predicted != y.shape[1]:
+            raise InputError(f"the estimator predicts {n_predicted} column(s), but y has {y.shape[1]}")
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The model's answer."""
+        return self.model.evaluate(X)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,10 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.nets.embedding import as_predictions, find_last_linear, forward_with_embedding
+from lvd.nets.embedding import as_predictions, evaluating, find_last_linear, forward_with_embedding
 from lvd.nets.mlp import build_mlp
 from lvd.nets.model import Evaluation
-from lvd.nets.training import Loss, draw_batches, train
+from lvd.nets.training import Loss, draw_batches, own_random_numbers, train
 
 EVALUATION_ROWS = 8192
 LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
@@ -116,15 +115,15 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         if self.prefit:
             self._keep_prefit(X)
             return self
-        device = resolve_device(self.device)
-        self.module_ = self._new_module(seed).to(device)
+        self.module_ = self._new_module(seed).to(resolve_device(self.device))
         self.x_mean_, self.x_scale_ = _mean_and_scale(X, self.scale_inputs)
         self.y_mean_, self.y_scale_ = _mean_and_scale(targets, self.scale_target)
-        inputs = torch.as_tensor((X - self.x_mean_) / self.x_scale_, dtype=torch.float32, device=device)
-        scaled = torch.as_tensor((targets - self.y_mean_) / self.y_scale_, dtype=torch.float32, device=device)
-        self._look_at(inputs[:2])
-        # The built-in network is too small for torch's threads, which would only wait for each other.
-        with workers(1) if self.module is None else nullcontext():
+        inputs = self._tensor((X - self.x_mean_) / self.x_scale_)
+        scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
+        # The built-in network is too small for torch's threads, which would only wait for each other; a
+        # module of the user's may draw numbers of its own, in dropout layers for instance.
+        with workers(1) if self.module is None else own_random_numbers(seed):
+            self._look_at(inputs[:2])
             train(
                 self.module_,
                 inputs,
@@ -141,20 +140,13 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         """Predictions (n, t) and embeddings (n, h) in one pass."""
         check_is_fitted(self, "module_")
         X = self.check(X)
-        was_training = self.module_.training
-        parameter = next(self.module_.parameters(), torch.empty(0))
-        self.module_.eval()
         predictions, embeddings = [], []
-        try:
-            with torch.inference_mode():
-                for rows in chunk_slices(len(X), EVALUATION_ROWS):
-                    scaled = (X[rows] - self.x_mean_) / self.x_scale_
-                    inputs = torch.as_tensor(scaled, dtype=parameter.dtype, device=parameter.device)
-                    output, embedding = forward_with_embedding(self.module_, self.embedding_layer_, inputs)
-                    predictions.append(as_predictions(output, len(inputs), self.n_targets_).double().cpu())
-                    embeddings.append(embedding.double().cpu())
-        finally:
-            self.module_.train(was_training)
+        with evaluating(self.module_):
+            for rows in chunk_slices(len(X), EVALUATION_ROWS):
+                inputs = self._tensor((X[rows] - self.x_mean_) / self.x_scale_)
+                output, embedding = forward_with_embedding(self.module_, self.embedding_layer_, inputs)
+                predictions.append(as_predictions(output, len(inputs), self.n_targets_).double().cpu())
+                embeddings.append(embedding.double().cpu())
         y_pred = torch.cat(predictions).numpy() * self.y_scale_ + self.y_mean_
         if not np.isfinite(y_pred).all():
             row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
@@ -171,6 +163,11 @@ class NetRegressor(RegressorMixin, BaseEstimator):
     def embed(self, X: ArrayLike) -> Any:
         """The last hidden layer, (n, h)."""
         return like(self.evaluate(X).embeddings, X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _check_parameters(self) -> None:
         for name in ("n_batches", "epochs"):
@@ -201,15 +198,17 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         self.module_ = self.module
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1:]), np.ones(X.shape[1:])
         self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
-        parameter = next(self.module.parameters(), torch.empty(0))
-        self._look_at(torch.as_tensor(X[:2], dtype=parameter.dtype, device=parameter.device))
+        self._look_at(self._tensor(X[:2]))
+
+    def _tensor(self, array: NDArray) -> Tensor:
+        """In the precision and on the device of the module."""
+        parameter = next(self.module_.parameters(), torch.empty(0))
+        return torch.as_tensor(array, dtype=parameter.dtype, device=parameter.device)
 
     def _look_at(self, sample: Tensor) -> None:
         """Find the embedding layer and check the output's shape before any work is done."""
-        was_training = self.module_.training
-        self.module_.eval()
         try:
-            with torch.inference_mode():
+            with evaluating(self.module_):
                 self.embedding_layer_ = self.embedding_layer or find_last_linear(self.module_, sample)
                 output, _ = forward_with_embedding(self.module_, self.embedding_layer_, sample)
                 as_predictions(output, len(sample), self.n_targets_)
@@ -217,8 +216,6 @@ class NetRegressor(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"the module cannot be run on inputs of shape {tuple(sample.shape)}: {error}"
             ) from error
-        finally:
-            self.module_.train(was_training)
 
     def _shaped_loss(self) -> Loss:
         loss = nn.functional.mse_loss if self.loss is None else self.loss

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
 import torch
@@ -13,12 +15,22 @@ from lvd._validation import InputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
+_PROCESS_GENERATORS = Lock()
+
 
 def draw_batches(n_rows: int, n_batches: int, batch_size: int, seed: int) -> Iterator[Int[NDArray, "b"]]:
     """`n_batches` batches of row numbers, with replacement."""
     rng = np.random.RandomState(seed)  # the paper's numbers were drawn from this generator
     for _ in range(n_batches):
         yield rng.choice(n_rows, batch_size)
+
+
+@contextmanager
+def own_random_numbers(seed: int) -> Iterator[None]:
+    """Torch's generators of the process start from `seed`, and are put back afterwards; one block at a time."""
+    with _PROCESS_GENERATORS, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def train(

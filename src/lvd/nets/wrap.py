@@ -11,7 +11,7 @@ from torch import nn
 from lvd._typing import RandomState
 from lvd._validation import InputError
 from lvd.nets.adapters import Embed, FunctionModel, SklearnModel
-from lvd.nets.model import Model
+from lvd.nets.model import Fitted, Model
 from lvd.nets.regressor import NetRegressor
 
 
@@ -25,7 +25,13 @@ def as_model(
     random_state: RandomState,
 ) -> Model:
     """The model for `estimator`: None, a torch module, a NetRegressor, scikit-learn, or two functions."""
-    if estimator is None or isinstance(estimator, nn.Module):
+    is_net = estimator is None or isinstance(estimator, nn.Module)
+    is_sklearn = not (is_net or isinstance(estimator, Model)) and hasattr(estimator, "predict")
+    if embedding_layer is not None and not is_net:
+        raise InputError("embedding_layer= belongs to torch modules; use embed= for other estimators")
+    if embed is not None and not is_sklearn:
+        raise InputError("embed= belongs to scikit-learn estimators; use embedding_layer= for torch modules")
+    if is_net:
         if estimator is None and prefit:
             raise InputError("prefit=True needs a trained estimator; pass it as the first argument")
         return NetRegressor(
@@ -35,17 +41,22 @@ def as_model(
             device=device,
             random_state=random_state,
         )
-    if embedding_layer is not None:
-        raise InputError("embedding_layer= belongs to torch modules; use embed= for other estimators")
-    if isinstance(estimator, NetRegressor):
-        return estimator if prefit else clone(estimator)
     if isinstance(estimator, Sequence) and len(estimator) == 2 and all(callable(part) for part in estimator):
         return FunctionModel(*estimator)
     if isinstance(estimator, Model):
-        return estimator if prefit else clone(estimator)
-    if hasattr(estimator, "fit") and hasattr(estimator, "predict"):
-        return SklearnModel(estimator, prefit=prefit, embed=embed)
+        return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
+    if is_sklearn:
+        fresh = estimator if prefit else seeded_clone(estimator, random_state)
+        return SklearnModel(fresh, prefit=prefit, embed=embed)
     raise InputError(
         "estimator must be None, a torch module, a scikit-learn regressor or a pair of functions "
         f"(predict, embed), got {type(estimator).__name__}"
     )
+
+
+def seeded_clone(estimator: Any, seed: RandomState) -> Any:
+    """An unfitted copy, in which every `random_state` that was left open is `seed`."""
+    fresh = clone(estimator)
+    parameters = fresh.get_params()
+    names = [name for name in parameters if name.split("__")[-1] == "random_state"]
+    return fresh.set_params(**{name: seed for name in names if parameters[name] is None})

@@ -1,0 +1,102 @@
+"""Saving and loading of fitted methods; nothing is pickled, and nothing that is loaded runs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from lvd import _store
+from lvd._validation import InputError, check_levels
+from lvd.conformal import LocalConformal
+from lvd.conformal import saving as conformal_saving
+from lvd.methods import ALL_METHODS, IntervalRegressor
+from lvd.methods.cqr import PinballLoss
+from lvd.methods.errors import ErrorModel
+from lvd.nets import NetRegressor
+from lvd.nets.adapters import FunctionModel, SklearnModel
+from lvd.nets.probabilistic import ProbabilisticNet
+from lvd.nets.stack import NetStack
+
+
+def save(method: IntervalRegressor, folder: str | os.PathLike[str], *, columns: Any = None) -> None:
+    """Write a method to a folder that :func:`load` reads.
+
+    `columns` describes, in types that JSON has, the columns of the table that the method was fitted on.
+    """
+    _store.write_folder(folder, _store.encode(method, CLASSES, columns=columns))
+
+
+def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:
+    """What ``save(folder)`` wrote: the same method, with the same bits in every prediction.
+
+    Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
+    were given to the constructor: ``lvd.load(folder, estimator=module)``, ``lvd.load(folder, embed=function)``.
+    The weights that were saved go into a copy of the module. A model saved on a GPU that this machine does not
+    have gets ``device="auto"``, and a generator given as `random_state` comes back as None.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd, tempfile
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> reg = lvd.SplitConformalRegressor(random_state=0).fit(X, X[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     reg.save(folder)
+    ...     loaded = lvd.load(folder)
+    >>> bool((loaded.predict(X) == reg.predict(X)).all())
+    True
+    """
+    given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
+    contents = _store.read_folder(folder)
+    model = _store.decode(contents, CLASSES, folder, roots=(*ALL_METHODS, LocalConformal), given=given)
+    if not given and not contents.estimators:
+        _try_out(model, folder)
+    return model
+
+
+def load_columns(folder: str | os.PathLike[str]) -> Any:
+    """The `columns` that a method was saved with."""
+    return _store.read_manifest(folder).get("columns")
+
+
+def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLike[str]) -> None:
+    """Use a model of lvd's own parts once: those that do not fit together are found now, not in use."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if isinstance(model, LocalConformal):
+                conformal_saving.try_out(model)
+            elif hasattr(model, "model_"):
+                mean_row = model.model_.x_mean_[None]
+                if np.isnan(model.predict_interval(mean_row)[1]).any():
+                    raise InputError("an interval is not a number")
+    except NotFittedError:  # saved before conformalize
+        return
+    except Exception as error:  # which one depends on what does not fit
+        raise InputError(
+            f"the parts of the model in {os.fspath(folder)!r} do not fit together "
+            f"({type(error).__name__}: {error}); save the model again"
+        ) from error
+
+
+def _check_method(method: Any) -> None:
+    check_levels(method.confidence_level)
+    method._check_bounds()
+    if hasattr(method, "_check_parameters"):
+        method._check_parameters()
+
+
+CLASSES = _store.registry(
+    *conformal_saving.STORABLES,
+    _store.Storable(NetRegressor, check=NetRegressor._check_parameters),
+    _store.Storable(SklearnModel),
+    _store.Storable(FunctionModel),
+    _store.Storable(NetStack),
+    _store.Storable(ProbabilisticNet),
+    _store.Storable(ErrorModel),
+    _store.Storable(PinballLoss),
+    *(_store.Storable(method, check=_check_method) for method in ALL_METHODS),
+)

@@ -1,0 +1,41 @@
+"""The rows of a table, part by part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from lvd._validation import InputError, check_positive
+from lvd.data.tables import iter_batches
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+
+def read_rows(path: str | os.PathLike[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, batch by batch, for the methods of `TableModel`.
+
+    The cells of a CSV file stay the text they are, so that they are written back as they were read.
+    """
+    return iter_batches(path, column_types={})
+
+
+def numbered(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each batch with the number of its first row; rows count from 1."""
+    first_row = 1
+    for batch in batches:
+        yield first_row, batch
+        first_row += batch.num_rows
+
+
+def find_row(batches: Batches, row: int) -> pa.RecordBatch:
+    """Row number `row`, alone."""
+    check_positive(row, "row", integer=True)
+    n_rows = 0
+    for first_row, batch in numbered(batches):
+        n_rows = first_row + batch.num_rows - 1
+        if row <= n_rows:
+            return batch.slice(row - first_row, 1)
+    raise InputError(f"row must lie between 1 and {n_rows}, the number of rows of the table, got {row}")
