@@ -121,7 +121,7 @@ def test_jackknife_plus_covers_at_least_1_minus_2a(monkeypatch):
 
 
 def test_jackknife_plus_holds_for_an_unstable_model_where_the_plain_jackknife_fails():
-    n, n_trials, level = 20, 600, np.array([LEVEL])
+    n, n_trials, level = 20, 300, np.array([LEVEL])
     rng = np.random.default_rng(4)
     # Least squares with as many columns as rows swings wildly; with one row less it is far calmer.
     X, y = rng.normal(size=(n_trials, n + 1, n)), rng.normal(size=(n_trials, n + 1))
@@ -134,5 +134,4 @@ def test_jackknife_plus_holds_for_an_unstable_model_where_the_plain_jackknife_fa
 
     of_all_rows = (X[:, n] * np.linalg.solve(X[:, :n], y[:, :n, None])[..., 0]).sum(-1)
     plain = np.abs(y[:, n] - of_all_rows) <= conformal_quantile(residuals, level)[0]
-    print(covered(y[:, n], intervals[0, :, 0].T).mean(), plain.mean())
     assert falls_short(int(plain.sum()), n_trials, 0.8)

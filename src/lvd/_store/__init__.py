@@ -2,7 +2,16 @@
 
 from lvd._store.decode import decode
 from lvd._store.encode import encode
-from lvd._store.folder import read_folder, read_manifest, write_folder
+from lvd._store.folder import check_replaceable, read_folder, read_manifest, write_folder
 from lvd._store.storable import Storable, registry
 
-__all__ = ["Storable", "decode", "encode", "read_folder", "read_manifest", "registry", "write_folder"]
+__all__ = [
+    "Storable",
+    "check_replaceable",
+    "decode",
+    "encode",
+    "read_folder",
+    "read_manifest",
+    "registry",
+    "write_folder",
+]

@@ -133,7 +133,7 @@ class _Decoder:
     def _module(self, entry: Mapping[str, Any]) -> nn.Module:
         state = {key: self._contents.tensors[name] for key, name in entry["state"].items()}
         if "layers" in entry:
-            module = build_layers(entry["layers"], state)
+            module: nn.Module = build_layers(entry["layers"], state)
             load_state(module, state)
         else:
             path, kind = entry["given"]

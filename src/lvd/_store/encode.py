@@ -115,9 +115,8 @@ class _Encoder:
         return str(device)
 
     def _random(self, generator: Any, name: str, path: str | None) -> Any:
-        return (
-            None  # no prediction depends on it, and a state to resume from would be one more thing to check
-        )
+        # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
+        return None
 
     def _object(self, value: Any, name: str, path: str | None) -> Any:
         if id(value) not in self._numbers:

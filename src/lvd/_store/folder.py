@@ -39,7 +39,7 @@ class Contents(NamedTuple):
 def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
     """Write a folder, whole or not at all; only an empty folder or a saved model is replaced."""
     target = Path(folder)
-    _check_replaceable(target)
+    check_replaceable(target)
     files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
     manifest = {
         "format": FORMAT,
@@ -101,9 +101,12 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _check_replaceable(target: Path) -> None:
+def check_replaceable(target: Path) -> None:
+    """A model can be saved to `target`: to find out before it is trained."""
     if not target.parent.is_dir():
         raise InputError(f"cannot save to {str(target)!r}: the folder {str(target.parent)!r} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"cannot save to {str(target)!r}: {str(target.parent)!r} is not yours to write to")
     if target.exists() and not (target.is_dir() and _is_ours(target)):
         raise InputError(
             f"cannot save to {str(target)!r}: something else stands there; give a new folder, or one that "

@@ -114,7 +114,8 @@ class MahalanobisKernel(BaseEstimator):
         rows = torch.as_tensor(self._standardise(embeddings), dtype=torch.float32, device=device)
         problem = LeaveOneOut(
             rows,
-            torch.as_tensor(y, dtype=torch.float32, device=device),
+            # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
+            torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device),
             self._squared_distance_scale(),
             self.smoothness,
             self.max_neighbors,
@@ -180,11 +181,11 @@ class MahalanobisKernel(BaseEstimator):
             )
         queries = self.scaled(embeddings)
         y = torch.as_tensor(self.train_y_, device=queries.device)
+        mean = y.mean()
         prepared = tiles.prepare_points(torch.as_tensor(self.train_points_, device=queries.device))
-        sums = tiles.weighted_sums(queries, prepared, torch.stack([y, torch.ones_like(y)], 1))
-        if self.smoothness:
-            sums = sums + torch.stack([y.mean(), torch.ones_like(y[0])])
-        predicted = sums[:, 0] / sums[:, 1].clamp(min=SMALLEST_DENOMINATOR)
+        sums = tiles.weighted_sums(queries, prepared, torch.stack([y - mean, torch.ones_like(y)], 1))
+        total = sums[:, 1] + self.smoothness
+        predicted = (sums[:, 0] + total * mean) / total.clamp(min=SMALLEST_DENOMINATOR)
         return like(predicted.cpu().numpy(), embeddings)
 
     def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:

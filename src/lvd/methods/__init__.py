@@ -2,9 +2,12 @@
 
 from lvd.methods.base import CalibrationWarning, IntervalRegressor
 from lvd.methods.cqr import ConformalizedQuantileRegressor
+from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.madsplit import MADSplitRegressor
+from lvd.methods.mc_dropout import MCDropoutRegressor
+from lvd.methods.pbp import PBPRegressor
 from lvd.methods.split import SplitConformalRegressor
 
 ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
@@ -13,15 +16,22 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     MADSplitRegressor,
     ConformalizedQuantileRegressor,
     JackknifePlusRegressor,
+    DeepEnsembleRegressor,
+    MCDropoutRegressor,
+    PBPRegressor,
 )
+"""Every method; the contract test runs over them all, and tables of methods are made from them."""
 
 __all__ = [
     "ALL_METHODS",
     "CalibrationWarning",
     "ConformalizedQuantileRegressor",
+    "DeepEnsembleRegressor",
     "IntervalRegressor",
     "JackknifePlusRegressor",
     "LVDRegressor",
     "MADSplitRegressor",
+    "MCDropoutRegressor",
+    "PBPRegressor",
     "SplitConformalRegressor",
 ]

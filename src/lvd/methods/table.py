@@ -7,10 +7,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from lvd import _store
 from lvd._typing import Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_levels, row_digests
 from lvd.data.columns import Column, for_each_column, learn_column
@@ -113,6 +115,11 @@ class TableModel:
         """Where the calibration rows stand in the table of :meth:`fit`; its rows count from 1."""
         return split_indices(self.n_rows, self.seed)[1] + 1
 
+    @property
+    def test_rows(self) -> Int[NDArray, "k"]:
+        """Where the rows stand that no step has seen."""
+        return split_indices(self.n_rows, self.seed)[2] + 1
+
     def predict(
         self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
     ) -> dict[str, Float[NDArray, "n"]]:
@@ -206,9 +213,20 @@ class TableModel:
         *,
         n_neighbors: int = 10,
     ) -> list[Explanation]:
-        """Why the interval of row number `row`, counted from 1, is as it is; one explanation per target."""
+        """Why the interval of row number `row` is as it is, one explanation per target.
+
+        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`.
+        """
         X = self.encoder.transform(find_row(batches, row), first_row=row)
-        return self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors)
+        places = self.calibration_rows
+        explanations = []
+        for explanation in self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors):
+            evidence = explanation.evidence
+            neighbors = tuple(replace(n, index=int(places[n.index])) for n in evidence.neighbors)
+            explanations.append(
+                replace(explanation, row=row, evidence=replace(evidence, neighbors=neighbors))
+            )
+        return explanations
 
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
         levels = check_levels(
@@ -233,6 +251,13 @@ class TableModel:
 
     def _count_training_rows(self, X: Float[NDArray, "n p"]) -> int:
         return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
+
+
+def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
+    """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
+    if Path(folder).exists() and not force:
+        raise InputError(f"{os.fspath(folder)} exists already; give --force to replace it, or another --out")
+    _store.check_replaceable(Path(folder))
 
 
 def _with_medians(columns: Sequence[Column], train: pa.Table) -> tuple[Column, ...]:

@@ -1,0 +1,91 @@
+"""Printing: results to standard output, all else to standard error; colours and progress on terminals only."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 1000
+
+
+def examples(*commands: str) -> str:
+    """The text below a command's help."""
+    return "\n".join(["Examples:", "", "\b", *(f"  {command}" for command in commands)])
+
+
+def show(text: str = "") -> None:
+    """Print a line of the result."""
+    _console().print(text, soft_wrap=True)
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:
+    """Print a table of the result; all but the first `text_columns` are numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < text_columns else "right")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def show_json(content: Any) -> None:
+    """Print the result for machines; what JSON has no number for, infinity and NaN, is null."""
+    sys.stdout.write(json.dumps(_without_infinity(content), indent=2) + "\n")
+
+
+def complain(kind: str, message: str) -> None:
+    """Print an error or a warning to standard error."""
+    console = _console(stderr=True)
+    console.print(f"{kind}: ", style="bold red" if kind == "error" else "yellow", end="")
+    console.print(message, soft_wrap=True)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what takes so long while it takes."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with _console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar over `total` rows, or a count of rows where the total is unknown; call with the rows just done."""
+    if not sys.stderr.isatty():
+        yield lambda n_rows: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n_rows: bar.advance(task, n_rows)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    # Without a terminal there is no width to fit in.
+    return Console(
+        stderr=stderr, width=None if terminal else _WIDE, markup=False, emoji=False, highlight=False
+    )
+
+
+def _without_infinity(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_infinity(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_infinity(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

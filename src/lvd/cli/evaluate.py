@@ -1,0 +1,63 @@
+"""``lvd evaluate``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.metrics import show_metrics
+from lvd.cli.options import Data, Json, Levels, Model
+
+EXAMPLES = console.examples(
+    "lvd evaluate homes-model sold-homes.csv",
+    "lvd evaluate homes-model sold-homes.csv --target price --by district --level 0.5 --level 0.9",
+    "lvd evaluate homes-model sold-homes.csv --json > metrics.json",
+)
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    *,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN", show_default="all targets of the model", help="Column with the true values."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", show_default=False, help="Also report the coverage by this column's values."
+        ),
+    ] = None,
+    level: Levels = None,
+    json: Json = False,
+) -> None:
+    """Measure the intervals where the true values are known.
+
+    Coverage is the share of true values inside their interval; tail coverage the same among the 10% smallest
+    and the 10% largest true values; mean error the mean absolute error of the predictions; mean width that of
+    the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
+    ones: 50% is chance.
+
+    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps its test
+    rows for this.
+
+    With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
+    when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
+    number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
+    """
+    from lvd.methods.table import TableModel
+    from lvd.methods.table_rows import read_rows
+
+    fitted = TableModel.load(model)
+    with console.working("evaluating"):
+        reports = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
+    if json:
+        console.show_json({"targets": [asdict(report) for report in reports]})
+    else:
+        show_metrics(reports, f"the rows of {data}", by=by)

@@ -1,0 +1,85 @@
+"""``lvd explain``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.options import Data, Json, Model
+
+if TYPE_CHECKING:
+    from lvd.methods.lvd import Explanation
+
+EXAMPLES = console.examples(
+    "lvd explain homes-model new-homes.csv --row 17",
+    "lvd explain homes-model new-homes.csv --row 17 --level 0.5 --neighbors 3",
+    "lvd explain homes-model new-homes.csv --row 17 --json",
+)
+
+
+def explain(
+    model: Model,
+    data: Data,
+    row: Annotated[
+        int,
+        typer.Option(
+            min=1, show_default=False, help="Number of the row: 1 is the first one below the header."
+        ),
+    ],
+    *,
+    level: Annotated[
+        float | None,
+        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
+    ] = None,
+    neighbors: Annotated[int, typer.Option(min=1, help="How many calibration rows to list.")] = 10,
+    json: Json = False,
+) -> None:
+    """Say why one row's interval is as wide as it is, or infinite.
+
+    Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit
+    (1 is the first row below the header), their share of the weight, their similarity (1 is the same as this
+    row), the error made on them, and their true value. The weight that no calibration row carries stands for
+    what is unknown; when it is too much for the level, the interval is infinite, and the number of rows that
+    are missing is given.
+    """
+    from lvd.methods.table import TableModel
+    from lvd.methods.table_rows import read_rows
+
+    fitted = TableModel.load(model)
+    explanations = fitted.explain(read_rows(data), row, level, n_neighbors=neighbors)
+    by_target = dict(zip(fitted.encoder.targets, explanations, strict=True))
+    if json:
+        console.show_json([asdict(e) | {"target": t, "sentence": e.sentence} for t, e in by_target.items()])
+    else:
+        for target, explanation in by_target.items():
+            _show(explanation, target)
+
+
+def _show(explanation: Explanation, target: str) -> None:
+    evidence = explanation.evidence
+    console.show(f"row {explanation.row}, {target}: prediction {explanation.y_pred:.6g}")
+    console.show(
+        f"at level {evidence.confidence_level:g} from {explanation.lower:.6g} to {explanation.upper:.6g}"
+    )
+    console.show(explanation.sentence)
+    console.show(
+        f"effective calibration rows {evidence.n_effective:.4g}, weight at infinity "
+        f"{evidence.weight_at_infinity:.1%}\n"
+    )
+    console.show_table(
+        ["calibration row", "weight", "similarity", "error", target],
+        [
+            [
+                str(neighbor.index),
+                f"{neighbor.weight:.2%}",
+                f"{neighbor.similarity:.3f}",
+                f"{neighbor.score:.4g}",
+                f"{neighbor.target:.6g}",
+            ]
+            for neighbor in evidence.neighbors
+        ],
+        text_columns=0,
+    )

@@ -1,0 +1,27 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")]
+Data = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", show_default=False, help="A table with a header: .csv, .csv.gz or .parquet."),
+]
+Levels = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--level",
+        metavar="LEVEL",
+        show_default="that of lvd fit",
+        help="Confidence level between 0 and 1; repeat it for several levels.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON for machines; null stands for infinite and undefined numbers."),
+]

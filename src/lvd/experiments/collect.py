@@ -1,0 +1,153 @@
+"""From intervals to figures: one row of metrics per run and level."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from lvd._files import atomic_path
+from lvd._typing import Bool, NDArray
+from lvd._validation import InputError
+from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
+from lvd.experiments.store import Result
+from lvd.intervals import widths
+from lvd.metrics import (
+    marginal_coverage_rate,
+    mean_absolute_deviation,
+    residual_auroc,
+    tail_coverage_rate,
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of one run at one level; rates in percent, as the paper prints them.
+
+    `width` is over all rows with a finite interval, `width_lvd` over the rows where LVD's main variant is finite
+    (the paper's main table), `width_variants` over those where all eight variants are (its variant tables).
+    """
+
+    protocol: str
+    dataset: str
+    method: str
+    seed: int
+    confidence_level: float
+    n_test: int
+    MCR: float
+    TCR: float
+    AUROC: float
+    MAD: float
+    finite_count: float
+    width: float
+    width_lvd: float
+    width_variants: float
+    seconds: float
+    error: str
+
+
+def collect(results: Iterable[Result]) -> list[Measured]:
+    """The metrics of all results; results of one split are put together for the restricted widths."""
+    splits: dict[tuple[str, str, int], list[Result]] = {}
+    for result in results:
+        splits.setdefault((result.run.protocol, result.run.dataset, result.run.seed), []).append(result)
+    return [row for members in splits.values() for row in _collect_split(members)]
+
+
+def _collect_split(results: Sequence[Result]) -> list[Measured]:
+    by_method = {result.run.method: result for result in results}
+    rows = []
+    for result in results:
+        for index, level in enumerate(result.run.levels):
+            lvd_finite = _all_finite(by_method, [MAIN_VARIANT], level)
+            variants_finite = _all_finite(by_method, list(VARIANTS), level)
+            rows.append(_measure(result, index, lvd_finite, variants_finite))
+    return rows
+
+
+def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:
+    """Rows on which all these methods are finite at the level; None when one of them is missing."""
+    found = [by_method.get(method) for method in methods]
+    present = [
+        result for result in found if result is not None and not result.error and level in result.run.levels
+    ]
+    if len(present) < len(methods):
+        return None
+    masks = [
+        np.isfinite(widths(result.intervals[:, :, result.run.levels.index(level)])) for result in present
+    ]
+    return np.logical_and.reduce(masks)
+
+
+def _measure(
+    result: Result,
+    index: int,
+    lvd_finite: Bool[NDArray, "n"] | None,
+    variants_finite: Bool[NDArray, "n"] | None,
+) -> Measured:
+    run, nothing = result.run, math.nan
+    if result.error is not None:
+        return Measured(
+            run.protocol, run.dataset, run.method, run.seed, run.levels[index], 0,
+            *(nothing,) * 8, result.seconds, result.error,
+        )  # fmt: skip
+    y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
+    width = widths(intervals)
+    finite = np.isfinite(width)
+    return Measured(
+        protocol=run.protocol,
+        dataset=run.dataset,
+        method=run.method,
+        seed=run.seed,
+        confidence_level=run.levels[index],
+        n_test=len(y),
+        MCR=100 * marginal_coverage_rate(y, intervals),
+        TCR=100 * tail_coverage_rate(y, intervals),
+        AUROC=100 * residual_auroc(y, y_pred, intervals),
+        MAD=mean_absolute_deviation(y, y_pred),
+        finite_count=float(finite.sum()),
+        width=_mean(width[finite]),
+        width_lvd=nothing if lvd_finite is None else _mean(width[lvd_finite]),
+        width_variants=nothing if variants_finite is None else _mean(width[variants_finite]),
+        seconds=result.seconds,
+        error="",
+    )
+
+
+def _mean(values: NDArray) -> float:
+    return float(values.mean()) if values.size else math.nan
+
+
+def write_csv(rows: Sequence[Measured], path: Path) -> None:
+    """The compact form of results, small enough to be committed."""
+    names = [field.name for field in fields(Measured)]
+    with atomic_path(path) as part, part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for row in sorted(rows, key=lambda r: (r.protocol, r.dataset, r.method, r.seed, r.confidence_level)):
+            writer.writerow({name: _shorten(value) for name, value in asdict(row).items()})
+
+
+def read_csv(path: Path) -> list[Measured]:
+    """Metrics written by :func:`write_csv`."""
+    kinds = {
+        field.name: {"int": int, "float": float, "str": str}[str(field.type)] for field in fields(Measured)
+    }
+    try:
+        with path.open(newline="") as file:
+            return [
+                Measured(**{name: kinds[name](value) for name, value in line.items()})
+                for line in csv.DictReader(file)
+            ]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a table of results ({error}); make one with: lvd bench collect"
+        ) from error
+
+
+def _shorten(value: object) -> object:
+    return f"{value:.9g}" if isinstance(value, float) else value

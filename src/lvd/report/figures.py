@@ -1,0 +1,194 @@
+"""Figures of intervals: bands with covered and missed rows, and width against error.
+
+Drawn with matplotlib's objects alone: no display, no global state. The colours can be told apart by colour-blind
+readers (Okabe and Ito), and marks and hatches without any colour. What is infinite is drawn hatched, to the edge.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lvd._files import atomic_path
+from lvd._typing import Bool, Float, NDArray
+from lvd.intervals import covered, widths
+
+DOTS_PER_INCH = 150
+PANEL_INCHES = (4.6, 4.4)
+
+_BLUE, _ORANGE, _BLACK, _GREY = "#0072B2", "#D55E00", "#111111", "#767676"
+_BAND: dict[str, Any] = {"facecolor": "#B5D7EA", "linewidth": 0, "zorder": 1}
+_INFINITE: dict[str, Any] = {
+    "facecolor": "#F1F1F1",
+    "edgecolor": "#A8A8A8",
+    "hatch": "///",
+    "linewidth": 0,
+    "zorder": 0,
+}
+_COVERED: dict[str, Any] = {"marker": "o", "s": 16, "color": _BLACK, "linewidths": 0, "zorder": 4}
+_MISSED: dict[str, Any] = {
+    "marker": "X",
+    "s": 62,
+    "color": _ORANGE,
+    "edgecolors": "white",
+    "linewidths": 0.7,
+    "zorder": 5,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class BandPanel:
+    """A method's band at positions `x`, ascending, and the rows it is judged by at `x_rows`."""
+
+    title: str
+    x: Float[NDArray, "g"]
+    y_pred: Float[NDArray, "g"]
+    intervals: Float[NDArray, "g 2"]
+    x_rows: Float[NDArray, "n"]
+    y_rows: Float[NDArray, "n"]
+    row_intervals: Float[NDArray, "n 2"]
+
+
+@dataclass(frozen=True, eq=False)
+class WidthErrorPanel:
+    """The intervals of one method beside the absolute errors; `rival_radius` is that of a constant band."""
+
+    title: str
+    errors: Float[NDArray, "n"]
+    widths: Float[NDArray, "n"]
+    rival: str
+    rival_radius: float
+    unit: str
+
+
+def band_figure(
+    panels: Sequence[BandPanel],
+    *,
+    x_label: str,
+    y_label: str,
+    band_label: str,
+    x_calib: Float[NDArray, "m"] | None = None,
+) -> Figure:
+    """One panel per method on the same axes; `x_calib` marks the calibration rows below the band."""
+    figure, all_axes = _panels(len(panels), sharex=True, sharey=True)
+    ends = np.concatenate([panel.intervals.ravel() for panel in panels])
+    y_rows = np.concatenate([panel.y_rows for panel in panels])
+    low, high = _padded(np.concatenate([ends[np.isfinite(ends)], y_rows]), share=0.07)
+    for axes, panel in zip(all_axes, panels, strict=True):
+        axes.set_ylim(low, high)
+        axes.set_title(panel.title)
+        axes.set_xlabel(x_label)
+        draw_band(axes, panel.x, panel.intervals, label=band_label)
+        axes.plot(panel.x, panel.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
+        draw_rows(axes, panel.x_rows, panel.y_rows, covered(panel.y_rows, panel.row_intervals))
+        if x_calib is not None:
+            draw_rug(axes, x_calib)
+        _legend_below(axes)
+    all_axes[0].set_ylabel(y_label)
+    return figure
+
+
+def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
+    """One panel per dataset: a row is missed when its error is more than half the width of its interval."""
+    figure, all_axes = _panels(len(panels))
+    for axes, panel in zip(all_axes, panels, strict=True):
+        axes.set_title(panel.title)
+        axes.set_xlabel(f"Width of the interval{panel.unit}")
+        axes.set_ylabel(f"Absolute error{panel.unit}")
+        finite = np.isfinite(panel.widths)
+        edge = 1.1 * max(panel.widths[finite].max(initial=0.0), 2.0 * panel.rival_radius)
+        infinity = 1.06 * edge
+        axes.set_xlim(0.0, 1.12 * edge)
+        axes.set_ylim(0.0, 1.08 * panel.errors.max())
+        axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
+        axes.axvspan(edge, 1.12 * edge, label=f"infinite width ({_count(~finite)} rows)", **_INFINITE)
+        axes.axhline(
+            panel.rival_radius,
+            color=_BLUE,
+            linestyle="--",
+            linewidth=1.4,
+            label=f"half the width of {panel.rival}",
+            zorder=2,
+        )
+        hit = panel.errors <= panel.widths / 2.0
+        draw_rows(axes, np.where(finite, panel.widths, infinity), panel.errors, hit)
+        ticks = [tick for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
+        axes.set_xticks([*ticks, infinity], [*(f"{tick:g}" for tick in ticks), "∞"])
+        _legend_below(axes)
+    return figure
+
+
+def draw_band(
+    axes: Axes, x: Float[NDArray, "g"], intervals: Float[NDArray, "g 2"], *, label: str
+) -> None:
+    """The band around each position; hatched, and to the edge of the axes, where it is infinite."""
+    finite = np.isfinite(intervals).all(axis=1)
+    lower, upper = np.clip(intervals, *axes.get_ylim()).T
+    middles = (x[1:] + x[:-1]) / 2.0
+    edges = np.concatenate([[2.0 * x[0] - middles[0]], middles, [2.0 * x[-1] - middles[-1]]])
+    axes.set_xlim(edges[0], edges[-1])
+    for where, text, style in ((finite, label, _BAND), (~finite, "infinite interval", _INFINITE)):
+        if where.any():
+            top = np.where(where, upper, np.nan)
+            axes.stairs(top, edges, baseline=lower, fill=True, label=text, **style)
+
+
+def draw_rows(
+    axes: Axes, x: Float[NDArray, "n"], y: Float[NDArray, "n"], inside: Bool[NDArray, "n"]
+) -> None:
+    """Rows as dots where the interval holds y, else as crosses, with their counts in the legend."""
+    for where, name, style in ((inside, "covered", _COVERED), (~inside, "missed", _MISSED)):
+        axes.scatter(x[where], y[where], label=f"{name} ({_count(where)})", **style)
+
+
+def draw_rug(axes: Axes, x: Float[NDArray, "m"]) -> None:
+    """Short lines along the lower edge at the positions of the calibration rows."""
+    axes.plot(
+        x,
+        np.full_like(x, 0.022),
+        linestyle="none",
+        marker="|",
+        markersize=8,
+        markeredgewidth=0.7,
+        color=_GREY,
+        transform=axes.get_xaxis_transform(),
+        label=f"calibration rows ({len(x)})",
+        zorder=2,
+    )
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a PNG file, whole or not at all; the same figure gives the same bytes."""
+    with atomic_path(path) as part:
+        figure.savefig(part, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+
+
+def _panels(count: int, **shared: bool) -> tuple[Figure, list[Axes]]:
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(count * width, height), layout="constrained")
+    all_axes = list(figure.subplots(1, count, squeeze=False, **shared)[0])
+    for axes in all_axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, all_axes
+
+
+def _legend_below(axes: Axes) -> None:
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False, fontsize="small", borderaxespad=0
+    )
+
+
+def _padded(values: Float[NDArray, "v"], *, share: float) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    pad = share * (high - low)
+    return low - pad, high + pad
+
+
+def _count(where: Bool[NDArray, "n"]) -> int:
+    return int(np.count_nonzero(where))
