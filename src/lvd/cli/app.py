@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -68,10 +69,11 @@ app.add_typer(data)
 def main() -> None:
     """Run the command line; refused input is told in a message, with exit status 2."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
         try:
             app()
         except ValueError as error:
@@ -81,7 +83,3 @@ def main() -> None:
                 raise
             console.complain("error", str(error))
             sys.exit(2)
-
-
-def _show_warning(message: Warning | str, *_: object) -> None:
-    console.complain("warning", " ".join(str(message).split()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,10 @@ def list_datasets(
         return
     console.show_table(
         ["name", "targets", "where", "rows", "columns"],
-        [[d.name, ", ".join(d.targets), d.where, f"{d.rows:,}", str(d.columns)] for d in datasets],
+        [[d.name, _shorten(d.targets), d.where, f"{d.rows:,}", str(d.columns)] for d in datasets],
         text_columns=3,
     )
+
+
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

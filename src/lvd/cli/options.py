@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
+]
 Data = Annotated[
     Path,
-    typer.Argument(metavar="DATA", show_default=False, help="A table with a header: .csv, .csv.gz or .parquet."),
+    typer.Argument(
+        metavar="DATA", show_default=False, help="A table with a header: .csv, .csv.gz or .parquet."
+    ),
 ]
 Levels = Annotated[
     list[float] | None,

@@ -106,6 +106,12 @@ class LocalConformal:
             explain(query, calibration, level, n_neighbors, known) for query in self.kernel.scaled(embeddings)
         ]
 
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
+        from lvd.conformal.saving import save
+
+        save(self, folder)
+
     def _take(self, points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> LocalConformal:
         self.calibration_ = engine.sort_calibration(points, scores)
         return self

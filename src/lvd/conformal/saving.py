@@ -9,11 +9,9 @@ import numpy as np
 
 from lvd import _store
 from lvd._device import resolve_device
-from lvd._validation import InputError
-from lvd.conformal.engine import SortedCalibration
+from lvd._validation import InputError, check_same_length
 from lvd.conformal.local import LocalConformal
 from lvd.kernels import MahalanobisKernel
-from lvd.kernels.tiles import prepare_points
 
 
 def save(conformal: LocalConformal, folder: str | os.PathLike[str]) -> None:
@@ -30,29 +28,24 @@ def try_out(conformal: LocalConformal) -> None:
 
 
 def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
+    """The rows as they came; what the engine makes of them is made again."""
     attributes = dict(vars(conformal))
     if "calibration_" in attributes:
-        sorted_rows = attributes["calibration_"]
-        # What the engine has prepared for products is made again from the points.
-        attributes["calibration_"] = {
-            "points": sorted_rows.points,
-            "scores": sorted_rows.scores,
-            "order": sorted_rows.order,
-        }
+        points, scores = conformal._in_order_of_arrival()
+        attributes["calibration_"] = {"points": points, "scores": scores}
     return attributes
 
 
 def _complete(conformal: LocalConformal) -> None:
     if not isinstance(conformal.kernel, MahalanobisKernel):
         raise InputError("a LocalConformal needs a MahalanobisKernel")
-    if "calibration_" not in vars(conformal):
-        return
-    device = resolve_device(conformal.kernel.device)
-    rows = {name: tensor.to(device) for name, tensor in vars(conformal)["calibration_"].items()}
-    points, scores, order = rows["points"], rows["scores"], rows["order"]
-    if not (points.ndim == 2 and scores.shape == order.shape == points.shape[:1]):
-        raise InputError("the calibration set's points, scores and order differ in length")
-    conformal.calibration_ = SortedCalibration(points, scores, order, prepare_points(points))
+    rows = vars(conformal).pop("calibration_", None)
+    if rows is not None:
+        points, scores = (
+            rows[name].to(resolve_device(conformal.kernel.device)) for name in ("points", "scores")
+        )
+        check_same_length(points=points, scores=scores)
+        conformal._take(points, scores)
 
 
 STORABLES = (

@@ -71,11 +71,13 @@ def relative_error(
 ) -> Float[Tensor, "n"]:
     """A bound on the relative error of each query's cumulative weights when computed in `dtype`.
 
-    The exponent errs by a few roundings of the squared norms, and only points within distance 5 have weight.
+    The exponent errs by a few roundings of the squared norms, which add up like the square root of the number
+    of products in it; and only points within distance 5 have weight, beside the 1 of the query itself.
     """
     squared = -left[:, -2]
     reach = (squared.sqrt() + 5.0).clamp(max=prepared.largest_norm).square()
-    return torch.finfo(dtype).eps * (2.0 + squared + reach)
+    growth = max(1.0, 0.25 * math.sqrt(left.shape[1]))
+    return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach))
 
 
 def tile_weights(

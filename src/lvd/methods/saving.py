@@ -18,6 +18,7 @@ from lvd.methods.cqr import PinballLoss
 from lvd.methods.errors import ErrorModel
 from lvd.nets import NetRegressor
 from lvd.nets.adapters import FunctionModel, SklearnModel
+from lvd.nets.model import Fitted
 from lvd.nets.probabilistic import ProbabilisticNet
 from lvd.nets.stack import NetStack
 
@@ -70,8 +71,8 @@ def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLik
             if isinstance(model, LocalConformal):
                 conformal_saving.try_out(model)
             elif hasattr(model, "model_"):
-                mean_row = model.model_.x_mean_[None]
-                if np.isnan(model.predict_interval(mean_row)[1]).any():
+                centre = getattr(model.model_, "x_mean_", np.zeros(model.n_features_in_))
+                if np.isnan(model.predict_interval(centre[None])[1]).any():
                     raise InputError("an interval is not a number")
     except NotFittedError:  # saved before conformalize
         return
@@ -94,6 +95,7 @@ CLASSES = _store.registry(
     _store.Storable(NetRegressor, check=NetRegressor._check_parameters),
     _store.Storable(SklearnModel),
     _store.Storable(FunctionModel),
+    _store.Storable(Fitted),
     _store.Storable(NetStack),
     _store.Storable(ProbabilisticNet),
     _store.Storable(ErrorModel),

@@ -194,8 +194,8 @@ class TableModel:
         y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
         if n_known:
             warnings.warn(
-                f"{n_known} of {len(y)} rows also stand in the training set: the model's errors on them are too "
-                "small, and these figures flatter it; evaluate on rows the model has not seen",
+                f"{n_known} of {len(y)} rows have the inputs of a training row: where the model was trained on "
+                "them, its errors are too small; evaluate on rows that it has not seen",
                 CalibrationWarning,
                 stacklevel=2,
             )

@@ -31,9 +31,15 @@ class Summary:
 
     rows: tuple[dict[str, float], ...]
 
+    def cells(self) -> list[list[str]]:
+        """The table as text: a line of headings, then one line per level."""
+        headings = [heading for heading, _ in _COLUMNS.values()]
+        return [headings] + [
+            [_text(row[name], spec) for name, (_, spec) in _COLUMNS.items()] for row in self.rows
+        ]
+
     def __str__(self) -> str:
-        cells = [[heading for heading, _ in _COLUMNS.values()]]
-        cells += [[_text(row[name], spec) for name, (_, spec) in _COLUMNS.items()] for row in self.rows]
+        cells = self.cells()
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells

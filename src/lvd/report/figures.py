@@ -1,7 +1,8 @@
 """Figures of intervals: bands with covered and missed rows, and width against error.
 
-Drawn with matplotlib's objects alone: no display, no global state. The colours can be told apart by colour-blind
-readers (Okabe and Ito), and marks and hatches without any colour. What is infinite is drawn hatched, to the edge.
+Drawn with matplotlib's objects alone: no display, no global state. The colours can be told apart by
+colour-blind readers (Okabe and Ito), the marks and hatches without any colour. What is infinite is drawn
+hatched, to the edge of the axes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from matplotlib.figure import Figure
 
 from lvd._files import atomic_path
 from lvd._typing import Bool, Float, NDArray
-from lvd.intervals import covered, widths
+from lvd.intervals import covered
 
 DOTS_PER_INCH = 150
-PANEL_INCHES = (4.6, 4.4)
+PANEL_INCHES = (4.7, 4.5)
 
 _BLUE, _ORANGE, _BLACK, _GREY = "#0072B2", "#D55E00", "#111111", "#767676"
 _BAND: dict[str, Any] = {"facecolor": "#B5D7EA", "linewidth": 0, "zorder": 1}
@@ -44,7 +45,7 @@ _MISSED: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class BandPanel:
-    """A method's band at positions `x`, ascending, and the rows it is judged by at `x_rows`."""
+    """A method's band at positions `x`, ascending, and the rows by which it is judged."""
 
     title: str
     x: Float[NDArray, "g"]
@@ -57,14 +58,15 @@ class BandPanel:
 
 @dataclass(frozen=True, eq=False)
 class WidthErrorPanel:
-    """The intervals of one method beside the absolute errors; `rival_radius` is that of a constant band."""
+    """Absolute errors and widths of a method's rows, and the radius of a rival that is the same for all rows."""
 
     title: str
+    x_label: str
+    y_label: str
     errors: Float[NDArray, "n"]
     widths: Float[NDArray, "n"]
     rival: str
     rival_radius: float
-    unit: str
 
 
 def band_figure(
@@ -75,16 +77,17 @@ def band_figure(
     band_label: str,
     x_calib: Float[NDArray, "m"] | None = None,
 ) -> Figure:
-    """One panel per method on the same axes; `x_calib` marks the calibration rows below the band."""
+    """One panel per method, all on the same axes; `x_calib` marks the calibration rows along the lower edge."""
     figure, all_axes = _panels(len(panels), sharex=True, sharey=True)
-    ends = np.concatenate([panel.intervals.ravel() for panel in panels])
-    y_rows = np.concatenate([panel.y_rows for panel in panels])
-    low, high = _padded(np.concatenate([ends[np.isfinite(ends)], y_rows]), share=0.07)
+    values = np.concatenate([[*panel.intervals.ravel(), *panel.y_rows] for panel in panels])
+    low, high = values[np.isfinite(values)].min(), values[np.isfinite(values)].max()
+    pad = 0.07 * (high - low)
     for axes, panel in zip(all_axes, panels, strict=True):
-        axes.set_ylim(low, high)
         axes.set_title(panel.title)
         axes.set_xlabel(x_label)
-        draw_band(axes, panel.x, panel.intervals, label=band_label)
+        axes.set_ylim(low - pad, high + pad)
+        n_infinite = int((~np.isfinite(panel.row_intervals)).any(axis=1).sum())
+        draw_band(axes, panel.x, panel.intervals, label=band_label, infinite_label=f"infinite ({n_infinite})")
         axes.plot(panel.x, panel.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
         draw_rows(axes, panel.x_rows, panel.y_rows, covered(panel.y_rows, panel.row_intervals))
         if x_calib is not None:
@@ -95,56 +98,58 @@ def band_figure(
 
 
 def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
-    """One panel per dataset: a row is missed when its error is more than half the width of its interval."""
+    """One panel per dataset: a row is missed when its error exceeds half the width of its interval."""
     figure, all_axes = _panels(len(panels))
     for axes, panel in zip(all_axes, panels, strict=True):
-        axes.set_title(panel.title)
-        axes.set_xlabel(f"Width of the interval{panel.unit}")
-        axes.set_ylabel(f"Absolute error{panel.unit}")
         finite = np.isfinite(panel.widths)
-        edge = 1.1 * max(panel.widths[finite].max(initial=0.0), 2.0 * panel.rival_radius)
-        infinity = 1.06 * edge
-        axes.set_xlim(0.0, 1.12 * edge)
-        axes.set_ylim(0.0, 1.08 * panel.errors.max())
+        edge = 1.1 * max(float(panel.widths[finite].max(initial=0.0)), 2.0 * panel.rival_radius)
+        infinity, end = 1.06 * edge, 1.12 * edge
+        axes.set_title(panel.title)
+        axes.set_xlabel(panel.x_label)
+        axes.set_ylabel(panel.y_label)
+        axes.set_xlim(0.0, end)
+        axes.set_ylim(0.0, 1.08 * float(panel.errors.max()))
         axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
-        axes.axvspan(edge, 1.12 * edge, label=f"infinite width ({_count(~finite)} rows)", **_INFINITE)
+        axes.axvspan(edge, end, label=f"infinite ({np.count_nonzero(~finite)})", **_INFINITE)
+        n_missed = np.count_nonzero(panel.errors > panel.rival_radius)
         axes.axhline(
             panel.rival_radius,
             color=_BLUE,
             linestyle="--",
             linewidth=1.4,
-            label=f"half the width of {panel.rival}",
+            label=f"{panel.rival} misses all above ({n_missed})",
             zorder=2,
         )
-        hit = panel.errors <= panel.widths / 2.0
-        draw_rows(axes, np.where(finite, panel.widths, infinity), panel.errors, hit)
-        ticks = [tick for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
+        inside = panel.errors <= panel.widths / 2.0
+        draw_rows(axes, np.where(finite, panel.widths, infinity), panel.errors, inside)
+        ticks = [float(tick) for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
         axes.set_xticks([*ticks, infinity], [*(f"{tick:g}" for tick in ticks), "∞"])
         _legend_below(axes)
     return figure
 
 
 def draw_band(
-    axes: Axes, x: Float[NDArray, "g"], intervals: Float[NDArray, "g 2"], *, label: str
+    axes: Axes,
+    x: Float[NDArray, "g"],
+    intervals: Float[NDArray, "g 2"],
+    *,
+    label: str,
+    infinite_label: str,
 ) -> None:
-    """The band around each position; hatched, and to the edge of the axes, where it is infinite."""
+    """The band around each position, filled where it is finite and hatched, to the edge, where it is not."""
     finite = np.isfinite(intervals).all(axis=1)
     lower, upper = np.clip(intervals, *axes.get_ylim()).T
     middles = (x[1:] + x[:-1]) / 2.0
     edges = np.concatenate([[2.0 * x[0] - middles[0]], middles, [2.0 * x[-1] - middles[-1]]])
     axes.set_xlim(edges[0], edges[-1])
-    for where, text, style in ((finite, label, _BAND), (~finite, "infinite interval", _INFINITE)):
-        if where.any():
-            top = np.where(where, upper, np.nan)
-            axes.stairs(top, edges, baseline=lower, fill=True, label=text, **style)
+    for chosen, text, style in ((finite, label, _BAND), (~finite, infinite_label, _INFINITE)):
+        axes.stairs(np.where(chosen, upper, np.nan), edges, baseline=lower, fill=True, label=text, **style)
 
 
-def draw_rows(
-    axes: Axes, x: Float[NDArray, "n"], y: Float[NDArray, "n"], inside: Bool[NDArray, "n"]
-) -> None:
-    """Rows as dots where the interval holds y, else as crosses, with their counts in the legend."""
-    for where, name, style in ((inside, "covered", _COVERED), (~inside, "missed", _MISSED)):
-        axes.scatter(x[where], y[where], label=f"{name} ({_count(where)})", **style)
+def draw_rows(axes: Axes, x: Float[NDArray, "n"], y: Float[NDArray, "n"], inside: Bool[NDArray, "n"]) -> None:
+    """Rows as dots where the interval holds y and as crosses where not, with their counts in the legend."""
+    for chosen, name, style in ((inside, "covered", _COVERED), (~inside, "missed", _MISSED)):
+        axes.scatter(x[chosen], y[chosen], label=f"{name} ({np.count_nonzero(chosen)})", **style)
 
 
 def draw_rug(axes: Axes, x: Float[NDArray, "m"]) -> None:
@@ -172,6 +177,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 def _panels(count: int, **shared: bool) -> tuple[Figure, list[Axes]]:
     width, height = PANEL_INCHES
     figure = Figure(figsize=(count * width, height), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.05)
     all_axes = list(figure.subplots(1, count, squeeze=False, **shared)[0])
     for axes in all_axes:
         axes.spines[["top", "right"]].set_visible(False)
@@ -180,15 +186,10 @@ def _panels(count: int, **shared: bool) -> tuple[Figure, list[Axes]]:
 
 def _legend_below(axes: Axes) -> None:
     axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False, fontsize="small", borderaxespad=0
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=2,
+        frameon=False,
+        fontsize="small",
+        borderaxespad=0.0,
     )
-
-
-def _padded(values: Float[NDArray, "v"], *, share: float) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    pad = share * (high - low)
-    return low - pad, high + pad
-
-
-def _count(where: Bool[NDArray, "n"]) -> int:
-    return int(np.count_nonzero(where))

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from lvd._device import resolve_device
-from lvd._store.encode import DTYPES
+from lvd._store.encoding import DTYPES
 from lvd._store.estimators import load_estimator
 from lvd._store.folder import MANIFEST, REMEDY, Contents
 from lvd._store.modules import build_layers, load_state

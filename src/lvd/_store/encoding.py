@@ -63,7 +63,6 @@ class _Encoder:
             dict: self._dict,
             np.ndarray: self._array,
             Tensor: self._tensor,
-            torch.device: self._device,
             RANDOM: self._random,
             (*self.classes, nn.Module, BaseEstimator): self._object,
         }
@@ -110,9 +109,6 @@ class _Encoder:
     def _tensor(self, tensor: Tensor, name: str, path: str | None) -> Any:
         self._keep(name, tensor)
         return {"tensor": name}
-
-    def _device(self, device: torch.device, name: str, path: str | None) -> Any:
-        return str(device)
 
     def _random(self, generator: Any, name: str, path: str | None) -> Any:
         # No prediction depends on it, and a state to resume from would be one more thing to check in loading.

@@ -1,0 +1,1 @@
+"""Speed, always as a ratio against a named rival in the same process."""
