@@ -37,6 +37,12 @@ QUICK = {
 }
 
 
+@pytest.fixture(autouse=True)
+def short_training(monkeypatch):
+    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 5)
+    monkeypatch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
+
+
 def quick(method, **changes):
     known = inspect.signature(method).parameters
     return method(**{name: value for name, value in {**QUICK, **changes}.items() if name in known})

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from lvd import __version__
 from lvd._files import atomic_folder
 from lvd._validation import InputError
 
@@ -43,7 +43,7 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
     files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
     manifest = {
         "format": FORMAT,
-        "lvd": __version__,
+        "lvd": version("lvd"),
         "torch": torch.__version__,
         **contents.description,
         "tensors": {name: _summary(name, tensor) for name, tensor in contents.tensors.items()},
@@ -88,13 +88,13 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         _refuse(folder, MANIFEST, f"is not valid JSON ({error})")
-    version = manifest.get("format")
-    if type(version) is not int or version < 1:
+    written = manifest.get("format")
+    if type(written) is not int or written < 1:
         _refuse(folder, MANIFEST, "names no format version")
-    if version > FORMAT:
+    if written > FORMAT:
         raise InputError(
-            f"{MANIFEST} in {os.fspath(folder)!r} has format {version}, written by lvd "
-            f"{manifest.get('lvd')}; this lvd {__version__} reads formats up to {FORMAT}: upgrade lvd"
+            f"{MANIFEST} in {os.fspath(folder)!r} has format {written}, written by lvd "
+            f"{manifest.get('lvd')}; this lvd {version('lvd')} reads formats up to {FORMAT}: upgrade lvd"
         )
     if stated != digest:
         _refuse(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")

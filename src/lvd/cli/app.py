@@ -11,7 +11,10 @@ import typer
 
 import lvd
 from lvd.cli import console
+from lvd.cli.bench import bench
 from lvd.cli.data import data
+from lvd.cli.demo import EXAMPLES as DEMO_EXAMPLES
+from lvd.cli.demo import demo
 from lvd.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
 from lvd.cli.evaluate import evaluate
 from lvd.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
@@ -31,10 +34,11 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"lvd {lvd.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback(
@@ -63,7 +67,9 @@ app.command(epilog=FIT_EXAMPLES, no_args_is_help=True)(fit)
 app.command(epilog=PREDICT_EXAMPLES, no_args_is_help=True)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate)
 app.command(epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain)
+app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(data)
+app.add_typer(bench)
 
 
 def main() -> None:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 _WIDE = 1000
+_HOUR = 3600.0
 
 
 def examples(*commands: str) -> str:
@@ -35,6 +36,13 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_c
     for row in rows:
         table.add_row(*row)
     _console().print(table)
+
+
+def show_parts(parts: Iterable[RenderableType]) -> None:
+    """Print texts and tables of rich one below the other; a table too wide for the terminal is not cut."""
+    console = _console()
+    for part in parts:
+        console.print(part, width=max(console.width, console.measure(part).minimum), crop=False)
 
 
 def show_json(content: Any) -> None:
@@ -65,10 +73,26 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda n_rows: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=_console(stderr=True), transient=True, speed_estimate_period=_HOUR
+    ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda n_rows: bar.advance(task, n_rows)
 

@@ -46,5 +46,28 @@ def list_datasets(
     )
 
 
+@data.command(
+    name="export",
+    epilog=console.examples("lvd data export diabetes diabetes.csv", "lvd data export bike bike.parquet"),
+    no_args_is_help=True,
+)
+def export_dataset(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name of lvd data list.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="FILE", show_default=False, help="A .csv, .csv.gz or .parquet file to write.")
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where tables may lie, too."
+        ),
+    ] = None,
+) -> None:
+    """Write a dataset as a table, its target in the last columns, to try the other commands on."""
+    from lvd.data import export, load
+
+    console.show(f"{export(load(name, data_dir=folder), out):,} rows written to {out}")
+
+
 def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -9,7 +9,11 @@ import typer
 
 from lvd.cli import console
 
-EXAMPLES = console.examples("lvd demo", "lvd demo --out /tmp/lvd-demo")
+EXAMPLES = console.examples("lvd demo", "lvd demo --out figures")
+COLUMNS = """
+MCR, TCR: share of the test rows covered, of all and of those with the smallest and the largest tenth of y.
+AUROC: how well the width tells large errors from small ones (50% is chance). MAD: mean absolute error.
+width, finite: mean width of the finite intervals, and their share."""
 
 
 def demo(
@@ -31,11 +35,9 @@ def demo(
         for method in outcome.methods
     }
     headings = next(iter(tables.values()))[0]
-    rows = [[*names, *line] for names, cells in tables.items() for line in cells[1:]]
-    console.show_table(["dataset", "method", *headings], rows, text_columns=2)
-    console.show(
-        "\nMCR: share of test rows covered; TCR: the same among the smallest and largest tenth of y; ..."
-    )
+    lines = [[*names, *line] for names, cells in tables.items() for line in cells[1:]]
+    console.show_table(["dataset", "method", *headings], lines, text_columns=2)
+    console.show(COLUMNS)
     for outcome in results.outcomes:
         train, calib, test = (len(part) for part in outcome.example.parts)
         console.show(f"\n{outcome.example.name}: {train} rows train, {calib} calibrate, {test} test")

@@ -18,6 +18,7 @@ from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 from lvd.kernels import tiles
 
 BLOCK = 128
+FLOAT32_SELF_WEIGHT = 1e-6
 EXACT_ROWS = 65_536
 """Up to this many calibration rows an undecided query is settled in float64. Above, nearly every query would
 be, so the wider candidate is taken: at most 1e-5 of the weight later."""
@@ -58,7 +59,8 @@ def radius(
         return result
     left = tiles.left_factor(queries, calibration.prepared)
     wanted = torch.as_tensor(levels, device=queries.device)
-    single = tiles.float32_suffices(left, calibration.prepared)
+    # The smaller a query's own weight, the smaller the weights that matter: float32 would lose them.
+    single = tiles.float32_suffices(left, calibration.prepared) & (self_weights >= FLOAT32_SELF_WEIGHT)
     undecided = torch.zeros_like(single)
 
     def work(chunk: tiles.Chunk) -> None:
@@ -90,7 +92,7 @@ def _crossing(
     margin = tiles.relative_error(left, prepared, dtype)[:, None]
     low, high = (levels - margin) * total, (levels + margin) * total
     block = torch.searchsorted(cumulative, high)
-    finite = block < cumulative.shape[1]
+    finite = (block < cumulative.shape[1]) & (total > 0)
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = _block_weights(left, prepared, block, dtype).double().cumsum_(-1).add_(before[..., None])

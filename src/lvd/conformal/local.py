@@ -10,11 +10,25 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from lvd._typing import ArrayLike, Float, Levels
-from lvd._validation import check_levels, check_matrix, check_positive, check_same_length, check_vector, like
-from lvd.conformal import engine
+from lvd._typing import ArrayLike, Float, Levels, RandomState
+from lvd._validation import (
+    InputError,
+    check_choice,
+    check_levels,
+    check_matrix,
+    check_positive,
+    check_same_length,
+    check_vector,
+    like,
+    seed_from,
+)
+from lvd.conformal import calibrated, engine
+from lvd.conformal.bandwidth import choose_bandwidth
 from lvd.conformal.explanation import Evidence, explain
+from lvd.conformal.randomized import draw_centres
 from lvd.kernels import tiles
+
+GUARANTEES = ("local", "randomized", "calibrated")
 
 
 @runtime_checkable
@@ -35,6 +49,10 @@ class LocalConformal:
     Parameters
     ----------
     kernel : a fitted :class:`MahalanobisKernel`.
+    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``: fewer infinite radii, less local ones.
+        A number, or ``"auto"``: the smallest h >= 1 with which at most `max_infinite` of the training rows would
+        be infinite at `confidence_level`, found without the calibration rows.
+    max_infinite, confidence_level : of ``bandwidth="auto"``.
 
     Examples
     --------
@@ -47,14 +65,25 @@ class LocalConformal:
     (4, 2)
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        bandwidth: float | str = 1.0,
+        max_infinite: float = 0.1,
+        confidence_level: float = 0.9,
+    ) -> None:
         self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.max_infinite = max_infinite
+        self.confidence_level = confidence_level
 
     def conformalize(self, embeddings: ArrayLike, scores: ArrayLike) -> LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores."""
         embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
         check_same_length(embeddings=embeddings, scores=scores)
-        points = self.kernel.scaled(embeddings)
+        self.bandwidth_ = self._choose_bandwidth(len(scores))
+        points = self._locate(embeddings)
         return self._take(points, torch.as_tensor(scores, device=points.device))
 
     def update(self, embeddings: ArrayLike, scores: ArrayLike) -> LocalConformal:
@@ -63,7 +92,7 @@ class LocalConformal:
         embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
         check_same_length(embeddings=embeddings, scores=scores)
         return self._take(
-            torch.cat([points, self.kernel.scaled(embeddings)]),
+            torch.cat([points, self._locate(embeddings)]),
             torch.cat([old_scores, torch.as_tensor(scores, device=points.device)]),
         )
 
@@ -73,17 +102,38 @@ class LocalConformal:
         points, scores = self._in_order_of_arrival()
         return self._take(points[-n_newest:], scores[-n_newest:])
 
-    def radius(self, embeddings: ArrayLike, confidence_level: Levels = 0.9) -> Any:
-        """Half width at each row, (n,); for a list of levels (n, L). +inf where too little is known."""
+    def radius(
+        self,
+        embeddings: ArrayLike,
+        confidence_level: Levels = 0.9,
+        *,
+        guarantee: str = "local",
+        random_state: RandomState = 0,
+    ) -> Any:
+        """Half width at each row, (n,); for a list of levels (n, L). +inf where too little is known.
+
+        `guarantee` chooses what the one calibration promises: ``"local"``, the paper's, says nothing about
+        coverage on average; ``"randomized"`` (randomly localized) covers marginally and, robustly, locally, its
+        draws fixed by the row and `random_state`; ``"calibrated"`` covers marginally without randomness, at
+        O(m^2) once and O(m log m) a row.
+        """
+        check_choice(guarantee, "guarantee", GUARANTEES)
         levels = check_levels(confidence_level)
-        calibration, queries = self._calibration(), self.kernel.scaled(embeddings)
-        ones = queries.new_ones(len(queries))
-        radius = engine.radius(queries, calibration, levels, ones).cpu().numpy()
-        return like(radius if np.ndim(confidence_level) else radius[:, 0], embeddings)
+        calibration, queries = self._calibration(), self._locate(embeddings)
+        if guarantee == "calibrated":
+            radius = calibrated.radius(queries, calibration, self._standing(), levels)
+        elif guarantee == "randomized":
+            centres = draw_centres(queries, seed_from(random_state))
+            own = (centres - queries).square().sum(1).neg().exp()
+            radius = engine.radius(centres, calibration, levels, own)
+        else:
+            radius = engine.radius(queries, calibration, levels, queries.new_ones(len(queries)))
+        result = radius.cpu().numpy()
+        return like(result if np.ndim(confidence_level) else result[:, 0], embeddings)
 
     def effective_sample_size(self, embeddings: ArrayLike) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
-        calibration, queries = self._calibration(), self.kernel.scaled(embeddings)
+        calibration, queries = self._calibration(), self._locate(embeddings)
         return like(tiles.effective_sample_size(queries, calibration.points).cpu().numpy(), embeddings)
 
     def explain(
@@ -102,9 +152,7 @@ class LocalConformal:
         check_positive(n_neighbors, "n_neighbors", integer=True)
         calibration = self._calibration()
         known = None if targets is None else check_vector(targets, "targets")
-        return [
-            explain(query, calibration, level, n_neighbors, known) for query in self.kernel.scaled(embeddings)
-        ]
+        return [explain(query, calibration, level, n_neighbors, known) for query in self._locate(embeddings)]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
@@ -114,7 +162,34 @@ class LocalConformal:
 
     def _take(self, points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> LocalConformal:
         self.calibration_ = engine.sort_calibration(points, scores)
+        self.__dict__.pop("standing_", None)
         return self
+
+    def _locate(self, embeddings: ArrayLike) -> Float[Tensor, "n k"]:
+        """Coordinates in which the widened kernel is ``exp(-||u - v||^2)``."""
+        return self.kernel.scaled(embeddings) / self.bandwidth_
+
+    def _choose_bandwidth(self, n_calib: int) -> float:
+        if self.bandwidth != "auto":
+            check_positive(self.bandwidth, "bandwidth")
+            return float(self.bandwidth)
+        points = getattr(self.kernel, "train_points_", None)
+        if points is None:
+            raise InputError(
+                'bandwidth="auto" needs a kernel that knows its training rows; give a number instead'
+            )
+        if not 0.0 < self.max_infinite < 1.0:
+            raise InputError(f"max_infinite must lie in (0, 1), got {self.max_infinite!r}")
+        level = float(check_levels(self.confidence_level)[0])
+        return choose_bandwidth(
+            torch.as_tensor(points), level=level, max_infinite=self.max_infinite, n_calib=n_calib
+        )
+
+    def _standing(self) -> calibrated.Standing:
+        """What the calibrated guarantee computes once, when it is first asked for."""
+        if not hasattr(self, "standing_"):
+            self.standing_ = calibrated.standing(self._calibration())
+        return self.standing_
 
     def _in_order_of_arrival(self) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m"]]:
         calibration = self._calibration()

@@ -29,7 +29,7 @@ def try_out(conformal: LocalConformal) -> None:
 
 def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
     """The rows as they came; what the engine makes of them is made again."""
-    attributes = dict(vars(conformal))
+    attributes = {name: value for name, value in vars(conformal).items() if name != "standing_"}
     if "calibration_" in attributes:
         points, scores = conformal._in_order_of_arrival()
         attributes["calibration_"] = {"points": points, "scores": scores}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lvd.data.datasets import NAMES, PROTOCOLS, Availability, Dataset, available, load
+    from lvd.data.exporting import export
     from lvd.data.lookup import cache_folder
     from lvd.data.printed import PrintedCell, printed_cells
     from lvd.data.registry import ENTRIES, Entry
@@ -20,6 +21,7 @@ _HOMES = {
     "PROTOCOLS": "datasets",
     "available": "datasets",
     "load": "datasets",
+    "export": "exporting",
     "cache_folder": "lookup",
     "PrintedCell": "printed",
     "printed_cells": "printed",
@@ -40,6 +42,7 @@ __all__ = [
     "PrintedCell",
     "available",
     "cache_folder",
+    "export",
     "load",
     "make_synthetic",
     "printed_cells",

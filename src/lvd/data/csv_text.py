@@ -71,6 +71,8 @@ def _parsing(path: Path) -> Iterator[dict[str, Any]]:
             "parse_options": pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
         }
     except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):  # a header without a line break is not even empty rows
+            raise InputError(f"{path} has a header but no rows; give at least one row") from None
         if not ragged:
             raise InputError(f"{path} cannot be parsed: {error}; is a double quote left open?") from None
         row = ragged[0]

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from lvd._files import atomic_path
-from lvd._typing import Bool, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
 from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
-from lvd.experiments.store import Result
+from lvd.experiments.protocols import get_protocol
+from lvd.experiments.store import Result, read_all
 from lvd.intervals import widths
 from lvd.metrics import (
     marginal_coverage_rate,
@@ -98,6 +99,7 @@ def _measure(
     y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
     width = widths(intervals)
     finite = np.isfinite(width)
+    judged = y if get_protocol(run.protocol).interval_ends == "closed" else _off_the_ends(y, intervals)
     return Measured(
         protocol=run.protocol,
         dataset=run.dataset,
@@ -105,8 +107,8 @@ def _measure(
         seed=run.seed,
         confidence_level=run.levels[index],
         n_test=len(y),
-        MCR=100 * marginal_coverage_rate(y, intervals),
-        TCR=100 * tail_coverage_rate(y, intervals),
+        MCR=100 * marginal_coverage_rate(judged, intervals),
+        TCR=100 * tail_coverage_rate(judged, intervals),
         AUROC=100 * residual_auroc(y, y_pred, intervals),
         MAD=mean_absolute_deviation(y, y_pred),
         finite_count=float(finite.sum()),
@@ -118,8 +120,19 @@ def _measure(
     )
 
 
+def _off_the_ends(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
+    """`y` moved out by the smallest step where it lies exactly at an end: covered by no open interval."""
+    lower, upper = intervals.T
+    return np.where(y == upper, np.nextafter(y, np.inf), np.where(y == lower, np.nextafter(y, -np.inf), y))
+
+
 def _mean(values: NDArray) -> float:
     return float(values.mean()) if values.size else math.nan
+
+
+def read_results(path: Path) -> list[Measured]:
+    """The metrics of a folder of results, or those of a compact table made from one."""
+    return collect(read_all(path)) if path.is_dir() else read_csv(path)
 
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:

@@ -31,8 +31,8 @@ def lvd_variant(
     split: Split, levels: Float[NDArray, "l"], *, predictor: str, smoothness: bool, normalized: bool
 ) -> Prediction:
     """One of the eight variants of LVD."""
-    kernel = split.smooth_kernel if smoothness else split.plain_kernel
-    absolute = split.absolute(predictor, kernel)
+    kernel = split.kernel(smoothness=smoothness)
+    absolute = split.absolute(kernel if predictor == "KR" else None)
     calib, test = split.normalized(*absolute) if normalized else absolute
     radius = split.local_radius(kernel, calib(split.y[split.calib]), levels)
     return _same_at_all_levels(test.y_pred, test.intervals(radius))
@@ -40,7 +40,7 @@ def lvd_variant(
 
 def split_conformal(split: Split, levels: Float[NDArray, "l"], *, normalized: bool) -> Prediction:
     """Split conformal prediction, and MADSplit when normalized."""
-    absolute = split.absolute("NN", split.smooth_kernel)
+    absolute = split.absolute()
     calib, test = split.normalized(*absolute) if normalized else absolute
     quantile = split.protocol.quantile if normalized else "finite_sample"
     radius = conformal_quantile(calib(split.y[split.calib]), levels, quantile=quantile)
@@ -92,15 +92,24 @@ VARIANTS: dict[str, Method] = {
 }
 MAIN_VARIANT = "LVD-NN-smooth-base"
 
+REGRESSORS = {
+    **dict.fromkeys(VARIANTS, "LVDRegressor"),
+    "split": "SplitConformalRegressor",
+    "MADSplit": "MADSplitRegressor",
+    "CQR": "ConformalizedQuantileRegressor",
+    "DJ": "DiscriminativeJackknifeRegressor",
+    "DE": "DeepEnsembleRegressor",
+    "MCDP": "MCDropoutRegressor",
+    "PBP": "PBPRegressor",
+}
+"""The name in :mod:`lvd.methods` of the class behind each method."""
+
 METHODS: dict[str, Method] = {
     **VARIANTS,
     "split": partial(split_conformal, normalized=False),
     "MADSplit": partial(split_conformal, normalized=True),
     "CQR": cqr,
-    "DJ": partial(uncalibrated, regressor="DiscriminativeJackknifeRegressor"),
-    "DE": partial(uncalibrated, regressor="DeepEnsembleRegressor"),
-    "MCDP": partial(uncalibrated, regressor="MCDropoutRegressor"),
-    "PBP": partial(uncalibrated, regressor="PBPRegressor"),
+    **{name: partial(uncalibrated, regressor=REGRESSORS[name]) for name in ("DJ", "DE", "MCDP", "PBP")},
 }
 REPRODUCED = (*VARIANTS, "MADSplit", "CQR")
 """The methods whose printed cells the paper protocol must meet; the other rivals were printed from faulty

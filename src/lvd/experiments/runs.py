@@ -27,7 +27,9 @@ class Run:
     @property
     def key(self) -> str:
         """A name made of the run's content: the protocol's choices, not only its name, are part of it."""
-        content = asdict(self) | {"protocol": asdict(get_protocol(self.protocol)), "format": FORMAT}
+        choices = asdict(get_protocol(self.protocol))
+        del choices["interval_ends"]  # how intervals are judged does not change them
+        content = asdict(self) | {"protocol": choices, "format": FORMAT}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         return f"{self.protocol}-{self.dataset}-{self.method}-{self.seed}-{digest}"
 
@@ -72,6 +74,19 @@ def group_by_split(runs: Iterable[Run]) -> list[Job]:
     for run in runs:
         jobs.setdefault((run.protocol, run.dataset, run.seed), []).append(run)
     return [Job(*split, tuple(members)) for split, members in jobs.items()]
+
+
+def parse_names(text: str, everything: Sequence[str]) -> list[str]:
+    """``"all"``, or names separated by commas."""
+    return list(everything) if text == "all" else [name.strip() for name in text.split(",")]
+
+
+def parse_levels(text: str) -> list[float]:
+    """Levels separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"levels must look like 0.5,0.9, got {text!r}") from None
 
 
 def parse_seeds(text: str) -> list[int]:

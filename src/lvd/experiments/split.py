@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -11,8 +10,9 @@ from lvd._typing import Float, NDArray
 from lvd.conformal import AbsoluteResidual, LocalConformal, NormalizedResidual
 from lvd.data import Dataset, split_indices
 from lvd.experiments.protocols import Protocol
+from lvd.experiments.stages import Stages
 from lvd.kernels import MahalanobisKernel
-from lvd.nets import Evaluation, NetRegressor
+from lvd.nets import Evaluation
 
 
 @dataclass(frozen=True)
@@ -28,43 +28,38 @@ class Split:
     """Training, calibration and test rows of one seed; what several methods need is computed once."""
 
     def __init__(self, dataset: Dataset, protocol: Protocol, seed: int) -> None:
-        self.protocol, self.seed = protocol, seed
+        self.protocol, self.seed, self.stages = protocol, seed, Stages()
         self.X, self.y = dataset.X, dataset.y
         self.train, self.calib, self.test = split_indices(len(self.y), seed, sizes=protocol.sizes)
 
-    @cached_property
-    def network(self) -> NetRegressor:
-        """The base network, trained."""
-        return self.protocol.network(self.seed).fit(self.X[self.train], self.y[self.train])
-
-    @cached_property
+    @property
     def base(self) -> Parts:
         """The base network's predictions and embeddings."""
-        return self._evaluate(self.network)
+        return self.stages.once("base", lambda: self._train_and_evaluate(self.y[self.train]))
 
-    @cached_property
+    @property
     def errors(self) -> Parts:
         """The second network's predictions of the base network's absolute error."""
-        error = np.abs(self.y[self.train] - self.base.train.y_pred[:, 0])
-        return self._evaluate(self.protocol.network(self.seed).fit(self.X[self.train], error))
+        return self.stages.once(
+            "errors",
+            lambda: self._train_and_evaluate(np.abs(self.y[self.train] - self.base.train.y_pred[:, 0])),
+        )
 
-    @cached_property
-    def smooth_kernel(self) -> MahalanobisKernel:
-        """The kernel trained with the smoothness term."""
-        return self._kernel(smoothness=True)
+    def kernel(self, *, smoothness: bool) -> MahalanobisKernel:
+        """The kernel trained with the smoothness term, or without it."""
+        return self.stages.once(
+            f"kernel {smoothness=}",
+            lambda: self.protocol.kernel(self.seed, smoothness=smoothness).fit(
+                self.base.train.embeddings, self.y[self.train]
+            ),
+        )
 
-    @cached_property
-    def plain_kernel(self) -> MahalanobisKernel:
-        """The kernel trained without it."""
-        return self._kernel(smoothness=False)
-
-    def absolute(
-        self, predictor: str, kernel: MahalanobisKernel
-    ) -> tuple[AbsoluteResidual, AbsoluteResidual]:
+    def absolute(self, kernel: MahalanobisKernel | None = None) -> tuple[AbsoluteResidual, AbsoluteResidual]:
         """The absolute score on calibration and test rows, around the network or the kernel regression."""
-        if predictor == "NN":
-            return AbsoluteResidual(self.base.calib.y_pred[:, 0]), AbsoluteResidual(
-                self.base.test.y_pred[:, 0]
+        if kernel is None:
+            return (
+                AbsoluteResidual(self.base.calib.y_pred[:, 0]),
+                AbsoluteResidual(self.base.test.y_pred[:, 0]),
             )
         return (
             AbsoluteResidual(kernel.predict(self.base.calib.embeddings)),
@@ -87,9 +82,6 @@ class Split:
         conformal = LocalConformal(kernel).conformalize(self.base.calib.embeddings, scores)
         return conformal.radius(self.base.test.embeddings, levels)
 
-    def _kernel(self, *, smoothness: bool) -> MahalanobisKernel:
-        kernel = self.protocol.kernel(self.seed, smoothness=smoothness)
-        return kernel.fit(self.base.train.embeddings, self.y[self.train])
-
-    def _evaluate(self, network: NetRegressor) -> Parts:
+    def _train_and_evaluate(self, target: Float[NDArray, "n"]) -> Parts:
+        network = self.protocol.network(self.seed).fit(self.X[self.train], target)
         return Parts(*(network.evaluate(self.X[rows]) for rows in (self.train, self.calib, self.test)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,10 @@ from lvd.experiments.runs import Run
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: intervals of the test rows, or the error that ended it."""
+    """A run that has ended: intervals of the test rows, or the error that ended it.
+
+    `seconds` is what the run would have taken alone: stages shared with other methods count in full.
+    """
 
     run: Run
     rows: Int[NDArray, "n"]
@@ -73,9 +78,9 @@ def write(folder: Path, result: Result) -> None:
 
 def read(path: Path) -> Result:
     """The result stored in one file."""
-    try:
+    with _explained(path):
         table = pq.read_table(path)
-        about: dict[str, Any] = json.loads((table.schema.metadata or {})[b"lvd"])
+        about = _about(table.schema)
         run = Run(**{**about["run"], "levels": tuple(about["run"]["levels"])})
         column = {name: table[name].to_numpy() for name in table.column_names}
         names = [f"{level:g}" for level in run.levels]
@@ -90,13 +95,31 @@ def read(path: Path) -> Result:
             about["seconds"],
             about["error"],
         )
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not a result of lvd bench ({error}); delete it and run again") from error
+
+
+def read_error(path: Path) -> str | None:
+    """The error of a stored run, None if it went well; its rows are not read."""
+    with _explained(path):
+        error: str | None = _about(pq.read_schema(path))["error"]
+        return error
 
 
 def read_all(folder: Path) -> list[Result]:
-    """All results in a folder."""
-    files = sorted((folder / "runs").glob("*.parquet"))
+    """All results in a folder; hidden files are what a killed process had begun to write."""
+    files = sorted((folder / "runs").glob("[!.]*.parquet"))
     if not files:
         raise InputError(f"no results in {folder}; make some with: lvd bench run --out {folder}")
     return [read(file) for file in files]
+
+
+def _about(schema: pa.Schema) -> dict[str, Any]:
+    about: dict[str, Any] = json.loads((schema.metadata or {})[b"lvd"])
+    return about
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a result of lvd bench ({error}); delete it and run again") from error

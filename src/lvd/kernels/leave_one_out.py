@@ -40,8 +40,8 @@ class LeaveOneOut:
         """Squared leave-one-out errors of the batch, and the gradient of their sum; `run` maps over tiles."""
         points = (self.rows @ components.T) * self.scale**-0.5
         points -= points.mean(0)
-        neighborhood = _Neighborhood(points, batch, self._cut(points, batch))
         slices = chunk_slices(len(points), TILE_POINTS)
+        neighborhood = _Neighborhood(points, batch, self._cut(points, batch, slices))
         predicted, denominator, clamped = self._predict(
             neighborhood, run(partial(self._sums, neighborhood), slices)
         )
@@ -87,15 +87,21 @@ class LeaveOneOut:
         on_columns = pull.sum(0)[:, None] * points[columns] - pull.T @ points[batch]
         return on_batch, on_columns.T @ self.rows[columns]
 
-    def _cut(self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"]) -> Tensor | None:
-        """The smallest weight that counts for each row of the batch, or None when all count."""
+    def _cut(
+        self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], slices: list[slice]
+    ) -> Float[Tensor, "b 1"] | None:
+        """The smallest weight that counts for each row of the batch, or None when all count.
+
+        It is found in the very tiles that are compared with it: a product of another shape may round otherwise.
+        """
         n_others = len(points) - 1
         if self.max_neighbors is None:
             return None
         n_kept = min(self.max_neighbors, n_others) - self.smoothness
         if n_kept >= n_others:
             return None
-        weights = _Neighborhood(points, batch, None).weights(slice(0, len(points)))
+        uncut = _Neighborhood(points, batch, None)
+        weights = torch.cat([uncut.weights(columns) for columns in slices], dim=1)
         return weights.topk(max(n_kept, 1), dim=1, sorted=False).values.amin(1, keepdim=True)
 
 

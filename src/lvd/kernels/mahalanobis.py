@@ -150,6 +150,8 @@ class MahalanobisKernel(BaseEstimator):
         kernel.mean_, kernel.scale_ = check_vector(mean, "mean"), check_vector(scale, "scale")
         kernel.kept_ = np.ones(len(kernel.mean_), bool) if kept is None else np.asarray(kept, dtype=bool)
         check_same_length(mean=kernel.mean_, scale=kernel.scale_, kept=kernel.kept_)
+        if not (kernel.scale_[kernel.kept_] > 0).all():
+            raise InputError("scale must be positive in every kept dimension; leave the others out of kept")
         if components.shape[1] != kernel.kept_.sum():
             raise InputError(
                 f"components has {components.shape[1]} columns, but kept names {kernel.kept_.sum()} "

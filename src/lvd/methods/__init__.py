@@ -3,6 +3,7 @@
 from lvd.methods.base import CalibrationWarning, IntervalRegressor
 from lvd.methods.cqr import ConformalizedQuantileRegressor
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
+from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.madsplit import MADSplitRegressor
@@ -16,6 +17,7 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     MADSplitRegressor,
     ConformalizedQuantileRegressor,
     JackknifePlusRegressor,
+    DiscriminativeJackknifeRegressor,
     DeepEnsembleRegressor,
     MCDropoutRegressor,
     PBPRegressor,
@@ -27,6 +29,7 @@ __all__ = [
     "CalibrationWarning",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
+    "DiscriminativeJackknifeRegressor",
     "IntervalRegressor",
     "JackknifePlusRegressor",
     "LVDRegressor",

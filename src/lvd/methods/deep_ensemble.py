@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lvd._device import resolve_device
-from lvd._typing import Float, NDArray, RandomState
+from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
 from lvd.methods.mixture import MixtureRegressor
 from lvd.nets.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
@@ -60,7 +60,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         batch_size: int = 100,
         learning_rate: float = 1e-2,
         adversarial_step: float = 0.01,
-        confidence_level: float = 0.9,
+        confidence_level: Levels = 0.9,
         y_min: float | None = None,
         y_max: float | None = None,
         device: str = "auto",
@@ -80,20 +80,25 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     def _check_parameters(self) -> None:
         check_positive(self.n_members, "n_members", integer=True)
-        if not self.adversarial_step >= 0.0:
+        if not (isinstance(self.adversarial_step, int | float) and self.adversarial_step >= 0.0):
             raise InputError(
-                f"adversarial_step must be a share of each input's range, 0 or more, got {self.adversarial_step!r}"
+                "adversarial_step must be a share of each input's range, 0 or more, "
+                f"got {self.adversarial_step!r}; 0.01 is usual"
             )
 
     def _new_model(self) -> NetStack:
         return NetStack(self.n_members, self.hidden_sizes, outputs_per_target=2, device=self.device)
 
     def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
-        step = self.adversarial_step * np.ptp(X, axis=0) / mean_and_scale(X)[1]
+        step = torch.as_tensor(
+            self.adversarial_step * np.ptp(X, axis=0) / mean_and_scale(X)[1],
+            dtype=torch.float32,
+            device=resolve_device(self.device),
+        )
         self.model_.fit(
             X,
             y,
-            partial(adversarial_loss, step=torch.as_tensor(step, dtype=torch.float32, device=resolve_device(self.device))),
+            partial(adversarial_loss, step=step),
             epochs=self._count_epochs(len(X)),
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -106,7 +111,5 @@ class DeepEnsembleRegressor(MixtureRegressor):
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
         return mixture_moments(*mean_and_variance(outputs))
 
-    def _log_density(
-        self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]
-    ) -> Float[Tensor, "n t"]:
+    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
         return gaussian_log_density(y, *self._moments(outputs))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from sklearn.base import clone
+
 from lvd._typing import Float, NDArray
 from lvd.nets import Evaluation, Model, NetRegressor, as_model
+from lvd.nets.wrap import came_trained
 
 
 @dataclass(frozen=True)
@@ -22,25 +26,20 @@ class ErrorModel:
 
 
 def fit_error_model(
-    estimator: Any,
-    X: Any,
-    evaluation: Evaluation,
-    errors: Float[NDArray, "n t"],
-    *,
-    on_embeddings: bool,
-    device: str,
-    seed: int,
+    estimator: Any, first: Model, X: Any, y: Float[NDArray, "n t"], *, device: str, seed: int
 ) -> ErrorModel:
-    """Fit to the first model's absolute errors on its own training rows.
+    """Fit to the `first` model's absolute errors on its own training rows.
 
-    `estimator` is trained on the rows; with `on_embeddings` the built-in MLP is trained on the embeddings
-    instead: for a model given as trained, of which no second, untrained one can be had.
+    Without an `estimator` of its own the second model is one like the first; of a model that came trained no
+    second, untrained one can be had: then the built-in MLP is trained on its embeddings.
     """
-    if on_embeddings:
+    evaluation = first.evaluate(X)
+    errors = np.abs(y - evaluation.y_pred)
+    if estimator is None and came_trained(first):
         network = NetRegressor(device=device, random_state=seed)
         return ErrorModel(network.fit(evaluation.embeddings, errors), True)
-    model = as_model(
-        estimator, prefit=False, embedding_layer=None, embed=None, device=device, random_state=seed
+    model: Model = (
+        clone(first) if estimator is None else as_model(estimator, device=device, random_state=seed)
     )
     model.fit(X, errors)
     return ErrorModel(model, False)

@@ -178,9 +178,11 @@ def _announced(
     if not shown or not console.is_terminal or seconds < LONG_WAIT_SECONDS:
         yield lambda: None
         return
+    hint = " cv=10 would train 10." if n_fits > 10 else ""
     console.print(
         f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "
-        f"about {timedelta(seconds=round(seconds))} in all. cv=10 would train 10."
+        f"about {timedelta(seconds=round(seconds))} in all.{hint}",
+        highlight=False,
     )
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("Jackknife+", total=n_fits)

@@ -193,21 +193,15 @@ class LVDRegressor(ConformalRegressor):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         self.model_.fit(X, y)
-        evaluation = self.model_.evaluate(X)
+        embeddings = self.model_.evaluate(X).embeddings
         template = self.kernel or MahalanobisKernel(
             self.n_components, smoothness=self.smoothness, device=self.device, random_state=seed
         )
-        self.kernels_ = [seeded_clone(template, seed).fit(evaluation.embeddings, column) for column in y.T]
+        self.kernels_ = [seeded_clone(template, seed).fit(embeddings, column) for column in y.T]
         self.error_model_: ErrorModel | None = None
         if vars(self)["score"] == "normalized":
             self.error_model_ = fit_error_model(
-                self.error_estimator or self.estimator,
-                X,
-                evaluation,
-                np.abs(y - evaluation.y_pred),
-                on_embeddings=self.prefit and self.error_estimator is None,
-                device=self.device,
-                seed=seed,
+                self.error_estimator, self.model_, X, y, device=self.device, seed=seed
             )
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:

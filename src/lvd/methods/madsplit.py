@@ -85,15 +85,8 @@ class MADSplitRegressor(ConformalRegressor):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         self.model_.fit(X, y)
-        evaluation = self.model_.evaluate(X)
         self.error_model_ = fit_error_model(
-            self.estimator if self.error_estimator is None else self.error_estimator,
-            X,
-            evaluation,
-            np.abs(y - evaluation.y_pred),
-            on_embeddings=self.prefit and self.error_estimator is None,
-            device=self.device,
-            seed=seed,
+            self.error_estimator, self.model_, X, y, device=self.device, seed=seed
         )
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:

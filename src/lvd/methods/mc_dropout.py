@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lvd._device import resolve_device
-from lvd._typing import Float, NDArray, RandomState
+from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
 from lvd.methods.mixture import MixtureRegressor
 from lvd.nets.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
@@ -60,15 +60,15 @@ class MCDropoutRegressor(MixtureRegressor):
         self,
         *,
         hidden_sizes: Sequence[int] = (100,),
-        dropout_rates: Sequence[float] = (0.005, 0.01, 0.05, 0.1),
-        precisions: Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
+        dropout_rates: float | Sequence[float] = (0.005, 0.01, 0.05, 0.1),
+        precisions: float | Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
         validation_size: float = 0.2,
         length_scale: float = 1e-2,
         n_passes: int = 1000,
         epochs: int | None = None,
         batch_size: int = 128,
-        learning_rate: float = 1e-3,
-        confidence_level: float = 0.9,
+        learning_rate: float = 3e-3,
+        confidence_level: Levels = 0.9,
         y_min: float | None = None,
         y_max: float | None = None,
         device: str = "auto",
@@ -90,17 +90,18 @@ class MCDropoutRegressor(MixtureRegressor):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        if not self.dropout_rates or not all(0.0 <= rate < 1.0 for rate in self.dropout_rates):
+        rates, precisions = np.atleast_1d(self.dropout_rates), np.atleast_1d(self.precisions)
+        if rates.size == 0 or not ((rates >= 0.0) & (rates < 1.0)).all():
             raise InputError(
                 f"dropout_rates must be one or more numbers in [0, 1), got {self.dropout_rates!r}; "
-                "(0.05, 0.1) are usual"
+                "0.05 and 0.1 are usual"
             )
-        if not self.precisions or not all(tau > 0.0 for tau in self.precisions):
+        if precisions.size == 0 or not (precisions > 0.0).all():
             raise InputError(
                 f"precisions must be one or more positive numbers, got {self.precisions!r}; "
-                "1 is the precision of a prediction by the mean"
+                "1 is that of a prediction by the mean of y"
             )
-        if not 0.0 < self.validation_size < 1.0:
+        if not (isinstance(self.validation_size, float) and 0.0 < self.validation_size < 1.0):
             raise InputError(
                 f"validation_size must lie in (0, 1), got {self.validation_size!r}; 0.2 holds out a fifth"
             )
@@ -112,7 +113,9 @@ class MCDropoutRegressor(MixtureRegressor):
 
     def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
         choosing, training, self.mask_seed_ = map(int, np.random.SeedSequence(seed).generate_state(3))
-        pairs = list(product(self.dropout_rates, self.precisions))
+        pairs = list(
+            product(np.atleast_1d(self.dropout_rates).tolist(), np.atleast_1d(self.precisions).tolist())
+        )
         best = self._validate(X, y, pairs, choosing).argmax() if len(pairs) > 1 else 0
         self.dropout_, self.tau_ = pairs[best]
         self._fit_stack(self.model_, X, y, [pairs[best]], training)
@@ -142,12 +145,13 @@ class MCDropoutRegressor(MixtureRegressor):
         pairs: list[tuple[float, float]],
         seed: int,
     ) -> None:
+        stack_seed, mask_seed = map(int, np.random.SeedSequence(seed).generate_state(2))
         dropout, tau = torch.tensor(pairs, device=resolve_device(self.device)).T
         objective = partial(
             dropout_loss,
             dropout=dropout,
             decay=weight_decay(dropout, tau, length_scale=self.length_scale, n_rows=len(X)),
-            generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator().manual_seed(mask_seed),
         )
         stack.fit(
             X,
@@ -156,7 +160,7 @@ class MCDropoutRegressor(MixtureRegressor):
             epochs=self._count_epochs(len(X)),
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            seed=seed,
+            seed=stack_seed,
         )
 
     def _members(self) -> Parameters:
@@ -166,7 +170,5 @@ class MCDropoutRegressor(MixtureRegressor):
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
         return outputs.mean(0), outputs.var(0, correction=0) + 1.0 / self.tau_
 
-    def _log_density(
-        self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]
-    ) -> Float[Tensor, "n t"]:
+    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
         return pass_log_density(y, outputs, self.tau_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from lvd import intervals
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
 from lvd.methods.base import IntervalRegressor
-from lvd.nets.stack import NetStack, Parameters, evaluate_stack
+from lvd.nets.stack import NetStack, Parameters, map_outputs
 
 LEAST_EPOCHS = 40
 
@@ -35,7 +35,7 @@ class MixtureRegressor(IntervalRegressor):
     device: str
     random_state: RandomState
 
-    least_batches: int
+    least_batches: ClassVar[int]
     """With ``epochs=None`` training takes 40 epochs, and at least this many batches."""
 
     @abstractmethod
@@ -59,9 +59,7 @@ class MixtureRegressor(IntervalRegressor):
         """Mean and variance of the mixture, in the scale of the networks."""
 
     @abstractmethod
-    def _log_density(
-        self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]
-    ) -> Float[Tensor, "n t"]:
+    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
         """The logarithm of the predicted density at y, in the scale of the networks."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
@@ -85,8 +83,13 @@ class MixtureRegressor(IntervalRegressor):
         check_is_fitted(self, "model_")
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         scaled = self.model_.scale_targets(targets)
-        chunks = evaluate_stack(self._members(), self.model_.scale_inputs(inputs))
-        log_density = torch.cat([self._log_density(scaled[rows], outputs) for rows, outputs in chunks])
+        log_density = torch.cat(
+            map_outputs(
+                lambda rows, outputs: self._log_density(scaled[rows], outputs),
+                self._members(),
+                self.model_.scale_inputs(inputs),
+            )
+        )
         return like(self._as_given(log_density.numpy() - np.log(self.model_.y_scale_)), X)
 
     def _predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n t"]:
@@ -102,8 +105,10 @@ class MixtureRegressor(IntervalRegressor):
     def _mean_and_deviation(
         self, X: Float[NDArray, "n p"]
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-        chunks = evaluate_stack(self._members(), self.model_.scale_inputs(X))
-        means, variances = zip(*[self._moments(outputs) for _, outputs in chunks], strict=True)
+        chunks = map_outputs(
+            lambda _, outputs: self._moments(outputs), self._members(), self.model_.scale_inputs(X)
+        )
+        means, variances = zip(*chunks, strict=True)
         deviation = torch.cat(variances).sqrt().numpy() * self.model_.y_scale_
         return torch.cat(means).numpy() * self.model_.y_scale_ + self.model_.y_mean_, deviation
 

@@ -62,17 +62,17 @@ class TableModel:
         encoder = replace(encoder, columns=_with_medians(encoder.columns, table.take(train)))
         X, y = encoder.transform(table), encoder.target(table)
         regressor.set_params(calib_size=None).fit(X[train], y[train])
-        model = cls(encoder, regressor, table.num_rows, seed)
         with warnings.catch_warnings():
             # Rows that stand in a table twice are no mistake of the caller's: the report counts them.
             warnings.filterwarnings("ignore", ".*also stand in the training set", CalibrationWarning)
             regressor.conformalize(X[calib], y[calib])
-            targets = model.evaluate(table.take(test).to_batches())
+        model = cls(encoder, regressor, table.num_rows, seed)
+        targets, n_test, n_repeated = model._evaluate(table.take(test).to_batches())
         return model, FitReport(
             n_train=len(train),
             n_calib=len(calib),
-            n_test=len(test),
-            n_repeated=model._count_training_rows(X[np.concatenate([calib, test])]),
+            n_test=n_test,
+            n_repeated=n_repeated + model._count_training_rows(X[calib]),
             n_features=X.shape[1],
             inputs=tuple(column.name for column in encoder.columns),
             left_out=tuple(drop),
@@ -94,21 +94,23 @@ class TableModel:
     def load(cls, folder: str | os.PathLike[str]) -> TableModel:
         """What :meth:`save` wrote."""
         regressor, columns = saving.load(folder), saving.load_columns(folder)
-        if not isinstance(regressor, LVDRegressor) or columns is None:
+        if not isinstance(regressor, LVDRegressor) or not isinstance(columns, dict):
             raise InputError(
                 f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
             )
-        encoder = TableEncoder.from_dict(columns["encoder"])
-        model = cls(encoder, regressor, columns["n_rows"], columns["seed"])
+        encoder = TableEncoder.from_dict(columns.get("encoder"))
+        n_rows, seed = columns.get("n_rows"), columns.get("seed")
         if (
-            len(encoder.feature_names) != regressor.n_features_in_
+            type(n_rows) is not int
+            or type(seed) is not int
+            or len(encoder.feature_names) != regressor.n_features_in_
             or len(encoder.targets) != regressor.n_targets_
-            or abs(0.2 * model.n_rows - regressor.n_calib_) > 1
+            or abs(0.2 * n_rows - getattr(regressor, "n_calib_", 0)) > 1
         ):
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
-        return model
+        return cls(encoder, regressor, n_rows, seed)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
@@ -178,32 +180,15 @@ class TableModel:
         A number with more than 20 distinct values is grouped in ten equally full bins. Rows that the model
         was trained on are warned of: their errors are too small to tell anything.
         """
-        levels = self._levels(confidence_level)
-        places = [self._find_target(target) for target in targets or self.encoder.targets]
-        encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        ys, y_preds, intervals, groups, n_known = [], [], [], [], 0
-        for first_row, rows in numbered(batches):
-            check_names(rows, [] if by is None else [by])
-            X = encoder.transform(rows, first_row=first_row)
-            y_pred, interval = self._predict_interval(X, levels)
-            ys.append(encoder.target(rows, first_row=first_row).reshape(len(X), -1))
-            y_preds.append(y_pred[:, places])
-            intervals.append(interval[..., places])
-            groups.append(None if by is None else rows.column(by))
-            n_known += self._count_training_rows(X)
-        y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
+        reports, n_rows, n_known = self._evaluate(batches, confidence_level, targets=targets, by=by)
         if n_known:
             warnings.warn(
-                f"{n_known} of {len(y)} rows have the inputs of a training row: where the model was trained on "
+                f"{n_known} of {n_rows} rows have the inputs of a training row: where the model was trained on "
                 "them, its errors are too small; evaluate on rows that it has not seen",
                 CalibrationWarning,
                 stacklevel=2,
             )
-        values = None if by is None else pa.chunked_array(groups)
-        return tuple(
-            report_target(target, y[:, t], y_pred[:, t], interval[..., t], levels=levels, groups=values)
-            for t, target in enumerate(encoder.targets)
-        )
+        return reports
 
     def explain(
         self,
@@ -227,6 +212,36 @@ class TableModel:
                 replace(explanation, row=row, evidence=replace(evidence, neighbors=neighbors))
             )
         return explanations
+
+    def _evaluate(
+        self,
+        batches: Batches,
+        confidence_level: Levels | None = None,
+        *,
+        targets: Sequence[str] = (),
+        by: str | None = None,
+    ) -> tuple[tuple[TargetReport, ...], int, int]:
+        """The reports, the number of rows, and how many of them have the inputs of a training row."""
+        levels = self._levels(confidence_level)
+        places = [self._find_target(target) for target in targets or self.encoder.targets]
+        encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
+        ys, y_preds, intervals, groups, n_known = [], [], [], [], 0
+        for first_row, rows in numbered(batches):
+            check_names(rows, [] if by is None else [by])
+            X = encoder.transform(rows, first_row=first_row)
+            y_pred, interval = self._predict_interval(X, levels)
+            ys.append(encoder.target(rows, first_row=first_row).reshape(len(X), -1))
+            y_preds.append(y_pred[:, places])
+            intervals.append(interval[..., places])
+            groups.append(None if by is None else rows.column(by))
+            n_known += self._count_training_rows(X)
+        y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
+        values = None if by is None else pa.chunked_array(groups)
+        reports = tuple(
+            report_target(target, y[:, t], y_pred[:, t], interval[..., t], levels=levels, groups=values)
+            for t, target in enumerate(encoder.targets)
+        )
+        return reports, len(y), n_known
 
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
         levels = check_levels(

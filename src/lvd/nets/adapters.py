@@ -6,17 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, to_numpy
+from lvd._validation import InputError, check_matrix, check_targets
 from lvd.nets.model import Evaluation
 
 Embed = Callable[[Any], ArrayLike]
 
+ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
+    "identity": lambda a: a,
+    "logistic": expit,
+    "tanh": np.tanh,
+    "relu": lambda a: np.maximum(a, 0.0),
+}
+"""Of scikit-learn's MLPRegressor."""
 
-class SklearnModel:
+
+class SklearnModel(BaseEstimator):
     """A scikit-learn regressor or Pipeline.
 
     Embedding: the last hidden layer of an ``MLPRegressor``; for forests and boosted trees one coordinate per
@@ -75,10 +84,11 @@ class SklearnModel:
         return np.asarray(last.apply(inner)).reshape(len(inner), -1).astype(np.int64)
 
     def _transformed(self, X: Any) -> tuple[Any, Any]:
-        if isinstance(self.fitted_, Pipeline):
-            inner = self.fitted_[:-1].transform(X) if len(self.fitted_) > 1 else X
-            return to_numpy(inner), self.fitted_[-1]
-        return to_numpy(X), self.fitted_
+        """What the last step of a Pipeline gets to see, and that step; a frame stays one, for its names."""
+        if not isinstance(self.fitted_, Pipeline):
+            return X, self.fitted_
+        inner = self.fitted_[:-1].transform(X) if len(self.fitted_) > 1 else X
+        return inner.toarray() if hasattr(inner, "toarray") else inner, self.fitted_[-1]
 
 
 class FunctionModel:
@@ -113,15 +123,9 @@ class FunctionModel:
 
 def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:
     """The activations that enter the output layer of a fitted scikit-learn MLPRegressor."""
-    activate = {
-        "identity": lambda a: a,
-        "logistic": lambda a: 1.0 / (1.0 + np.exp(-a)),
-        "tanh": np.tanh,
-        "relu": lambda a: np.maximum(a, 0.0),
-    }[mlp.activation]
     hidden = inputs
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
-        hidden = activate(hidden @ weights + bias)
+        hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float
-from lvd.nets.stack import Parameters, evaluate_stack, forward, layers
+from lvd.nets.stack import Parameters, forward, layers, map_outputs
 
 
 def draw_mask(
@@ -73,6 +73,7 @@ def pass_log_density(
 def pass_log_likelihood(
     passes: Parameters, inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"], tau: float
 ) -> Float[Tensor, "n t"]:
-    """:func:`pass_log_density` of rows, computed a few at a time."""
-    chunks = evaluate_stack(passes, inputs)
-    return torch.cat([pass_log_density(targets[rows], outputs, tau) for rows, outputs in chunks])
+    """:func:`pass_log_density` of rows, computed in chunks."""
+    return torch.cat(
+        map_outputs(lambda rows, outputs: pass_log_density(targets[rows], outputs, tau), passes, inputs)
+    )

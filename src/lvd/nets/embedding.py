@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,10 +49,10 @@ def find_last_linear(module: nn.Module, sample: Tensor) -> str:
 
 def forward_with_embedding(
     module: nn.Module, layer: str, inputs: Tensor
-) -> tuple[Tensor, Float[Tensor, "n h"]]:
+) -> tuple[Any, Float[Tensor, "n h"]]:
     """The module's output, and what enters the named layer, flattened per row."""
     layers = dict(module.named_modules())
-    if layer not in layers or not layer:
+    if layer not in layers:
         raise InputError(
             f"embedding_layer={layer!r} is not in the module; choose one of: {_layer_names(module)}"
         )
@@ -69,7 +70,7 @@ def forward_with_embedding(
     return output, entered[-1].flatten(1)
 
 
-def as_predictions(output: Tensor, n_rows: int, n_targets: int) -> Float[Tensor, "n t"]:
+def as_predictions(output: Any, n_rows: int, n_targets: int) -> Float[Tensor, "n t"]:
     """The module's output as one column per target."""
     if not isinstance(output, Tensor):
         raise InputError(

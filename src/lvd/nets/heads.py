@@ -15,7 +15,7 @@ LEAST_VARIANCE = 1e-6
 
 
 def mean_and_variance(
-    outputs: Float[Tensor, "m n 2*t"],
+    outputs: Float[Tensor, "m n o"],
 ) -> tuple[Float[Tensor, "m n t"], Float[Tensor, "m n t"]]:
     """The first half of the columns are means; the second, through a softplus, are variances."""
     mean, raw = outputs.chunk(2, dim=-1)

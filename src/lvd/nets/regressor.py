@@ -175,6 +175,8 @@ class NetRegressor(RegressorMixin, BaseEstimator):
                 check_positive(getattr(self, name), name, integer=True)
         if self.n_batches is not None and self.epochs is not None:
             raise InputError("give n_batches or epochs, not both")
+        for size in self.hidden_sizes:
+            check_positive(size, "hidden_sizes", integer=True)
         check_positive(self.batch_size, "batch_size", integer=True)
         check_positive(self.learning_rate, "learning_rate")
         if self.prefit and self.module is None:

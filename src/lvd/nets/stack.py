@@ -6,23 +6,25 @@ the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
 from lvd._device import resolve_device
-from lvd._parallel import chunk_slices
+from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_matrix
 from lvd.nets.mlp import build_mlp
 from lvd.nets.scaling import mean_and_scale
 
 Parameters = dict[str, Tensor]
+Result = TypeVar("Result")
 Objective = Callable[[Parameters, Tensor, Tensor], Tensor]
 
-EVALUATION_NUMBERS = 4_000_000
+EVALUATION_NUMBERS = 2_000_000
 
 
 def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) -> Parameters:
@@ -84,15 +86,18 @@ def train_stack(
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
-def evaluate_stack(
-    parameters: Parameters, inputs: Float[Tensor, "n p"]
-) -> Iterator[tuple[slice, Float[Tensor, "m r o"]]]:
-    """Every member's outputs in float64 on the CPU, for as many rows at a time as memory likes."""
+def map_outputs(
+    function: Callable[[slice, Tensor], Result], parameters: Parameters, inputs: Float[Tensor, "n p"]
+) -> list[Result]:
+    """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o) in float64."""
     n_members = len(next(iter(parameters.values())))
     widest = max(weight.shape[1] for weight, _ in layers(parameters))
-    with torch.inference_mode():
-        for rows in chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))):
-            yield rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).double().cpu()
+
+    def evaluate(rows: slice) -> Result:
+        return function(rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).double().cpu())
+
+    with workers(None if inputs.device.type == "cpu" else 1) as run:
+        return run(evaluate, chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))))
 
 
 class NetStack:
@@ -136,16 +141,17 @@ class NetStack:
         self.y_mean_, self.y_scale_ = mean_and_scale(y)
         sizes = [X.shape[1], *self.hidden_sizes, self.outputs_per_target * y.shape[1]]
         fresh = new_stack(self.n_members, sizes, generator)
-        self.parameters_ = train_stack(
-            {name: parameter.to(device) for name, parameter in fresh.items()},
-            self.scale_inputs(X),
-            self.scale_targets(y).to(device, torch.float32),
-            objective,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            generator=generator,
-        )
+        with workers(1):
+            self.parameters_ = train_stack(
+                {name: parameter.to(device) for name, parameter in fresh.items()},
+                self.scale_inputs(X),
+                self.scale_targets(y).to(device, torch.float32),
+                objective,
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                generator=generator,
+            )
         return self
 
     def scale_inputs(self, X: Float[NDArray, "n p"]) -> Float[Tensor, "n p"]:

@@ -60,6 +60,6 @@ def train(
     module.eval()
     if not torch.isfinite(value):
         raise InputError(
-            f"training diverged: the last batch's loss is {float(value):g}; "
+            f"training diverged: the last batch's loss is {value.item():g}; "
             "lower learning_rate, or scale the inputs and the target"
         )

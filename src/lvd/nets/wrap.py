@@ -18,11 +18,11 @@ from lvd.nets.regressor import NetRegressor
 def as_model(
     estimator: Any,
     *,
-    prefit: bool,
-    embedding_layer: str | None,
-    embed: Embed | None,
-    device: str,
-    random_state: RandomState,
+    prefit: bool = False,
+    embedding_layer: str | None = None,
+    embed: Embed | None = None,
+    device: str = "auto",
+    random_state: RandomState = None,
 ) -> Model:
     """The model for `estimator`: None, a torch module, a NetRegressor, scikit-learn, or two functions."""
     is_net = estimator is None or isinstance(estimator, nn.Module)
@@ -52,6 +52,11 @@ def as_model(
         "estimator must be None, a torch module, a scikit-learn regressor or a pair of functions "
         f"(predict, embed), got {type(estimator).__name__}"
     )
+
+
+def came_trained(model: Model) -> bool:
+    """Whether the model was given as trained: its `fit` trains nothing."""
+    return isinstance(model, Fitted | FunctionModel) or bool(getattr(model, "prefit", False))
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:

@@ -23,6 +23,7 @@ from lvd.report.demo_fit import LEVELS, LVD, SPLIT, Outcome, Progress, fit_and_a
 
 SHOWN = LEVELS.index(0.9)
 """The level of the figures and sentences."""
+BAND_LABEL = f"{LEVELS[SHOWN]:.0%} interval"
 GRID_POINTS = 800
 
 
@@ -100,7 +101,7 @@ def width_error_figure(outcomes: Sequence[Outcome]) -> Figure:
         [
             figures.WidthErrorPanel(
                 title=f"LVD on {outcome.example.name}",
-                x_label=f"Width of the {LEVELS[SHOWN]:.0%} interval{outcome.example.unit}",
+                x_label=f"Width of the {BAND_LABEL}{outcome.example.unit}",
                 y_label=f"Absolute error{outcome.example.unit}",
                 errors=np.abs(outcome.y - outcome.y_pred),
                 widths=widths(_shown(outcome, LVD)),
@@ -127,7 +128,7 @@ def _over_input(outcome: Outcome) -> Figure:
         panels,
         x_label=data.feature_names[0],
         y_label=f"{data.target_names[0]}{outcome.example.unit}",
-        band_label=_band_label(),
+        band_label=BAND_LABEL,
         x_calib=x[calib],
     )
 
@@ -145,7 +146,7 @@ def _over_rows(outcome: Outcome) -> Figure:
         panels,
         x_label="Test rows, narrowest to widest LVD interval",
         y_label=f"Actual - predicted {outcome.example.data.target_names[0]}{outcome.example.unit}",
-        band_label=_band_label(),
+        band_label=BAND_LABEL,
     )
 
 
@@ -156,10 +157,6 @@ def _shown(outcome: Outcome, method: str) -> Float[NDArray, "n 2"]:
 def _title(outcome: Outcome, method: str) -> str:
     coverage = marginal_coverage_rate(outcome.y, _shown(outcome, method))
     return f"{method[0].upper()}{method[1:]}: {coverage:.0%} covered at level {LEVELS[SHOWN]:.0%}"
-
-
-def _band_label() -> str:
-    return f"{LEVELS[SHOWN]:.0%} interval"
 
 
 @contextmanager

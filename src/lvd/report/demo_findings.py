@@ -8,7 +8,7 @@ import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
 from lvd.intervals import covered, widths
-from lvd.metrics import residual_auroc
+from lvd.metrics import residual_auroc, tail_coverage_rate
 
 MOST_STRETCHES = 3
 
@@ -31,14 +31,19 @@ class Comparison:
     similar_rows: Float[NDArray, "n"]
 
     @property
-    def wider(self) -> Bool[NDArray, "n"]:
-        """Whether LVD is wider by more than rounding; an infinite interval is wider than any other."""
-        return widths(self.local) > (1.0 + 1e-9) * widths(self.constant)
-
-    @property
     def finite(self) -> Bool[NDArray, "n"]:
         """Whether LVD is finite."""
-        return np.isfinite(self.local).all(axis=1)
+        return np.isfinite(widths(self.local))
+
+    @property
+    def narrower(self) -> Bool[NDArray, "n"]:
+        """Whether LVD is narrower, by more than rounding."""
+        return widths(self.local) < (1.0 - 1e-9) * widths(self.constant)
+
+    @property
+    def clearly_wider(self) -> Bool[NDArray, "n"]:
+        """Whether LVD is finite and more than a tenth wider."""
+        return self.finite & (widths(self.local) > 1.1 * widths(self.constant))
 
 
 def findings(comparison: Comparison) -> list[str]:
@@ -52,43 +57,44 @@ def findings(comparison: Comparison) -> list[str]:
 
 
 def coverage_sentence(comparison: Comparison) -> str:
-    """How many rows each method covers."""
-    local, constant = (
-        int(covered(comparison.y, intervals).sum()) for intervals in (comparison.local, comparison.constant)
+    """How many rows each method covers, and how it does on the smallest and largest y."""
+    (n_local, local_tails), (n_constant, constant_tails) = (
+        (covered(comparison.y, intervals).sum(), tail_coverage_rate(comparison.y, intervals))
+        for intervals in (comparison.local, comparison.constant)
     )
     return (
-        f"At level {comparison.confidence_level:.0%} LVD covers {local} of {len(comparison.y)} test rows, "
-        f"split conformal {constant}."
+        f"At level {comparison.confidence_level:.0%} LVD covers {n_local} of {len(comparison.y)} test rows and "
+        f"{local_tails:.0%} of those in the tails of y; split conformal {n_constant} and {constant_tails:.0%}."
     )
 
 
 def width_sentence(comparison: Comparison) -> str:
-    """How wide the intervals are, and where LVD is wider."""
+    """How wide the intervals are, and where LVD is clearly wider."""
     text = f"Split conformal is {widths(comparison.constant).mean():.3g} wide everywhere"
-    finite = comparison.finite
+    finite, wider = comparison.finite, comparison.clearly_wider
     if not finite.any():
         return f"{text}."
-    local, wider = widths(comparison.local)[finite], finite & comparison.wider
+    local = widths(comparison.local)[finite]
     text += (
-        f"; LVD, where it is finite, is {local.min():.3g} to {local.max():.3g} wide, "
-        f"and wider than split conformal on {wider.sum()} of {finite.sum()} rows"
+        f", LVD {local.min():.3g} to {local.max():.3g} where it is finite. LVD is narrower on "
+        f"{comparison.narrower.sum()} rows and more than a tenth wider on {wider.sum()}"
     )
     return f"{text}: {where(wider, comparison.X, comparison.feature_names)}." if wider.any() else f"{text}."
 
 
 def error_sentence(comparison: Comparison) -> str:
     """Whether the errors are larger where LVD is wider."""
-    errors, wider = np.abs(comparison.y - comparison.y_pred), comparison.wider
+    errors, narrower = np.abs(comparison.y - comparison.y_pred), comparison.narrower
     auroc = residual_auroc(comparison.y, comparison.y_pred, comparison.local)
-    ranked = (
-        f"Of two rows, one with an error above the median and one below, LVD gives the former the wider interval "
-        f"in {auroc:.0%} of the cases (50% is chance)"
+    text = (
+        "Of two rows, one with an error above the median and one below, LVD gives the wider interval to the first "
+        f"in {auroc:.0%} of all cases (50% is chance)"
     )
-    if wider.all() or not wider.any():
-        return f"{ranked}."
+    if narrower.all() or not narrower.any():
+        return f"{text}."
     return (
-        f"{ranked}; the mean error is {errors[wider].mean():.3g} where LVD is wider than split conformal or "
-        f"infinite, and {errors[~wider].mean():.3g} elsewhere."
+        f"{text}; the mean error is {errors[narrower].mean():.3g} where LVD is narrower than split conformal and "
+        f"{errors[~narrower].mean():.3g} elsewhere."
     )
 
 
@@ -99,14 +105,17 @@ def infinity_sentence(comparison: Comparison) -> str:
     ``S / (S + 1) >= level``.
     """
     level, infinite, worth = comparison.confidence_level, ~comparison.finite, comparison.similar_rows
-    needed = f"A finite {level:.0%} interval takes calibration rows worth {level / (1.0 - level):.3g} rows like its own"
+    needed = (
+        f"A finite {level:.0%} interval needs calibration rows that count as {level / (1.0 - level):.3g} rows like "
+        "the one asked about"
+    )
     if not infinite.any():
-        return f"{needed}: every test row has at least {worth.min():.3g}, so no LVD interval is infinite."
+        return f"{needed}; for all test rows they count as {worth.min():.3g} or more: no LVD interval is infinite."
     missed = ~covered(comparison.y, comparison.constant) & infinite
     return (
         f"LVD is infinite on {infinite.sum()} rows: {where(infinite, comparison.X, comparison.feature_names)}. "
-        f"{needed}; these rows have {worth[infinite].min():.2g} to {worth[infinite].max():.2g}. "
-        f"Split conformal is no wider there than elsewhere, and misses {missed.sum()} of them."
+        f"{needed}; for these they count as {worth[infinite].min():.2g} to {worth[infinite].max():.2g}. "
+        f"Split conformal, no wider there than elsewhere, misses {missed.sum()} of them."
     )
 
 
@@ -114,14 +123,17 @@ def where(chosen: Bool[NDArray, "n"], X: Float[NDArray, "n p"], names: tuple[str
     """Where the chosen rows lie: stretches of a single input, else the input that sets them apart most."""
     if chosen.all():
         return "everywhere"
-    if len(names) == 1:
-        found = stretches(chosen, X[:, 0])
-        longest = sorted(sorted(found, key=lambda stretch: -stretch[2])[:MOST_STRETCHES])
-        listed = " and ".join(f"from {low:.2f} to {high:.2f} ({count})" for low, high, count in longest)
-        return f"{'mostly ' if len(longest) < len(found) else ''}at {names[0]} {listed}"
-    inside, outside, spread = X[chosen].mean(0), X[~chosen].mean(0), X.std(0)
-    most = int(np.argmax(np.abs(inside - outside) / np.where(spread > 0, spread, np.inf)))
-    return f"what sets them apart most is {names[most]}, {inside[most]:.3g} on average against {outside[most]:.3g}"
+    if len(names) > 1:
+        inside, outside, spread = X[chosen].mean(0), X[~chosen].mean(0), X.std(0)
+        most = int(np.argmax(np.abs(inside - outside) / np.where(spread > 0, spread, np.inf)))
+        return (
+            f"what sets them apart most is {names[most]}, "
+            f"{inside[most]:.3g} on average against {outside[most]:.3g} in the others"
+        )
+    found = stretches(chosen, X[:, 0])
+    longest = sorted(sorted(found, key=lambda stretch: -stretch[2])[:MOST_STRETCHES])
+    listed = " and ".join(f"from {low:.2f} to {high:.2f}" for low, high, _ in longest)
+    return f"{'mostly ' if len(longest) < len(found) else ''}at {names[0]} {listed}"
 
 
 def stretches(chosen: Bool[NDArray, "n"], x: Float[NDArray, "n"]) -> list[tuple[float, float, int]]:
@@ -129,4 +141,4 @@ def stretches(chosen: Bool[NDArray, "n"], x: Float[NDArray, "n"]) -> list[tuple[
     order = np.argsort(x, kind="stable")
     places = np.flatnonzero(chosen[order])
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    return [(float(x[order[run[0]]]), float(x[order[run[-1]]]), len(run)) for run in runs]
+    return [(float(x[order[run[0]]]), float(x[order[run[-1]]]), len(run)) for run in runs if len(run)]

@@ -23,20 +23,18 @@ LVD, SPLIT = "LVD", "split conformal"
 LEVELS = (0.5, 0.9)
 SEED = 0
 N_BATCHES = 1000
+WEIGHT_DECAY = 0.1
+"""Keeps the network from learning the noise of so few rows by heart: the best of 0, 0.01, 0.03, 0.1 and 0.3 in a
+5-fold cross-validation of the diabetes training rows, and taken for both datasets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A dataset, its training, calibration and test rows, and the weight decay of its network.
-
-    Of 0, 0.01, 0.03, 0.1 and 0.3 it is the one with the smallest mean absolute error in a 5-fold
-    cross-validation of the training rows; the other rows had no say in it.
-    """
+    """A dataset, the numbers of its training, calibration and test rows, and the unit of its target."""
 
     name: str
     data: Dataset
     parts: Parts
-    weight_decay: float
     unit: str
 
 
@@ -73,8 +71,8 @@ def load_examples() -> list[Example]:
     train, calib, test = np.split(np.arange(len(synthetic.y)), 3)
     parts = split_indices(len(diabetes.y), SEED, sizes=(0.4, 0.4, 0.2))
     return [
-        Example("synthetic", synthetic, (train, calib, test), weight_decay=0.01, unit=""),
-        Example("diabetes", diabetes, parts, weight_decay=0.1, unit=" (score)"),
+        Example("synthetic", synthetic, (train, calib, test), unit=""),
+        Example("diabetes", diabetes, parts, unit=" (score)"),
     ]
 
 
@@ -82,9 +80,7 @@ def fit_and_ask(example: Example, *, progress: Progress = silent) -> Outcome:
     """Train one network, put both methods around it, and ask them about the test rows."""
     X, y = example.data.X, example.data.y
     train, calib, test = example.parts
-    net = NetRegressor(
-        n_batches=N_BATCHES, weight_decay=example.weight_decay, device="cpu", random_state=SEED
-    )
+    net = NetRegressor(n_batches=N_BATCHES, weight_decay=WEIGHT_DECAY, device="cpu", random_state=SEED)
     with progress(f"{example.name}: training the network", N_BATCHES) as advance:
         net.fit(X[train], y[train], on_batch=lambda: advance(1))
     lvd = LVDRegressor(net, prefit=True, calib_size=None, device="cpu", random_state=SEED)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from lvd._files import atomic_path
 from lvd._typing import Bool, Float, NDArray
@@ -22,6 +23,7 @@ from lvd.intervals import covered
 
 DOTS_PER_INCH = 150
 PANEL_INCHES = (4.7, 4.5)
+MOST_COLUMNS = 4
 
 _BLUE, _ORANGE, _BLACK, _GREY = "#0072B2", "#D55E00", "#111111", "#767676"
 _BAND: dict[str, Any] = {"facecolor": "#B5D7EA", "linewidth": 0, "zorder": 1}
@@ -78,7 +80,7 @@ def band_figure(
     x_calib: Float[NDArray, "m"] | None = None,
 ) -> Figure:
     """One panel per method, all on the same axes; `x_calib` marks the calibration rows along the lower edge."""
-    figure, all_axes = _panels(len(panels), sharex=True, sharey=True)
+    figure, all_axes = panels_of(len(panels), shared=True)
     values = np.concatenate([[*panel.intervals.ravel(), *panel.y_rows] for panel in panels])
     low, high = values[np.isfinite(values)].min(), values[np.isfinite(values)].max()
     pad = 0.07 * (high - low)
@@ -87,19 +89,25 @@ def band_figure(
         axes.set_xlabel(x_label)
         axes.set_ylim(low - pad, high + pad)
         n_infinite = int((~np.isfinite(panel.row_intervals)).any(axis=1).sum())
-        draw_band(axes, panel.x, panel.intervals, label=band_label, infinite_label=f"infinite ({n_infinite})")
+        draw_band(
+            axes,
+            panel.x,
+            panel.intervals,
+            label=band_label,
+            infinite_label=f"infinite interval ({n_infinite})",
+        )
         axes.plot(panel.x, panel.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
         draw_rows(axes, panel.x_rows, panel.y_rows, covered(panel.y_rows, panel.row_intervals))
         if x_calib is not None:
             draw_rug(axes, x_calib)
         _legend_below(axes)
-    all_axes[0].set_ylabel(y_label)
+    figure.supylabel(y_label, fontsize="medium")
     return figure
 
 
 def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
     """One panel per dataset: a row is missed when its error exceeds half the width of its interval."""
-    figure, all_axes = _panels(len(panels))
+    figure, all_axes = panels_of(len(panels))
     for axes, panel in zip(all_axes, panels, strict=True):
         finite = np.isfinite(panel.widths)
         edge = 1.1 * max(float(panel.widths[finite].max(initial=0.0)), 2.0 * panel.rival_radius)
@@ -110,7 +118,7 @@ def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
         axes.set_xlim(0.0, end)
         axes.set_ylim(0.0, 1.08 * float(panel.errors.max()))
         axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
-        axes.axvspan(edge, end, label=f"infinite ({np.count_nonzero(~finite)})", **_INFINITE)
+        axes.axvspan(edge, end, label=f"infinite interval ({np.count_nonzero(~finite)})", **_INFINITE)
         n_missed = np.count_nonzero(panel.errors > panel.rival_radius)
         axes.axhline(
             panel.rival_radius,
@@ -174,14 +182,18 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         figure.savefig(part, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 
 
-def _panels(count: int, **shared: bool) -> tuple[Figure, list[Axes]]:
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(count * width, height), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05)
-    all_axes = list(figure.subplots(1, count, squeeze=False, **shared)[0])
-    for axes in all_axes:
+def panels_of(count: int, *, shared: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with that many panels, in rows as equal as can be of at most `MOST_COLUMNS`."""
+    (width, height), rows = PANEL_INCHES, -(-count // MOST_COLUMNS)
+    columns = -(-count // rows)
+    figure = Figure(figsize=(columns * width, rows * height), layout=ConstrainedLayoutEngine(wspace=0.05))
+    all_axes = list(figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel())
+    for axes in all_axes[count:]:
+        axes.remove()
+    for axes in all_axes[:count]:
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, all_axes
+        axes.tick_params(labelbottom=True)
+    return figure, all_axes[:count]
 
 
 def _legend_below(axes: Axes) -> None:

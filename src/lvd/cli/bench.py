@@ -1,0 +1,266 @@
+"""``lvd bench``: the paper's experiments."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lvd.cli import console
+
+if TYPE_CHECKING:
+    from lvd.experiments.runs import Run
+
+bench = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    help="The paper's experiments: run them, and see their tables and figures.",
+)
+
+
+class Format(StrEnum):
+    """How tables are printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+
+
+class Engine(StrEnum):
+    """Where runs are done."""
+
+    local = "local"
+    ray = "ray"
+
+
+Results = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RESULTS",
+        show_default=False,
+        help="The folder that lvd bench run wrote, or the table that lvd bench collect made of it.",
+    ),
+]
+ResultsFolder = Annotated[
+    Path, typer.Argument(metavar="RESULTS", show_default=False, help="The folder that lvd bench run wrote.")
+]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        metavar="paper|sound", show_default="the only one in the results", help="Which results to show."
+    ),
+]
+
+
+@bench.command(
+    epilog=console.examples(
+        "lvd bench run --protocol paper --workers 2 --out RESULTS",
+        "lvd bench run --datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
+    )
+)
+def run(
+    out: Annotated[Path, typer.Option(metavar="RESULTS", show_default=False, help="Folder for the results.")],
+    *,
+    protocol: Annotated[
+        str,
+        typer.Option(metavar="paper|sound", help="As the printed numbers were made, or as we recommend."),
+    ] = "paper",
+    datasets: Annotated[
+        str, typer.Option(metavar="NAMES", help="Names separated by commas, or all.")
+    ] = "all",
+    methods: Annotated[str, typer.Option(metavar="NAMES", help="Names separated by commas, or all.")] = "all",
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="0:10 for 0 to 9, or seeds separated by commas.")
+    ] = "0:10",
+    levels: Annotated[
+        str, typer.Option(metavar="LEVELS", help="Confidence levels separated by commas.")
+    ] = "0.5,0.9",
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="How many splits to work on at the same time.")
+    ] = 1,
+    engine: Annotated[
+        Engine, typer.Option(help="Processes of this machine, or a Ray cluster (extra ray).")
+    ] = Engine.local,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where the tables lie."
+        ),
+    ] = None,
+) -> None:
+    """Run experiments; what is finished is not done again, so the command may be stopped and started at will.
+
+    A run is one method on one split of one dataset. A run that fails is recorded with its error, does not stop
+    the others, and is tried again next time.
+    """
+    from lvd.experiments import provenance
+    from lvd.experiments.methods import METHODS
+    from lvd.experiments.runner import execute, failures, unfinished
+    from lvd.experiments.runs import SMALL_DATASETS, parse_levels, parse_names, parse_seeds, plan
+
+    runs = plan(
+        protocol=protocol,
+        datasets=parse_names(datasets, SMALL_DATASETS),
+        methods=parse_names(methods, tuple(METHODS)),
+        seeds=parse_seeds(seeds),
+        levels=parse_levels(levels),
+    )
+    todo = unfinished(runs, out)
+    start = perf_counter()
+    with console.progress("runs", len(todo)) as on_done:
+        execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, on_done=on_done)
+    if todo:
+        command = (
+            f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
+            f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
+        )
+        provenance.record(out, command, runs=len(todo), seconds=perf_counter() - start)
+    failed = failures(runs, out)
+    console.show(
+        f"{len(runs)} runs: {len(runs) - len(todo)} were finished before, {len(todo) - len(failed)} done now, "
+        f"{len(failed)} failed"
+    )
+    _show_failures(failed)
+
+
+@bench.command(epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
+def collect(
+    results: ResultsFolder,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .csv file to write.")],
+) -> None:
+    """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
+    from lvd.experiments import provenance
+    from lvd.experiments.collect import read_results, write_csv
+
+    rows = read_results(results)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(rows, out)
+    provenance.write(provenance.read(results), out.with_suffix(".json"))
+    console.show(f"{out}: the metrics of {len(rows)} runs and levels")
+
+
+@bench.command(
+    epilog=console.examples(
+        "lvd bench tables RESULTS",
+        "lvd bench tables results/small_paper.csv --compare",
+        "lvd bench tables RESULTS --format latex > tables.tex",
+        "lvd bench tables RESULTS --protocol paper --csv -",
+    )
+)
+def tables(
+    results: Results,
+    *,
+    protocol: Protocol = None,
+    format: Annotated[Format, typer.Option(help="How to print the tables.")] = Format.terminal,
+    csv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Write the cells, one a line, to this file; - prints them.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Put every cell beside the one printed in the paper, and count.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            show_default=False,
+            help="Write tables.md, tables.tex and cells.csv there instead.",
+        ),
+    ] = None,
+) -> None:
+    """Show the paper's tables, made from results."""
+    from lvd.experiments.collect import read_results
+    from lvd.report.export import Report, write_file
+
+    report = Report(read_results(results), protocol, compare_with_paper=compare)
+    if csv == "-":
+        report.write_cells(sys.stdout)
+    elif csv is not None:
+        write_file(Path(csv), report.write_cells)
+    elif out is not None:
+        for file in report.write_folder(out):
+            console.show(str(file))
+    elif format is Format.csv:
+        report.write_cells(sys.stdout)
+    elif format is Format.markdown:
+        sys.stdout.write(report.markdown())
+    elif format is Format.latex:
+        sys.stdout.write(report.latex())
+    else:
+        console.show_parts(report.terminal())
+
+
+@bench.command(epilog=console.examples("lvd bench figures RESULTS --out figures"))
+def figures(
+    results: ResultsFolder,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", show_default=False, help="Folder for the figures.")],
+    protocol: Protocol = None,
+) -> None:
+    """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
+    from lvd.experiments.store import read_all
+    from lvd.report.bench_figures import FIGURES, draw
+
+    done = read_all(results)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES:
+        with console.working(f"drawing {name}"):
+            path = draw(name, done, out, protocol=protocol)
+        console.show(str(path))
+
+
+@bench.command(
+    epilog=console.examples(
+        "lvd bench page results/small_paper.csv results/small_sound.csv --out docs/reproduction.md"
+    )
+)
+def page(
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...",
+            show_default=False,
+            help="Folders of results, or compact tables made of them.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", show_default=False, help="The Markdown file to write.")
+    ],
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="What is known of single cells: a TOML file with [[note]].",
+        ),
+    ] = None,
+) -> None:
+    """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
+    from lvd.report.reproduction import write_page
+
+    write_page(results, out, notes=notes)
+    console.show(str(out))
+
+
+def _show_failures(failed: list[tuple[Run, str]]) -> None:
+    seeds: Counter[tuple[str, str, str]] = Counter()
+    for one, error in failed:
+        seeds[one.dataset, one.method, " ".join(error.split())] += 1
+    if seeds:
+        console.show_table(
+            ["dataset", "method", "error", "seeds"],
+            [[*where, str(count)] for where, count in seeds.items()],
+            text_columns=3,
+        )

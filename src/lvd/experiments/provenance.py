@@ -1,0 +1,61 @@
+"""How results came about: the command, the versions and the machine of every call of the runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from lvd._files import atomic_path
+from lvd._validation import InputError
+
+PACKAGES = ("lvd", "torch", "numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the runner that went to its end: how many runs it did, in how many seconds."""
+
+    command: str
+    ended: str
+    versions: dict[str, str]
+    machine: str
+    runs: int
+    seconds: float
+
+
+def record(folder: Path, command: str, *, runs: int, seconds: float) -> None:
+    """Note a call that has just ended; `command` is kept as it is given, so leave private paths out."""
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    call = Call(
+        command,
+        ended,
+        {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        runs,
+        round(seconds, 1),
+    )
+    calls = folder / "calls"
+    calls.mkdir(parents=True, exist_ok=True)
+    write([call], calls / f"{ended.replace(':', '')}-{os.getpid()}.json")
+
+
+def write(calls: list[Call], path: Path) -> None:
+    """Records as a JSON file."""
+    with atomic_path(path) as part:
+        part.write_text(json.dumps([asdict(call) for call in calls], indent=2) + "\n")
+
+
+def read(path: Path) -> list[Call]:
+    """The records of a folder of results, or of the file beside a compact table; none where there are none."""
+    files = sorted((path / "calls").glob("[!.]*.json")) if path.is_dir() else [path.with_suffix(".json")]
+    try:
+        return [Call(**entry) for file in files if file.exists() for entry in json.loads(file.read_text())]
+    except (OSError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the record of calls in {path} cannot be read ({error}); delete it and run again"
+        ) from error

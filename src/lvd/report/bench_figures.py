@@ -1,0 +1,147 @@
+"""The figures of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lvd._typing import Bool, NDArray
+from lvd._validation import InputError
+from lvd.experiments.bands import LEVEL, Band, calibration_positions, illustration, synthetic_band
+from lvd.experiments.collect import collect
+from lvd.experiments.methods import MAIN_VARIANT, REGRESSORS
+from lvd.experiments.store import Result
+from lvd.intervals import covered, widths
+from lvd.report.coverage_figure import coverage_level_figure
+from lvd.report.features import FEATURED
+from lvd.report.figures import BandPanel, WidthErrorPanel, band_figure, save, width_error_figure
+from lvd.report.layout import dataset_order, dataset_title, method_title
+
+_RED = "#C00000"
+
+
+def synthetic(results: Sequence[Result]) -> Figure:
+    """All methods of the paper's comparison on the synthetic data; trained here, on no results."""
+    return _synthetic_panels({method_title(method, "synthetic"): REGRESSORS[method] for method in FEATURED})
+
+
+def jackknife(results: Sequence[Result]) -> Figure:
+    """Discriminative Jackknife, Jackknife+ and split conformal on the synthetic data; trained here."""
+    return _synthetic_panels(
+        {
+            "Discriminative Jackknife": "DiscriminativeJackknifeRegressor",
+            "Jackknife+": "JackknifePlusRegressor",
+            "Split conformal": "SplitConformalRegressor",
+        }
+    )
+
+
+def three_bands(results: Sequence[Result]) -> Figure:
+    """The introduction's illustration: marginally valid, discriminative but not valid, locally valid."""
+    shown = illustration()
+    titles = {
+        "Marginally valid": shown.constant,
+        "Discriminative, not valid": shown.too_narrow,
+        "Locally valid": shown.local,
+    }
+    figure = band_figure(
+        [
+            _panel(f"{title}: {_cover_of_cluster(band, shown.cluster)}", band)
+            for title, band in titles.items()
+        ],
+        x_label="x (rings: a badly predicted cluster)",
+        y_label="y",
+        band_label=f"{LEVEL:.0%} interval",
+    )
+    x, y = (values[shown.cluster] for values in (shown.local.x_rows, shown.local.y_rows))
+    for axes in figure.axes:
+        axes.scatter(x, y, s=70, facecolors="none", edgecolors=_RED, linewidths=1.0, zorder=6)
+    return figure
+
+
+def width_error(results: Sequence[Result]) -> Figure:
+    """Width of LVD's interval against the error on the first split of every dataset."""
+    local, constant = (_first_split(results, method) for method in (MAIN_VARIANT, "split"))
+    both = sorted(local.keys() & constant.keys(), key=dataset_order)
+    if not both:
+        raise InputError(
+            f"the figure of width against error needs runs of {MAIN_VARIANT} and split at level {LEVEL:g}"
+        )
+    return width_error_figure([_width_panel(name, local[name], constant[name]) for name in both])
+
+
+def coverage_level(results: Sequence[Result]) -> Figure:
+    """Coverage of every method at every level there are results for."""
+    return coverage_level_figure(collect(results))
+
+
+FIGURES: dict[str, Callable[[Sequence[Result]], Figure]] = {
+    "three_bands": three_bands,
+    "synthetic": synthetic,
+    "jackknife": jackknife,
+    "width_error": width_error,
+    "coverage_level": coverage_level,
+}
+
+
+def draw(name: str, results: Sequence[Result], folder: Path, *, protocol: str | None = None) -> Path:
+    """Draw one of `FIGURES` from the results of one protocol into a folder; returns the file."""
+    path = folder / f"{name}.png"
+    chosen = [result for result in results if protocol in (None, result.run.protocol)]
+    if len({result.run.protocol for result in chosen}) != 1:
+        found = ", ".join(sorted({result.run.protocol for result in results}))
+        raise InputError(f"protocol must be one of those the results have, {found}, got {protocol!r}")
+    save(FIGURES[name](chosen), path)
+    return path
+
+
+def _synthetic_panels(regressors: dict[str, str]) -> Figure:
+    bands = {title: synthetic_band(regressor) for title, regressor in regressors.items()}
+    return band_figure(
+        [_panel(f"{title}: {_coverage(band)} covered", band) for title, band in bands.items()],
+        x_label="x",
+        y_label="y",
+        band_label=f"{LEVEL:.0%} interval",
+        x_calib=calibration_positions(),
+    )
+
+
+def _panel(title: str, band: Band) -> BandPanel:
+    return BandPanel(title, band.x, band.y_pred, band.intervals, band.x_rows, band.y_rows, band.row_intervals)
+
+
+def _coverage(band: Band) -> str:
+    return f"{covered(band.y_rows, band.row_intervals).mean():.0%}"
+
+
+def _cover_of_cluster(band: Band, cluster: Bool[NDArray, "n"]) -> str:
+    inside = covered(band.y_rows, band.row_intervals)
+    return f"{inside.mean():.0%} covered,\n{inside[cluster].mean():.0%} of the cluster"
+
+
+def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
+    """For each dataset the run of the method with the lowest seed."""
+    fitting = [
+        result
+        for result in results
+        if result.run.method == method and not result.error and LEVEL in result.run.levels
+    ]
+    latest_first = sorted(fitting, key=lambda result: -result.run.seed)
+    return {dataset_title(result.run.dataset): result for result in latest_first}
+
+
+def _width_panel(name: str, local: Result, constant: Result) -> WidthErrorPanel:
+    index = local.run.levels.index(LEVEL)
+    radius = widths(constant.intervals[:, :, constant.run.levels.index(LEVEL)]).max() / 2.0
+    return WidthErrorPanel(
+        title=f"{name}, LVD at {LEVEL:.0%}",
+        x_label="width of the interval",
+        y_label="absolute error",
+        errors=np.abs(local.y - local.y_pred[:, index]),
+        widths=widths(local.intervals[:, :, index]),
+        rival="split conformal",
+        rival_radius=float(radius),
+    )

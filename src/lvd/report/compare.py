@@ -1,0 +1,124 @@
+"""Our cells beside the printed ones.
+
+A printed figure is rounded: 0.07 +- 0.00 stands for any mean in [0.065, 0.075] and any standard deviation below
+0.005. Our p-value is the largest that figures so printed allow: the difference of the means is taken to the nearest
+mean that would be printed so, and the printed standard deviation is taken half a digit up. Without this allowance
+(`p_as_printed`) a rounded figure with a standard deviation of 0.00 differs from everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lvd.data import PrintedCell, printed_cells
+from lvd.experiments.methods import REPRODUCED
+from lvd.report.significance import Sample, p_different
+from lvd.report.tables import Cell
+
+P_VALUE = 0.01
+PRINTED_SEEDS = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A cell of ours and the printed one."""
+
+    cell: Cell
+    printed: PrintedCell
+
+    @property
+    def difference(self) -> float:
+        """Our mean minus the printed one."""
+        return self.cell.sample.mean - self.printed.mean
+
+    @property
+    def p_value(self) -> float:
+        """Welch's test, with the allowance for rounding."""
+        half_digit = 0.5 * 10.0**-self.printed.decimals
+        distance = math.copysign(max(0.0, abs(self.difference) - half_digit), self.difference)
+        favourable = Sample(self.cell.sample.mean - distance, self.printed.std + half_digit, PRINTED_SEEDS)
+        return p_different(self.cell.sample, favourable)
+
+    @property
+    def p_as_printed(self) -> float:
+        """Welch's test on the printed figures as they stand."""
+        return p_different(self.cell.sample, Sample(self.printed.mean, self.printed.std, PRINTED_SEEDS))
+
+    @property
+    def compatible(self) -> bool:
+        """Whether the two may come from the same procedure."""
+        return self.p_value >= P_VALUE
+
+    @property
+    def same_mean(self) -> bool:
+        """Whether our mean would be printed with the same digits."""
+        return self._rounds_to(self.cell.sample.mean, self.printed.mean)
+
+    @property
+    def same_cell(self) -> bool:
+        """Whether mean and standard deviation would be."""
+        return self.same_mean and self._rounds_to(self.cell.sample.std, self.printed.std)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the printed cell was made by the procedure we follow, not by a faulty version of a rival."""
+        return self.cell.method in REPRODUCED
+
+    def _rounds_to(self, ours: float, printed: float) -> bool:
+        digits = self.printed.decimals
+        return f"{ours:.{digits}f}" == f"{printed:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of some cells agree with the printed ones."""
+
+    name: str
+    cells: int
+    compatible: int
+    compatible_as_printed: int
+    same_mean: int
+    same_cell: int
+
+    @property
+    def sentence(self) -> str:
+        """The count in words."""
+        share = f"{100 * self.compatible / self.cells:.1f}%" if self.cells else "none"
+        return (
+            f"{self.compatible} of {self.cells} cells compatible (p >= {P_VALUE:g}), {share}; "
+            f"{self.same_mean} equal to the last printed digit, {self.same_cell} with their standard deviation"
+        )
+
+
+def compare(cells: Iterable[Cell]) -> list[Comparison]:
+    """Every cell that has a result and stands in the paper, beside the printed one."""
+    printed = {
+        (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method): cell
+        for cell in printed_cells()
+    }
+    places = (
+        (cell, (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method)) for cell in cells
+    )
+    return [Comparison(cell, printed[place]) for cell, place in places if cell.sample.n and place in printed]
+
+
+def count(name: str, comparisons: Sequence[Comparison]) -> Count:
+    """The counts over some comparisons."""
+    return Count(
+        name,
+        len(comparisons),
+        sum(c.compatible for c in comparisons),
+        sum(c.p_as_printed >= P_VALUE for c in comparisons),
+        sum(c.same_mean for c in comparisons),
+        sum(c.same_cell for c in comparisons),
+    )
+
+
+def count_by(comparisons: Sequence[Comparison], key: Callable[[Comparison], str]) -> list[Count]:
+    """The counts over the comparisons with the same `key`, in the order they first appear."""
+    groups: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        groups.setdefault(key(comparison), []).append(comparison)
+    return [count(name, members) for name, members in groups.items()]

@@ -1,0 +1,106 @@
+"""The page on the reproduction: written from results, so that no figure in it is typed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from lvd._validation import InputError
+from lvd.experiments import provenance
+from lvd.experiments.collect import Measured, read_results
+from lvd.report.compare import Comparison, Count, compare, count, count_by
+from lvd.report.comparison_grids import cells_grid, counts_grid
+from lvd.report.export import write_file
+from lvd.report.features import features_grid, seconds_grid
+from lvd.report.formats import markdown_table
+from lvd.report.grids import Grid, table_grids
+from lvd.report.layout import method_title
+from lvd.report.protocol_change import change_grid, main_figure
+from lvd.report.tables import Tables, make_tables
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known of the cells whose every given property fits."""
+
+    text: str
+    table: str | None = None
+    metric: str | None = None
+    confidence_level: float | None = None
+    dataset: str | None = None
+    method: str | None = None
+
+    def fits(self, comparison: Comparison) -> bool:
+        """Whether the note is about this cell."""
+        names = ("table", "metric", "confidence_level", "dataset", "method")
+        return all(getattr(self, name) in (None, getattr(comparison.cell, name)) for name in names)
+
+
+def write_page(results: Sequence[Path], out: Path, *, notes: Path | None = None) -> None:
+    """Write the page from results of the paper protocol, and of the sound one where there are some."""
+    rows = [row for path in results for row in read_results(path)]
+    calls = [call for path in results for call in provenance.read(path)]
+    text = render(rows, calls, [] if notes is None else read_notes(notes))
+    write_file(out, lambda file: file.write(text))
+
+
+def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Sequence[Note]) -> str:
+    """The page as Markdown."""
+    tables = {name: make_tables(rows, name) for name in sorted({row.protocol for row in rows})}
+    if "paper" not in tables:
+        raise InputError("the page needs results of the paper protocol, got only those of the sound one")
+    comparisons = compare(tables["paper"].cells)
+    counted = [comparison for comparison in comparisons if comparison.counted]
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    environment.filters["table"] = lambda grid: markdown_table(grid, heading="####")
+    template = (files("lvd.report") / "reproduction.md.jinja").read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        calls=calls,
+        seconds=sum(call.seconds for call in calls),
+        tables=tables,
+        grids={name: _all_grids(one, rows) for name, one in tables.items()},
+        overall=count("all", counted),
+        by_table=count_by(counted, lambda c: c.cell.table),
+        by_method=count_by(counted, lambda c: c.cell.method),
+        by_dataset=count_by(counted, lambda c: c.cell.dataset),
+        counts=counts_grid("By table and method", counted),
+        incompatible=[(c, _notes_on(c, notes)) for c in counted if not c.compatible],
+        incompatible_grid=cells_grid("Incompatible cells", [c for c in counted if not c.compatible]),
+        others=_others(comparisons),
+        change=change_grid(tables) if "sound" in tables else None,
+        main_figure=main_figure,
+        failures=_failures(rows),
+    )
+
+
+def read_notes(path: Path) -> list[Note]:
+    """Notes from a TOML file: each ``[[note]]`` has a text and says which cells it is about."""
+    try:
+        return [Note(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("note", [])]
+    except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"the notes in {path} cannot be read ({error}); see lvd bench page --help") from error
+
+
+def _all_grids(tables: Tables, rows: Sequence[Measured]) -> list[Grid]:
+    return [*table_grids(tables), features_grid(tables, rows), seconds_grid(tables, rows)]
+
+
+def _notes_on(comparison: Comparison, notes: Sequence[Note]) -> list[str]:
+    return [note.text for note in notes if note.fits(comparison)]
+
+
+def _others(comparisons: Sequence[Comparison]) -> list[Count]:
+    others = [comparison for comparison in comparisons if not comparison.counted]
+    return count_by(others, lambda c: method_title(c.cell.method, c.cell.table))
+
+
+def _failures(rows: Sequence[Measured]) -> list[tuple[str, str, str, str, int]]:
+    """Protocol, dataset, method, error, and on how many seeds."""
+    runs = {(r.protocol, r.dataset, r.method, " ".join(r.error.split()), r.seed) for r in rows if r.error}
+    kinds = sorted({run[:4] for run in runs})
+    return [(*kind, sum(run[:4] == kind for run in runs)) for kind in kinds]

@@ -1,0 +1,244 @@
+"""Refused input: one clear message, exit status 2, no traceback, and no file left."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+
+import pytest
+
+from lvd._store.folder import _self_digest
+
+GOOD_ROWS = "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(30))
+GOOD = "x,y\n" + GOOD_ROWS
+
+BAD_TABLES = {
+    "empty file": (b"", "is empty; give a table with a header and rows"),
+    "header only": (b"x,y\n", "has a header but no rows"),
+    "wrong delimiter": (GOOD.replace(",", ";").encode(), "it seems to be separated by ';'"),
+    "not UTF-8": (GOOD.replace("x", "prix \u20ac").encode("cp1252"), "line 1: byte 0x80 is not UTF-8"),
+    "no such target": (GOOD.replace("y", "Y ").encode(), "the table has no column 'y'"),
+    "text as target": (
+        b"x,y\n" + b"".join(f"{i},{'abc'[i % 3]}\n".encode() for i in range(30)),
+        "target 'y': must be a number, got 'a'",
+    ),
+    "constant target": (
+        b"x,y\n" + b"".join(b"%d,5\n" % i for i in range(30)),
+        "target 'y': is 5 in every row",
+    ),
+    "missing column": (
+        b"x,y\n" + b"".join(b",%d\n" % i for i in range(30)),
+        "column 'x': has no values at all",
+    ),
+    "twice the same name": (
+        ("x,x,y\n" + GOOD_ROWS.replace(",", ",1,")).encode(),
+        "several columns named 'x'",
+    ),
+    "NaN among inputs": ((GOOD + "nan,1\n").encode(), "column 'x': 1 missing value (row 31)"),
+    "infinity among inputs": ((GOOD + "inf,1\n").encode(), "column 'x': 1 infinite value (row 31)"),
+    "NaN as target": ((GOOD + "1,nan\n").encode(), "target 'y': 1 missing value (row 31)"),
+    "infinity as target": ((GOOD + "1,-inf\n").encode(), "target 'y': 1 infinite value (row 31)"),
+    "dates": (
+        b"x,y\n" + b"".join(b"2020-01-%02d,%d\n" % (i, i) for i in range(1, 29)),
+        "column 'x': holds dates or times; turn them into numbers first",
+    ),
+    "ragged row": ((GOOD + "1,2,3\n").encode(), "row 31 has 3 cells, the header 2"),
+    "too few rows": (b"x,y\n1,2\n2,1\n", "2 rows cannot be split"),
+    "only the target": (b"y\n1\n2\n3\n", "no column is left to predict from"),
+}
+
+
+def check_refused(outcome, message):
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_fit_refuses_a_table(lvd_here, tmp_path, case):
+    content, message = BAD_TABLES[case]
+    (tmp_path / "t.csv").write_bytes(content)
+    options = ("--out", tmp_path / "model", "--test-out", tmp_path / "test.csv")
+    check_refused(lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options), message)
+    assert names(tmp_path) == ["t.csv"]
+
+
+def test_no_table_at_all(lvd_here, homes, tmp_path):
+    for command in (("fit",), ("predict", homes.model), ("evaluate", homes.model), ("explain", homes.model)):
+        options = {
+            "fit": ("--target", "y", "--out", tmp_path / "model"),
+            "predict": ("--out", tmp_path / "out.csv"),
+            "evaluate": (),
+            "explain": ("--row", 1),
+        }[command[0]]
+        check_refused(lvd_here(*command, tmp_path / "t.csv", *options), "t.csv does not exist")
+        check_refused(lvd_here(*command, tmp_path, *options), "is a folder; give one file")
+        check_refused(lvd_here(*command, tmp_path / "t.xlsx", *options), "t.xlsx does not exist")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace(",area,", ",aera,"), "no column 'area'; did you mean 'aera'"),
+        (lambda text: text.replace("garden,price", "garten,price"), "no column 'garden'"),
+        (
+            lambda text: text.replace(",north,", ",west,", 1),
+            "column 'district': 1 value never seen in fit: 'west'",
+        ),
+        (lambda text: text + "x,1,,north,true,1\n", "column 'rooms': 1 missing value (row 121)"),
+        (lambda text: text + "x,inf,2,north,true,1\n", "column 'area': 1 infinite value (row 121)"),
+        (lambda text: text + "x,big,2,north,true,1\n", "column 'area': must be a number, got 'big'"),
+        (lambda text: text + "x,1,2,north,maybe,1\n", "column 'garden': must be true or false, got 'maybe'"),
+        (lambda text: text.replace("id,", "y_pred,", 1), "already has column(s) 'y_pred'"),
+        (lambda text: text.splitlines()[0], "has a header but no rows"),
+        (lambda text: text.replace(",", ";"), "it seems to be separated by ';'"),
+    ],
+)
+def test_predict_refuses_a_table(lvd_here, homes, tmp_path, change, message):
+    (tmp_path / "t.csv").write_text(change(homes.new.read_text()))
+    outcome = lvd_here("predict", homes.model, tmp_path / "t.csv", "--out", tmp_path / "out.csv")
+    check_refused(outcome, message)
+    assert names(tmp_path) == ["t.csv"]
+
+
+def reseal(model, change):
+    """A change of the manifest by someone who knows how its digest is made."""
+    manifest = json.loads((model / "manifest.json").read_text())
+    del manifest["sha256"]
+    change(manifest)
+    manifest["sha256"] = _self_digest(manifest)
+    (model / "manifest.json").write_text(json.dumps(manifest))
+
+
+def flip_a_byte(model):
+    data = bytearray((model / "tensors.safetensors").read_bytes())
+    data[len(data) // 2] ^= 1
+    (model / "tensors.safetensors").write_bytes(data)
+
+
+def give_absurd_shapes(model):
+    def change(manifest):
+        next(iter(manifest["tensors"].values()))["shape"] = [10**12, 10**12]
+
+    reseal(model, change)
+
+
+BAD_MODELS = {
+    "no folder": (shutil.rmtree, "no saved model at"),
+    "no manifest": (lambda model: (model / "manifest.json").unlink(), "manifest.json cannot be read"),
+    "no weights": (lambda model: (model / "tensors.safetensors").unlink(), "tensors.safetensors in"),
+    "a flipped byte": (flip_a_byte, "has been changed since it was saved"),
+    "a newer format": (lambda model: reseal(model, lambda m: m.update(format=99)), "upgrade lvd"),
+    "an edited manifest": (
+        lambda model: (model / "manifest.json").write_text(
+            (model / "manifest.json").read_text().replace('"north"', '"North"')
+        ),
+        "manifest.json in",
+    ),
+    "absurd shapes": (give_absurd_shapes, "not as the manifest says"),
+    "no columns": (
+        lambda model: reseal(model, lambda m: m.update(columns=None)),
+        "was not fitted on a table",
+    ),
+    "empty columns": (lambda model: reseal(model, lambda m: m.update(columns={})), "columns is damaged"),
+    "a column less": (
+        lambda model: reseal(model, lambda m: m["columns"]["encoder"]["columns"].pop()),
+        "do not belong together",
+    ),
+    "absurd number of rows": (
+        lambda model: reseal(model, lambda m: m["columns"].update(n_rows=10**15)),
+        "do not belong together",
+    ),
+    "text as seed": (
+        lambda model: reseal(model, lambda m: m["columns"].update(seed="0")),
+        "do not belong together",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_a_damaged_model_is_refused(lvd_here, homes, tmp_path, case):
+    damage, message = BAD_MODELS[case]
+    model = shutil.copytree(homes.model, tmp_path / "model")
+    damage(model)
+    before = names(tmp_path)
+    outcome = lvd_here("predict", model, homes.new, "--out", tmp_path / "out.csv")
+    check_refused(outcome, message)
+    assert names(tmp_path) == before
+    check_refused(lvd_here("evaluate", model, homes.new), message)
+    check_refused(lvd_here("explain", model, homes.new, "--row", 1), message)
+
+
+@pytest.fixture
+def full_disk():
+    """Files may have 2,000 bytes, as on a disk that is almost full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_predict_to_a_full_disk(lvd_here, homes, tmp_path, name):
+    outcome = lvd_here("predict", homes.model, homes.new, "--out", tmp_path / name)
+    check_refused(outcome, f"cannot write {tmp_path / name}")
+    assert names(tmp_path) == []
+
+
+def test_fit_to_a_full_disk(lvd_here, tmp_path, full_disk):
+    (tmp_path / "t.csv").write_text(GOOD)
+    options = ("--epochs", 1, "--out", tmp_path / "model", "--test-out", tmp_path / "test.csv")
+    outcome = lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options)
+    assert outcome.code == 2
+    assert f"error: cannot write {tmp_path / 'model'}" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert names(tmp_path) == ["t.csv"]
+
+
+def test_output_folders_that_are_missing_or_forbidden(lvd_here, homes, tmp_path):
+    nowhere = tmp_path / "nowhere"
+    (tmp_path / "t.csv").write_text(GOOD)
+    fit = ("fit", tmp_path / "t.csv", "--target", "y", "--out")
+    check_refused(lvd_here(*fit, nowhere / "model"), "does not exist")
+    check_refused(
+        lvd_here("predict", homes.model, homes.new, "--out", nowhere / "o.csv"), "the folder must exist"
+    )
+    check_refused(
+        lvd_here("predict", homes.model, homes.new, "--out", tmp_path / "o.txt"), "must end in one of"
+    )
+    check_refused(lvd_here("predict", homes.model, homes.new, "--out", tmp_path), "must end in one of")
+    forbidden = tmp_path / "forbidden"
+    forbidden.mkdir(mode=0o555)
+    if not os.access(forbidden, os.W_OK):  # root may write anywhere
+        check_refused(lvd_here(*fit, forbidden / "model"), "is not yours to write to")
+        check_refused(
+            lvd_here("predict", homes.model, homes.new, "--out", forbidden / "o.csv"), "Permission denied"
+        )
+    assert names(tmp_path) == ["forbidden", "t.csv"]
+    assert names(forbidden) == []
+
+
+def test_wrong_options(lvd_here, homes, tmp_path):
+    (tmp_path / "t.csv").write_text(GOOD)
+    fit = ("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "model")
+    check_refused(
+        lvd_here(*fit, "--level", 90), "confidence_level must lie in (0, 1), got 90; did you mean 0.9?"
+    )
+    check_refused(lvd_here(*fit, "--impute", "mean"), "impute must be one of 'median', got 'mean'")
+    check_refused(lvd_here(*fit, "--device", "abacus"), "device must be 'auto' or a torch device")
+    check_refused(lvd_here(*fit, "--drop", "z"), "the table has no column 'z'")
+    check_refused(lvd_here(*fit, "--y-min", 2, "--y-max", 1), "y_min must be below y_max")
+    predict = ("predict", homes.model, homes.new, "--out", "-")
+    check_refused(lvd_here(*predict, "--level", 1), "confidence_level must lie in (0, 1), got 1")
+    check_refused(lvd_here(*predict, "--json"), "both print to standard output")
+    assert names(tmp_path) == ["t.csv"]

@@ -1,0 +1,69 @@
+"""``lvd explain``."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from lvd.data.splits import split_indices
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory):
+    """A home like no other in row 2."""
+    path = tmp_path_factory.mktemp("strange") / "strange.csv"
+    path.write_text("area,rooms,district,garden\n120,3,south,true\n9000,80,north,false\n")
+    return path
+
+
+def test_neighbours_are_named_by_their_rows_in_the_table_of_fit(lvd_here, homes):
+    outcome = lvd_here("explain", homes.model, homes.new, "--row", 17, "--neighbors", 4, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)
+    assert (found["row"], found["target"]) == (17, "price")
+    with homes.table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    calibration = set((split_indices(500, 0)[1] + 1).tolist())
+    assert len(found["evidence"]["neighbors"]) == 4
+    for neighbor in found["evidence"]["neighbors"]:
+        assert neighbor["index"] in calibration
+        assert float(rows[neighbor["index"] - 1]["price"]) == neighbor["target"]
+
+
+def test_row_1_is_the_first_below_the_header(lvd_here, homes):
+    predicted = list(
+        csv.DictReader(lvd_here("predict", homes.model, homes.new, "--out", "-").out.splitlines())
+    )
+    for row in (1, 120):
+        (found,) = json.loads(lvd_here("explain", homes.model, homes.new, "--row", row, "--json").out)
+        assert found["y_pred"] == pytest.approx(float(predicted[row - 1]["y_pred"]))
+        assert found["upper"] in (None, pytest.approx(float(predicted[row - 1]["upper_90"])))
+
+
+def test_an_infinite_interval_says_what_is_missing(lvd_here, homes, strange):
+    outcome = lvd_here("explain", homes.model, strange, "--row", 2, "--level", 0.9)
+    assert "at level 0.9 from -inf to inf" in outcome.out
+    assert "9 more rows like this one would make it finite." in outcome.out
+    (found,) = json.loads(lvd_here("explain", homes.model, strange, "--row", 2, "--json").out)
+    assert found["lower"] is found["upper"] is None
+    assert found["evidence"]["rows_missing"] == 9
+    assert found["sentence"] in outcome.out
+
+
+def test_a_finite_interval_says_where_it_comes_from(lvd_here, homes, strange):
+    outcome = lvd_here("explain", homes.model, strange, "--row", 1, "--level", 0.5, "--neighbors", 3)
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("row 1, price: prediction ")
+    assert lines[2].startswith("Radius ")
+    assert lines[-4].split() == ["calibration", "row", "weight", "similarity", "error", "price"]
+    weights = [float(line.split()[1].rstrip("%")) for line in lines[-3:]]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_a_row_that_is_not_there(lvd_here, homes, strange):
+    outcome = lvd_here("explain", homes.model, strange, "--row", 3)
+    assert outcome.code == 2
+    assert "row must lie between 1 and 2, the number of rows of the table, got 3" in outcome.err
+    assert outcome.out == ""

@@ -1,0 +1,99 @@
+"""``lvd fit``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.csv as pa_csv
+import pytest
+
+import lvd
+from lvd.data.splits import split_indices
+
+TINY = "x,y\n" + "".join(f"{i % 7 + i / 100},{i % 5 + i / 50}\n" for i in range(40))
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    (tmp_path / "tiny.csv").write_text(TINY)
+    return tmp_path / "tiny.csv"
+
+
+def test_the_report(homes):
+    lines = homes.report.splitlines()
+    assert lines[0] == f"{homes.table}: 500 rows, 4 input columns, 6 features"
+    assert lines[1] == "left out: no row, the columns id"
+    assert lines[2] == "split (seed 0): 300 training, 100 calibration and 100 test rows"
+    assert "price, on the 100 test rows, which no step has seen" in lines
+    assert lines[-1] == f"model written to {homes.model}"
+    assert "\x1b" not in homes.report
+
+
+def test_json_test_rows_and_the_same_model_again(lvd_here, homes, tmp_path):
+    model, test_file = tmp_path / "model", tmp_path / "test.csv"
+    outcome = lvd_here(
+        *("fit", homes.table, "--target", "price", "--drop", "id", "--epochs", 20),
+        *("--out", model, "--test-out", test_file, "--json"),
+    )
+    report = json.loads(outcome.out)
+    assert (report["n_train"], report["n_calib"], report["n_test"]) == (300, 100, 100)
+    assert report["left_out"] == ["id"]
+    test, rows = pa_csv.read_csv(test_file), split_indices(500, 0)[2]
+    assert test.column("id").to_pylist() == [f"home-{row}" for row in rows]
+    assert test.equals(pa_csv.read_csv(homes.table).take(rows))
+    evaluated = json.loads(lvd_here("evaluate", model, test_file, "--json").out)
+    assert evaluated["targets"] == report["targets"]
+    first, again = ((m / "tensors.safetensors").read_bytes() for m in (homes.model, model))
+    assert first == again
+
+
+def test_a_model_is_replaced_only_by_force(lvd_here, homes, tiny, tmp_path):
+    model = shutil.copytree(homes.model, tmp_path / "model")
+    before = (model / "manifest.json").read_bytes()
+    arguments = ("fit", tiny, "--target", "y", "--epochs", 1, "--out", model)
+    refused = lvd_here(*arguments)
+    assert refused.code == 2
+    assert "exists already; give --force to replace it" in refused.err
+    assert (model / "manifest.json").read_bytes() == before
+    assert lvd_here(*arguments, "--force").code == 0
+    assert json.loads((model / "manifest.json").read_text())["columns"]["n_rows"] == 40
+    assert sorted(tmp_path.iterdir()) == sorted([tiny, model])
+
+
+def test_force_does_not_replace_what_is_no_model(lvd_here, tiny, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    outcome = lvd_here("fit", tiny, "--target", "y", "--out", tmp_path / "thesis", "--force")
+    assert outcome.code == 2
+    assert "something else stands there" in outcome.err
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+
+
+def test_missing_values_are_counted_or_imputed(lvd_here, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{'' if i in (3, 9) else rng.normal()},{rng.choice(['u', 'v', ''])},{i}" for i in range(60)]
+    (tmp_path / "holes.csv").write_text("\n".join(["x,kind,y", *rows, ""]))
+    arguments = ("fit", tmp_path / "holes.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "model")
+    refused = lvd_here(*arguments)
+    assert refused.code == 2
+    assert "column 'x': 2 missing values (rows 4, 10)" in refused.err
+    assert "--impute median" in refused.err
+    assert lvd_here(*arguments, "--impute", "median").code == 0
+    outcome = lvd_here("predict", tmp_path / "model", tmp_path / "holes.csv", "--out", "-")
+    assert len(outcome.out.splitlines()) == 61
+
+
+def test_what_a_user_should_know_is_said(lvd_here, tmp_path):
+    (tmp_path / "twice.csv").write_text(TINY + TINY.split("\n", 1)[1])
+    outcome = lvd_here(
+        *("fit", tmp_path / "twice.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "model"),
+        *("--level", 0.999, "--y-min", 0, "--y-max", 5),
+    )
+    assert outcome.code == 0
+    assert "repeat the inputs of a training row" in outcome.out
+    assert outcome.err.startswith("warning: every interval at confidence_level=0.999 is infinite")
+    assert len(outcome.err.splitlines()) == 1
+    _, intervals = lvd.load(tmp_path / "model").predict_interval([[3.0], [500.0]])
+    np.testing.assert_array_equal(intervals, [[[0], [5]], [[0], [5]]])

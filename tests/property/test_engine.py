@@ -1,0 +1,260 @@
+"""The fast engine against the float64 oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lvd.conformal import conformal_quantile, engine
+from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.kernels import tiles
+
+LEVELS = np.array([0.1, 0.5, 0.75, 0.9, 0.95])
+
+
+@dataclass(frozen=True)
+class Case:
+    points: np.ndarray
+    scores: np.ndarray
+    queries: np.ndarray
+
+
+@st.composite
+def cases(draw, max_rows=400):
+    """Clouds of any spread, anywhere, with repeated rows and tied scores, and queries near and far."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, k = draw(st.integers(0, max_rows)), draw(st.integers(1, 12))
+    spread = 10.0 ** draw(st.floats(-3.0, 3.0))
+    offset = draw(st.sampled_from([0.0, 1e3, -1e4, 1e6]))
+    n_distinct = max(1, draw(st.sampled_from([1, m // 4, m])))
+    cloud = offset + spread * rng.normal(size=(n_distinct, k))
+    points = cloud[rng.integers(n_distinct, size=m)]
+    scores = np.round(rng.gamma(1.0, size=m), draw(st.sampled_from([0, 1, 15])))
+    near = cloud[rng.integers(n_distinct, size=4)]
+    queries = np.concatenate(
+        [near, near + 0.3 * rng.normal(size=near.shape), offset + spread * rng.normal(size=(4, k))]
+    )
+    return Case(points, scores, queries)
+
+
+def engine_radius(case, levels=LEVELS, self_weight=1.0):
+    calibration = engine.sort_calibration(torch.as_tensor(case.points), torch.as_tensor(case.scores))
+    own = torch.full((len(case.queries),), self_weight, dtype=torch.float64)
+    return engine.radius(torch.as_tensor(case.queries), calibration, levels, own).numpy()
+
+
+def oracle_radius(case, levels=LEVELS, self_weight=1.0):
+    weights = [gaussian_weights(query, case.points) for query in case.queries]
+    return np.array(
+        [
+            [weighted_quantile(case.scores, w, self_weight, level) for level in levels.tolist()]
+            for w in weights
+        ]
+    )
+
+
+@given(cases())
+def test_the_engine_is_the_oracle_bit_for_bit(case):
+    np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
+
+
+@settings(max_examples=25)
+@given(cases(max_rows=60), st.sampled_from([0.0, 1e-300, 1e-30, 1e-9, 1e-3, 0.5]))
+def test_whatever_the_mass_at_infinity(case, self_weight):
+    np.testing.assert_array_equal(
+        engine_radius(case, self_weight=self_weight), oracle_radius(case, self_weight=self_weight)
+    )
+
+
+@given(cases(), st.sampled_from([0.0, 1e-30, 1.0]))
+def test_without_exact_rows_the_engine_is_never_narrower(case, self_weight):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "EXACT_ROWS", 0)
+        assert (
+            engine_radius(case, self_weight=self_weight) >= oracle_radius(case, self_weight=self_weight)
+        ).all()
+
+
+@settings(max_examples=25)
+@given(cases(), st.randoms(use_true_random=False))
+def test_permuting_the_calibration_set_changes_nothing(case, random):
+    order = random.sample(range(len(case.scores)), len(case.scores))
+    permuted = Case(case.points[order], case.scores[order], case.queries)
+    np.testing.assert_array_equal(engine_radius(permuted), engine_radius(case))
+
+
+@settings(max_examples=25)
+@given(cases())
+def test_the_radius_grows_with_the_level(case):
+    radius = engine_radius(case, np.linspace(0.02, 0.98, 25))
+    assert (radius[:, 1:] >= radius[:, :-1]).all()
+
+
+@settings(max_examples=25)
+@given(cases(max_rows=100), st.floats(0.0, 10.0))
+def test_a_row_without_weight_can_be_removed(case, score):
+    far = case.queries.max(0) + 1e4 * (1.0 + np.abs(case.queries).max())
+    longer = Case(np.vstack([case.points, far]), np.append(case.scores, score), case.queries)
+    np.testing.assert_array_equal(engine_radius(longer), engine_radius(case))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 300), st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 15]))
+def test_a_constant_kernel_is_split_conformal(m, seed, digits):
+    scores = np.round(np.random.default_rng(seed).gamma(1.0, size=m), digits)
+    case = Case(np.full((m, 2), 7.5), scores, np.full((1, 2), 7.5))
+    levels = np.linspace(0.01, 0.99, 99)
+    np.testing.assert_array_equal(engine_radius(case, levels)[0], conformal_quantile(scores, levels))
+
+
+@pytest.mark.parametrize("m", [0, 1, 127, 128, 129, 2047, 2048, 2049, 4500])
+def test_sizes_around_blocks_and_tiles(m, rng):
+    case = Case(rng.normal(size=(m, 3)), rng.gamma(1.0, size=m), rng.normal(size=(130, 3)))
+    np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
+
+
+class ManyQueries(NamedTuple):
+    """100,000 queries at two levels, the cumulative shares of the weight, and the oracle's radii."""
+
+    case: Case
+    levels: np.ndarray
+    shares: np.ndarray
+    radius: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def many():
+    """The oracle's formula in numpy, for all queries of a chunk at once."""
+    rng = np.random.default_rng(1)
+    centre, levels = np.array([1e4, 0.0, -3.0, 20.0]), np.array([0.5, 0.9])
+    points, queries = (0.6 * rng.normal(size=(n, 4)) + centre for n in (300, 100_000))
+    case = Case(points, np.sort(rng.gamma(1.0, size=300)), queries)
+    shares = np.empty((len(queries), len(points)))
+    for rows in np.array_split(np.arange(len(queries)), 100):
+        squared = sum(np.square(queries[rows, None, j] - points[:, j]) for j in range(4))
+        cumulative = np.exp(-squared).cumsum(1)
+        shares[rows] = cumulative / (1.0 + cumulative[:, -1:])
+    ranks = np.stack([(shares < level).sum(1) for level in levels], axis=1)
+    return ManyQueries(case, levels, shares, np.append(case.scores, np.inf)[ranks])
+
+
+class TestManyQueries:
+    def test_the_formula_here_is_the_oracle(self, many):
+        few = replace(many.case, queries=many.case.queries[:200])
+        np.testing.assert_array_equal(many.radius[:200], oracle_radius(few, many.levels))
+
+    def test_equal_to_the_oracle(self, many):
+        np.testing.assert_array_equal(engine_radius(many.case, many.levels), many.radius)
+
+    def test_without_exact_rows_only_close_calls_differ(self, many, monkeypatch):
+        monkeypatch.setattr(engine, "EXACT_ROWS", 0)
+        few = replace(many.case, queries=many.case.queries[:40_000])
+        radius, expected = engine_radius(few, many.levels), many.radius[:40_000]
+        assert (radius >= expected).all()
+        different = np.argwhere(radius != expected)
+        assert 0 < len(different) < 0.01 * radius.size
+        for query, column in different:
+            passed = many.shares[query, many.case.scores < radius[query, column]].max()
+            assert many.levels[column] <= passed <= many.levels[column] + 1e-5
+
+
+class TestLevelsAtTheVeryEdge:
+    """Levels a hair above the cumulative shares of one query: float32 alone cannot tell on which side they lie."""
+
+    @pytest.fixture
+    def case(self, rng):
+        return Case(rng.normal(size=(60, 3)), np.sort(rng.gamma(1.0, size=60)), rng.normal(size=(1, 3)))
+
+    @pytest.fixture
+    def levels(self, case):
+        cumulative = gaussian_weights(case.queries[0], case.points).cumsum()
+        return cumulative / (1.0 + cumulative[-1]) + 1e-12
+
+    def test_are_told_apart(self, case, levels):
+        np.testing.assert_array_equal(engine_radius(case, levels), oracle_radius(case, levels))
+
+    def test_cannot_be_told_apart_without_the_margin(self, case, levels, monkeypatch):
+        monkeypatch.setattr(tiles, "relative_error", lambda left, prepared, dtype: left.new_zeros(len(left)))
+        assert (engine_radius(case, levels) < oracle_radius(case, levels)).sum() > 10
+
+    def test_are_passed_without_exact_rows(self, case, levels, monkeypatch):
+        monkeypatch.setattr(engine, "EXACT_ROWS", 0)
+        assert (engine_radius(case, levels) >= oracle_radius(case, levels)).all()
+
+
+def float32_shares(queries, points):
+    """Cumulative shares from float32 weights, their true values, and the promised bound on the difference."""
+    prepared = tiles.prepare_points(torch.as_tensor(points))
+    left = tiles.left_factor(torch.as_tensor(queries), prepared)
+    single = tiles.tile_weights(left, prepared, slice(None), torch.float32).numpy().astype(np.float64)
+    exact = np.stack([gaussian_weights(query, points) for query in queries])
+    shares = [w.cumsum(1) / (1.0 + w.sum(1, keepdims=True)) for w in (single, exact)]
+    return *shares, tiles.relative_error(left, prepared, torch.float32).numpy()
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 12, 24, 100, 300])
+def test_the_error_bound_holds_where_roundings_are_worst(k, rng):
+    """Two clusters opposite each other, the query in one of them: long sums of products of one sign."""
+    worst = 0.0
+    for trial in range(60):
+        m, distance = rng.choice([2, 3, 20]), rng.uniform(0.5, 3.9)
+        direction = np.ones(k) if trial % 2 else np.abs(rng.normal(size=k))
+        direction *= distance / np.linalg.norm(direction)
+        jitter = 10.0 ** rng.uniform(-4, 0) / k**0.5
+        points = rng.choice([-1.0, 1.0], size=(m, 1)) * direction + jitter * rng.normal(size=(m, k))
+        queries = direction + jitter * rng.normal(size=(50, k))
+        single, exact, bound = float32_shares(queries, points)
+        worst = max(worst, (np.abs(single - exact).max(1) / bound).max())
+    assert 0.05 < worst < 0.75
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.3, 1.0, 3.0])
+def test_the_error_bound_holds_in_clouds(spread, rng):
+    points, queries = spread * rng.normal(size=(1000, 10)), spread * rng.normal(size=(300, 10))
+    single, exact, bound = float32_shares(queries, points)
+    assert (np.abs(single - exact).max(1) < 0.75 * bound).all()
+
+
+def test_far_queries_leave_float32():
+    prepared = tiles.prepare_points(torch.zeros(3, 2, dtype=torch.float64))
+    queries = torch.tensor([[0.0, 0.0], [3.0, 0.0], [10.0, 0.0]], dtype=torch.float64)
+    assert tiles.float32_suffices(tiles.left_factor(queries, prepared), prepared).tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+class TestEffectiveSampleSize:
+    @staticmethod
+    def of(query, points):
+        size = tiles.effective_sample_size(
+            *(torch.tensor(rows, dtype=torch.float64) for rows in ([query], points))
+        )
+        return float(size[0])
+
+    @pytest.mark.parametrize("m", [1, 7, 3000])
+    def test_equal_weights_are_worth_their_number(self, m):
+        assert self.of([2.0, 1.0], np.full((m, 2), [2.0, 1.0])) == m
+
+    def test_equal_distances_are_worth_their_number(self):
+        angles = np.linspace(0.0, 6.0, 40)
+        circle = 1.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        assert self.of([0.0, 0.0], circle) == pytest.approx(40.0, rel=1e-5)
+
+    def test_one_near_row_among_far_ones(self):
+        assert self.of([0.0], [[0.1], [60.0], [-80.0]]) == pytest.approx(1.0, rel=1e-5)
+
+    def test_two_weights_by_hand(self):
+        first, second = np.exp(-0.25), np.exp(-1.0)
+        expected = (first + second) ** 2 / (first**2 + second**2)
+        assert self.of([0.0], [[0.5], [1.0]]) == pytest.approx(expected, rel=1e-5)
+
+    def test_no_weight_at_all(self):
+        assert self.of([0.0], [[1e3], [2e3]]) == 0.0

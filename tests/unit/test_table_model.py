@@ -1,0 +1,153 @@
+"""`TableModel`: what fit may see, what load refuses, and rows that come in parts."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lvd
+from lvd.data.splits import split_indices
+from lvd.methods.table import TableModel
+from lvd.methods.table_rows import find_row, read_rows
+
+N_ROWS = 60
+
+
+def make_table(n_rows=N_ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n_rows)
+    holes = rng.random(n_rows) < 0.2
+    return pa.table(
+        {
+            "x": pa.array(x, mask=holes),
+            "kind": rng.choice(["u", "v"], size=n_rows),
+            "y": x + rng.normal(size=n_rows),
+        }
+    )
+
+
+def fit(table, **options):
+    regressor = lvd.LVDRegressor(
+        lvd.NetRegressor(n_batches=20, random_state=0),
+        kernel=lvd.MahalanobisKernel(2, max_iter=20, random_state=0),
+        random_state=0,
+    )
+    return TableModel.fit(table, regressor, target="y", impute="median", **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(make_table())
+
+
+def replace_rows(table, rows, **values):
+    """The table with other values in these rows."""
+    for name, value in values.items():
+        column = table[name].to_pylist()
+        for row in rows:
+            column[row] = value
+        table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    return table
+
+
+def prediction(model):
+    return model.predict(make_table(seed=1).to_batches()[0], [0.5, 0.9])
+
+
+def same(first, second):
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_no_step_of_fit_sees_the_test_rows(fitted):
+    table, (train, calib, test) = make_table(), split_indices(N_ROWS, 0)
+    model, report = fitted
+    other, other_report = fit(replace_rows(table, test, x=1e3, kind="u", y=-1e6))
+    assert same(prediction(model), prediction(other))
+    assert other_report.targets != report.targets
+    for rows in (train[:5], calib[:5]):  # the same change in other rows does make a difference
+        changed, _ = fit(replace_rows(table, rows, x=50.0, y=-100.0))
+        assert not same(prediction(model), prediction(changed))
+
+
+def test_medians_are_those_of_the_training_rows(fitted):
+    train, _, _ = split_indices(N_ROWS, 0)
+    known = [value for value in make_table().take(train)["x"].to_pylist() if value is not None]
+    assert fitted[0].encoder.columns[0].median == np.median(known)
+
+
+def test_a_column_without_values_in_the_training_rows_is_refused():
+    train, _, _ = split_indices(N_ROWS, 0)
+    with pytest.raises(
+        lvd.InputError, match="training rows of column 'x': has no values at all\nto leave out: --drop x"
+    ):
+        fit(replace_rows(make_table(), train, x=None))
+
+
+def test_the_report_counts_the_rows(fitted):
+    _, report = fitted
+    assert (report.n_train, report.n_calib, report.n_test, report.n_features) == (36, 12, 12, 3)
+    assert report.inputs == ("x", "kind")
+
+
+def test_calibration_and_test_rows_are_told_by_their_numbers(fitted):
+    model, _ = fitted
+    y = np.asarray(make_table()["y"])
+    np.testing.assert_array_equal(model.regressor.y_calib_[:, 0], y[model.calibration_rows - 1])
+    assert not set(model.calibration_rows) & set(model.test_rows)
+
+
+def test_a_round_trip_gives_the_same_bits(fitted, tmp_path):
+    model, _ = fitted
+    model.save(tmp_path / "model")
+    loaded = TableModel.load(tmp_path / "model")
+    assert loaded.encoder == model.encoder
+    assert (loaded.n_rows, loaded.seed) == (model.n_rows, model.seed)
+    assert same(prediction(model), prediction(loaded))
+
+
+def test_a_model_of_arrays_is_no_table_model(fitted, tmp_path):
+    fitted[0].regressor.save(tmp_path / "model")
+    with pytest.raises(lvd.InputError, match="was not fitted on a table; use it in Python"):
+        TableModel.load(tmp_path / "model")
+
+
+def test_the_size_of_the_batches_changes_nothing(fitted, tmp_path):
+    model, table = fitted[0], make_table(seed=1)
+    seen = []
+    parts = model.predict_to(tmp_path / "a.csv", table.to_batches(7), 0.9, on_rows=seen.append)
+    whole = model.predict_to(tmp_path / "b.csv", table.to_batches(), 0.9)
+    assert parts == whole
+    assert seen == [7] * 8 + [4]
+    first, second = (list(csv.reader(io.StringIO((tmp_path / f).read_text()))) for f in ("a.csv", "b.csv"))
+    assert first[0] == second[0]
+    for a, b in zip(first[1:], second[1:], strict=True):
+        np.testing.assert_allclose(np.array(a[3:], dtype=float), np.array(b[3:], dtype=float), rtol=1e-4)
+    with pytest.warns(lvd.CalibrationWarning, match="have the inputs of a training row"):  # those imputed
+        (one,), (other,) = model.evaluate(table.to_batches(7)), model.evaluate(table.to_batches())
+    assert one.summary.rows[0] == pytest.approx(other.summary.rows[0], nan_ok=True)
+
+
+def test_a_late_fault_leaves_no_file_and_names_its_row(fitted, tmp_path):
+    table = replace_rows(make_table(seed=1), [52], kind="w")
+    with pytest.raises(lvd.InputError, match=r"never seen in fit: 'w' \(row 53\)"):
+        fitted[0].predict_to(tmp_path / "out.csv", table.to_batches(10), 0.9)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_find_row():
+    batches = pa.table({"x": [1, 2, 3, 4, 5]}).to_batches(2)
+    assert [find_row(batches, row)["x"].to_pylist() for row in (1, 2, 3, 5)] == [[1], [2], [3], [5]]
+    with pytest.raises(lvd.InputError, match="row must lie between 1 and 5"):
+        find_row(batches, 6)
+    with pytest.raises(lvd.InputError, match="row must be a positive integer, got 0"):
+        find_row(batches, 0)
+
+
+def test_rows_of_a_text_file_stay_text(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1.50,007\n")
+    (batch,) = read_rows(tmp_path / "t.csv")
+    assert batch.to_pylist() == [{"x": "1.50", "y": "007"}]
