@@ -56,7 +56,9 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
         raise InputError("the page needs results of the paper protocol, got only those of the sound one")
     comparisons = compare(tables["paper"].cells)
     counted = [comparison for comparison in comparisons if comparison.counted]
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
     environment.filters["table"] = lambda grid: markdown_table(grid, heading="####")
     template = (files("lvd.report") / "reproduction.md.jinja").read_text(encoding="utf-8")
     return environment.from_string(template).render(
@@ -83,7 +85,9 @@ def read_notes(path: Path) -> list[Note]:
     try:
         return [Note(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("note", [])]
     except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"the notes in {path} cannot be read ({error}); see lvd bench page --help") from error
+        raise InputError(
+            f"the notes in {path} cannot be read ({error}); see lvd bench page --help"
+        ) from error
 
 
 def _all_grids(tables: Tables, rows: Sequence[Measured]) -> list[Grid]:
