@@ -10,7 +10,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from jaxtyping import install_import_hook
 
-install_import_hook("lvd", "beartype.beartype")
+install_import_hook("lvd", "shape_checks.check")
 
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ import pytest
 import lvd
 from lvd.data.splits import split_indices
 
-TINY = "x,y\n" + "".join(f"{i % 7 + i / 100},{i % 5 + i / 50}\n" for i in range(40))
+TINY = "x,y\n" + "".join(f"{i % 7 + i / 100},{i % 5 + i / 50}\n" for i in range(200))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_model_is_replaced_only_by_force(lvd_here, homes, tiny, tmp_path):
     assert "exists already; give --force to replace it" in refused.err
     assert (model / "manifest.json").read_bytes() == before
     assert lvd_here(*arguments, "--force").code == 0
-    assert json.loads((model / "manifest.json").read_text())["columns"]["n_rows"] == 40
+    assert json.loads((model / "manifest.json").read_text())["columns"]["n_rows"] == 200
     assert sorted(tmp_path.iterdir()) == sorted([tiny, model])
 
 
@@ -73,7 +73,7 @@ def test_force_does_not_replace_what_is_no_model(lvd_here, tiny, tmp_path):
 
 def test_missing_values_are_counted_or_imputed(lvd_here, tmp_path):
     rng = np.random.default_rng(0)
-    rows = [f"{'' if i in (3, 9) else rng.normal()},{rng.choice(['u', 'v', ''])},{i}" for i in range(60)]
+    rows = [f"{'' if i in (3, 9) else rng.normal()},{rng.choice(['u', 'v', ''])},{i}" for i in range(200)]
     (tmp_path / "holes.csv").write_text("\n".join(["x,kind,y", *rows, ""]))
     arguments = ("fit", tmp_path / "holes.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "model")
     refused = lvd_here(*arguments)
@@ -82,7 +82,7 @@ def test_missing_values_are_counted_or_imputed(lvd_here, tmp_path):
     assert "--impute median" in refused.err
     assert lvd_here(*arguments, "--impute", "median").code == 0
     outcome = lvd_here("predict", tmp_path / "model", tmp_path / "holes.csv", "--out", "-")
-    assert len(outcome.out.splitlines()) == 61
+    assert len(outcome.out.splitlines()) == 201
 
 
 def test_what_a_user_should_know_is_said(lvd_here, tmp_path):

@@ -69,15 +69,19 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         y_pred = self._predict(self._check_inputs(X))
         return like(self._as_given(y_pred), X)
 
-    def predict_interval(self, X: ArrayLike, confidence_level: Levels | None = None) -> tuple[Any, Any]:
+    def predict_interval(
+        self, X: ArrayLike, confidence_level: Levels | None = None, **choices: Any
+    ) -> tuple[Any, Any]:
         """Point predictions (n,) and intervals (n, 2, L) at L levels; for several targets (n, T), (n, 2, L, T).
 
         `confidence_level` is a number or a list; by default the one given to the constructor. An interval may be
-        infinite: then too little is known at that row to promise a finite one.
+        infinite: then too little is known at that row to promise a finite one. `choices` are the method's own, such
+        as the `guarantee` of :class:`LVDRegressor`.
         """
         check_is_fitted(self, "model_")
         levels = check_levels(self.confidence_level if confidence_level is None else confidence_level)
-        y_pred, intervals = self._predict_interval(self._check_inputs(X), levels)
+        predict_interval: Any = self._predict_interval
+        y_pred, intervals = predict_interval(self._check_inputs(X), levels, **choices)
         intervals = _intervals.clip(intervals, self.y_min, self.y_max)
         return like(self._as_given(y_pred), X), like(self._as_given(intervals), X)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,10 +13,11 @@ from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_levels, like
 from lvd.conformal import AbsoluteResidual, LocalConformal, NormalizedResidual
 from lvd.conformal.explanation import Evidence
-from lvd.intervals import clip
+from lvd.intervals import clip, covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
+from lvd.methods.monitor import DriftMonitor, RowMonitor
 from lvd.methods.shared_names import SharedName
 from lvd.nets import Evaluation
 from lvd.nets.adapters import Embed
@@ -42,6 +44,9 @@ class Explanation:
 class LVDRegressor(ConformalRegressor):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
 
+    The promise is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` take one
+    that holds on average too, from the same calibration (see :meth:`LocalConformal.radius`).
+
     A network is trained (or taken as it is), a kernel is learned on its last hidden layer, and the calibration
     errors, weighted by their similarity to the row in question, give the radius of its interval.
 
@@ -52,6 +57,8 @@ class LVDRegressor(ConformalRegressor):
     predictor : centre the intervals at the ``"net"``'s prediction or at the ``"kernel"`` regression.
     score : ``"absolute"`` errors, or ``"normalized"`` by a second model's prediction of the error.
     smoothness, n_components : of the kernel; `kernel` replaces it by a MahalanobisKernel of your settings.
+    bandwidth, max_infinite : widen the kernel by this factor, or ``"auto"``: just so far that at most
+        `max_infinite` of the training rows would have infinite intervals at `confidence_level`.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
@@ -89,6 +96,8 @@ class LVDRegressor(ConformalRegressor):
         smoothness: bool = True,
         n_components: int = 10,
         kernel: MahalanobisKernel | None = None,
+        bandwidth: float | str = 1.0,
+        max_infinite: float = 0.1,
         confidence_level: float = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
@@ -106,6 +115,8 @@ class LVDRegressor(ConformalRegressor):
         self.smoothness = smoothness
         self.n_components = n_components
         self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.max_infinite = max_infinite
         self.confidence_level = confidence_level
         self.calib_size = calib_size
         self.prefit = prefit
@@ -152,6 +163,39 @@ class LVDRegressor(ConformalRegressor):
         self.n_calib_ = len(self.y_calib_)
         return self
 
+    def monitor(
+        self,
+        confidence_level: float | None = None,
+        *,
+        false_alarm_rate: float = 0.01,
+        window: int = 200,
+        random_state: RandomState = None,
+    ) -> RowMonitor:
+        """A watch that takes labelled rows as they arrive and says when to recalibrate; for a single target."""
+        self._check_calibrated()
+        if self.n_targets_ > 1:
+            raise InputError(
+                f"monitor watches one target, this model has {self.n_targets_}; fit one for each"
+            )
+        watch = DriftMonitor(
+            self.conformals_[0].calibration_.scores.cpu().numpy(),
+            confidence_level=self._one_level(confidence_level),
+            false_alarm_rate=false_alarm_rate,
+            window=window,
+            random_state=random_state,
+        )
+        return RowMonitor(self._judge, watch)
+
+    def _judge(self, X: ArrayLike, y: ArrayLike, level: float) -> tuple[NDArray, NDArray]:
+        """Scores of labelled rows, and whether their intervals cover."""
+        inputs, targets = self._check_rows(X, y, self.n_targets_)
+        _, intervals = self._predict_interval(inputs, np.array([level]))
+        return self._score(inputs, targets)[1][0], covered(targets[:, 0], intervals[..., 0])[:, 0]
+
+    def _one_level(self, confidence_level: float | None) -> float:
+        """The level asked for, or the first of the constructor's."""
+        return float(check_levels(self.confidence_level if confidence_level is None else confidence_level)[0])
+
     def explain(
         self, X: ArrayLike, confidence_level: float | None = None, *, n_neighbors: int = 10
     ) -> list[Explanation]:
@@ -160,7 +204,7 @@ class LVDRegressor(ConformalRegressor):
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
-        level = check_levels(self.confidence_level if confidence_level is None else confidence_level)[:1]
+        level = np.array([self._one_level(confidence_level)])
         inputs = self._check_inputs(X)
         y_pred, intervals = self._predict_interval(inputs, level)
         intervals = clip(intervals, self.y_min, self.y_max)
@@ -207,7 +251,12 @@ class LVDRegressor(ConformalRegressor):
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
         embeddings, scores = self._score(X, y)
         self.conformals_ = [
-            LocalConformal(kernel).conformalize(embeddings, column)
+            LocalConformal(
+                kernel,
+                bandwidth=self.bandwidth,
+                max_infinite=self.max_infinite,
+                confidence_level=self._one_level(None),
+            ).conformalize(embeddings, column)
             for kernel, column in zip(self.kernels_, scores, strict=True)
         ]
         self.y_calib_ = y
@@ -222,13 +271,19 @@ class LVDRegressor(ConformalRegressor):
         return self._centres(self.model_.evaluate(X))
 
     def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
+        self,
+        X: Any,
+        levels: Float[NDArray, "l"],
+        *,
+        guarantee: str = "local",
+        random_state: RandomState = 0,
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
         evaluation = self.model_.evaluate(X)
         y_pred = self._centres(evaluation)
+        radius = partial(LocalConformal.radius, guarantee=guarantee, random_state=random_state)
         intervals = [
-            score.intervals(conformal.radius(evaluation.embeddings, levels))
+            score.intervals(radius(conformal, evaluation.embeddings, levels))
             for conformal, score in zip(self.conformals_, self._scores(X, evaluation, y_pred), strict=True)
         ]
         return y_pred, np.stack(intervals, axis=-1)

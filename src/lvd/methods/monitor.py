@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.intervals import covered
 from lvd.metrics import binomial_band
 
 STAKES = np.array([-1.0, 0.0, 1.0])
@@ -143,8 +143,17 @@ class DriftMonitor:
         return float((above + self._rng.uniform() * equal) / len(self._scores))
 
 
-def monitor_rows(
-    monitor: DriftMonitor, y: ArrayLike, scores: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 1"]
-) -> MonitorReport:
-    """Feed rows whose intervals are known."""
-    return monitor.take(scores, covered(np.asarray(y, dtype=float), intervals)[:, 0])
+@dataclass(frozen=True)
+class RowMonitor:
+    """A :class:`DriftMonitor` that takes rows: `judge` gives their scores and whether their intervals cover."""
+
+    judge: Callable[[ArrayLike, ArrayLike, float], tuple[NDArray, NDArray]]
+    watch: DriftMonitor
+
+    def take(self, X: ArrayLike, y: ArrayLike) -> MonitorReport:
+        """Take newly labelled rows, in order of arrival."""
+        return self.watch.take(*self.judge(X, y, self.watch.confidence_level))
+
+    def report(self) -> MonitorReport:
+        """What is known so far."""
+        return self.watch.report()

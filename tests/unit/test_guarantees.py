@@ -1,0 +1,109 @@
+"""What is chosen at predict time from one calibration: the guarantee; and before: the bandwidth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import lvd
+from lvd.conformal.bandwidth import choose_bandwidth, infinite_share, smallest_floor
+from lvd.conformal.randomized import draw_centres, row_uniforms
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
+    net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=100, random_state=0)
+    return lvd.LVDRegressor(net, random_state=0).fit(X, y), X
+
+
+class TestDraws:
+    def test_belong_to_the_row_and_the_seed(self, rng):
+        rows = torch.tensor(rng.normal(size=(50, 4)))
+        whole = draw_centres(rows, 3)
+        torch.testing.assert_close(draw_centres(rows[20:30], 3), whole[20:30], rtol=0, atol=0)
+        assert not torch.equal(draw_centres(rows, 4), whole)
+
+    def test_have_the_kernel_as_density(self, rng):
+        rows = torch.tensor(rng.normal(size=(20_000, 2)))
+        offsets = (draw_centres(rows, 0) - rows).numpy()
+        assert np.abs(offsets.mean(0)).max() < 4 * np.sqrt(0.5 / 20_000)
+        assert np.cov(offsets.T) == pytest.approx(0.5 * np.eye(2), abs=0.03)
+
+    def test_uniforms_are_uniform(self, rng):
+        uniforms = row_uniforms(torch.tensor(rng.normal(size=(5000, 2))), 1, 3)
+        counts = np.histogram(uniforms, bins=10, range=(0, 1))[0]
+        assert np.abs(counts - 1500).max() < 5 * np.sqrt(1500)
+
+
+class TestChoice:
+    @pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated"])
+    def test_intervals_contain_the_prediction_and_grow_with_the_level(self, regressor, guarantee):
+        reg, X = regressor
+        y_pred, intervals = reg.predict_interval(X[:50], [0.5, 0.8], guarantee=guarantee)
+        assert (intervals[:, 0] <= y_pred[:, None]).all()
+        assert (intervals[:, 1, 1] >= intervals[:, 1, 0]).all()
+
+    def test_local_is_the_default(self, regressor):
+        reg, X = regressor
+        local = reg.predict_interval(X[:50], guarantee="local")[1]
+        np.testing.assert_array_equal(reg.predict_interval(X[:50])[1], local)
+
+    def test_randomized_draws_are_repeatable_and_seedable(self, regressor):
+        reg, X = regressor
+        first = reg.predict_interval(X[:50], 0.5, guarantee="randomized")[1]
+        np.testing.assert_array_equal(first, reg.predict_interval(X[:50], 0.5, guarantee="randomized")[1])
+        other = reg.predict_interval(X[:50], 0.5, guarantee="randomized", random_state=1)[1]
+        assert (first != other).any()
+
+    def test_an_unknown_guarantee_is_refused(self, regressor):
+        reg, X = regressor
+        with pytest.raises(
+            lvd.InputError, match="guarantee must be one of 'local', 'randomized', 'calibrated'"
+        ):
+            reg.predict_interval(X[:5], guarantee="global")
+
+
+class TestBandwidth:
+    def test_auto_leaves_at_most_the_wanted_share_infinite(self, rng):
+        points = torch.tensor(rng.normal(size=(500, 2)) * 3)
+        chosen = choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=100)
+        assert chosen > 1.0
+        assert infinite_share(points, chosen, 0.9, 100) <= 0.05
+        assert infinite_share(points, chosen / 1.02, 0.9, 100) > 0.05
+
+    def test_a_kernel_that_reaches_far_enough_is_left_as_it_is(self, rng):
+        points = torch.tensor(rng.normal(size=(500, 2)) * 0.1)
+        assert choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=100) == 1.0
+
+    def test_too_few_calibration_rows_for_any_bandwidth(self, rng):
+        points = torch.tensor(rng.normal(size=(50, 2)))
+        with pytest.raises(lvd.InputError, match=r"no bandwidth makes at most 0\.05 of the radii infinite"):
+            choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=5)
+
+    def test_the_regressor_passes_it_on(self, regressor):
+        reg, X = regressor
+        wide = lvd.LVDRegressor(reg.model_, prefit=True, bandwidth="auto", max_infinite=0.02, random_state=0)
+        wide.fit(X, X[:, 0])
+        assert wide.conformals_[0].bandwidth_ >= 1.0
+        with pytest.raises(lvd.InputError, match="bandwidth must be a positive number, got 0"):
+            lvd.LVDRegressor(reg.model_, prefit=True, bandwidth=0, random_state=0).fit(X, X[:, 0])
+
+    def test_smallest_floor(self):
+        assert smallest_floor(0.9, 200) == pytest.approx(0.045)
+
+
+def test_the_regressor_can_be_watched(regressor):
+    reg, _ = regressor
+    rng = np.random.default_rng(1)
+    watch = reg.monitor(random_state=0)
+    X = rng.normal(size=(200, 3))
+    assert not watch.take(X, X[:, 0] + rng.normal(size=200) * np.abs(X[:, 1])).alarm
+    report = watch.take(X, X[:, 0] + 5.0)
+    assert report.alarm
+    assert report.alarm_at > 200
+    assert report.n_seen == 400
+    assert watch.report() == report
