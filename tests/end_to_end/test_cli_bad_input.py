@@ -197,7 +197,7 @@ def test_predict_to_a_full_disk(lvd_here, homes, tmp_path, name):
 
 @pytest.mark.usefixtures("full_disk")
 def test_fit_to_a_full_disk(lvd_here, tmp_path):
-    (tmp_path / "t.csv").write_text(GOOD + GOOD_ROWS * 4)
+    (tmp_path / "t.csv").write_text(GOOD + GOOD_ROWS * 6)
     options = ("--epochs", 1, "--out", tmp_path / "model", "--test-out", tmp_path / "test.csv")
     outcome = lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options)
     assert outcome.code == 2

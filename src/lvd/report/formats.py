@@ -21,12 +21,12 @@ def to_markdown(grids: Iterable[Grid]) -> str:
     return "\n\n".join(markdown_table(grid) for grid in grids) + "\n"
 
 
-def markdown_table(grid: Grid, *, heading: str = "###") -> str:
+def markdown_table(grid: Grid) -> str:
     """One pipe table below its title and caption."""
     lines = [_markdown_line(grid.headings), "|---" * len(grid.headings) + "|"]
     lines += [_markdown_line(_markdown_entry(entry) for entry in row) for row in grid.rows]
     caption = [grid.caption] if grid.caption else []
-    return "\n\n".join([f"{heading} {grid.title}", *caption, "\n".join(lines)])
+    return "\n\n".join([f"### {grid.title}", *caption, "\n".join(lines)])
 
 
 def to_latex(grids: Iterable[Grid]) -> str:

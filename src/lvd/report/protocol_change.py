@@ -27,8 +27,8 @@ def change_grid(tables: dict[str, Tables]) -> Grid:
             (
                 Entry(f"{name} ({tables['paper'].test_sizes[name]})"),
                 *(
-                    Entry(" -> ".join(_mean(tables[p], *place, name) for p in ("paper", "sound")))
-                    for place in _SHOWN
+                    Entry(" -> ".join(main_figure(tables[p], metric, name) for p in ("paper", "sound")))
+                    for _, metric, _ in _SHOWN
                 ),
             )
             for name in datasets
@@ -37,17 +37,11 @@ def change_grid(tables: dict[str, Tables]) -> Grid:
 
 
 def main_figure(tables: Tables, metric: str, dataset: str, method: str = MAIN_VARIANT) -> str:
-    """One figure of the main tables, as text."""
+    """The mean of one of LVD's main figures, or of a rival's, as text."""
     table, _, level = next(place for place in _SHOWN if place[1] == metric)
-    return _mean(tables, table, metric, level, dataset, method)
-
-
-def _mean(
-    tables: Tables, table: str, metric: str, level: float, dataset: str, method: str = MAIN_VARIANT
-) -> str:
-    found = [cell for cell in tables.cells if _place(cell) == (table, metric, level, dataset, method)]
-    known = [cell for cell in found if cell.sample.n]
-    return f"{known[0].sample.mean:.{known[0].decimals}f}" if known else MISSING
+    wanted = (table, metric, level, dataset, method)
+    found = [cell for cell in tables.cells if _place(cell) == wanted and cell.sample.n]
+    return f"{found[0].sample.mean:.{found[0].decimals}f}" if found else MISSING
 
 
 def _place(cell: Cell) -> tuple[str, str, float, str, str]:

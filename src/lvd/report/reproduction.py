@@ -59,7 +59,7 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
-    environment.filters["table"] = lambda grid: markdown_table(grid, heading="####")
+    environment.filters["table"] = markdown_table
     template = (files("lvd.report") / "reproduction.md.jinja").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         calls=calls,
@@ -75,6 +75,7 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
         incompatible_grid=cells_grid("Incompatible cells", [c for c in counted if not c.compatible]),
         others=_others(comparisons),
         change=change_grid(tables) if "sound" in tables else None,
+        madsplit_change=_madsplit_change(tables),
         main_figure=main_figure,
         failures=_failures(rows),
     )
@@ -96,6 +97,14 @@ def _all_grids(tables: Tables, rows: Sequence[Measured]) -> list[Grid]:
 
 def _notes_on(comparison: Comparison, notes: Sequence[Note]) -> list[str]:
     return [note.text for note in notes if note.fits(comparison)]
+
+
+def _madsplit_change(tables: dict[str, Tables]) -> str:
+    """MADSplit's coverage on every dataset under one protocol after the other."""
+    return ", ".join(
+        f"{name} {' -> '.join(main_figure(one, 'MCR', name, 'MADSplit') for one in tables.values())}"
+        for name in tables["paper"].datasets
+    )
 
 
 def _others(comparisons: Sequence[Comparison]) -> list[Count]:
