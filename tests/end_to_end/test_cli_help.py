@@ -16,6 +16,7 @@ COMMANDS = [
     ("explain",),
     ("demo",),
     ("data", "list"),
+    ("data", "export"),
 ]
 
 

@@ -244,6 +244,16 @@ class TestArrays:
         with pytest.warns(UserWarning, match="X does not have valid feature names"):
             reg.predict(X)
 
+    def test_column_names_survive_saving(self, data, tmp_path):
+        X, y = data
+        frame = pd.DataFrame(X, columns=["a", "b", "c"])
+        reg = quick().fit(frame, y)
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_interval(frame)[1], reg.predict_interval(frame)[1])
+        with pytest.raises(ValueError, match="feature names should match"):
+            loaded.predict(frame[["b", "a", "c"]])
+
     def test_lists(self, data):
         X, y = data
         assert quick().fit(X.tolist(), y.tolist()).predict_interval(X.tolist())[0].shape == (240,)

@@ -79,6 +79,7 @@ class _Decoder:
             "dict": lambda pairs: {self.value(key): self.value(item) for key, item in pairs},
             "array": lambda name: np.array(contents.tensors[name].numpy()),
             "fortran array": lambda name: np.array(contents.tensors[name].numpy(), order="F"),
+            "texts": _texts,
             "scalar": self._scalar,
             "tensor": lambda name: contents.tensors[name].clone(),
             "given": lambda content: self._ask(*content),
@@ -189,6 +190,12 @@ class _Decoder:
                 f"{parameter}= must be given as it was when the model was made, with {kind} as {_spoken(path)}"
             )
         return value
+
+
+def _texts(items: Any) -> Any:
+    if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+        raise InputError("texts must be a list of strings")
+    return np.array(items, dtype=object)
 
 
 def _spoken(path: str) -> str:

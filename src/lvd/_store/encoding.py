@@ -96,6 +96,8 @@ class _Encoder:
         }
 
     def _array(self, array: NDArray, name: str, path: str | None) -> Any:
+        if array.dtype == object and array.ndim == 1 and all(type(item) is str for item in array):
+            return {"texts": array.tolist()}
         _check_dtype(str(array.dtype), name)
         self._keep(name, torch.from_numpy(np.array(array, order="C")))
         # A product with the transposed layout may round otherwise: the same bits need the same layout.

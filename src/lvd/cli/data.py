@@ -54,7 +54,8 @@ def list_datasets(
 def export_dataset(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name of lvd data list.")],
     out: Annotated[
-        Path, typer.Argument(metavar="FILE", show_default=False, help="A .csv, .csv.gz or .parquet file to write.")
+        Path,
+        typer.Argument(metavar="FILE", show_default=False, help="A .csv, .csv.gz or .parquet file to write."),
     ],
     folder: Annotated[
         Path | None,

@@ -14,6 +14,7 @@ from lvd.conformal import LocalConformal, conformal_quantile
 from lvd.data import load
 from lvd.intervals import from_radius
 from lvd.kernels import MahalanobisKernel
+from lvd.methods.base import ConformalRegressor
 
 LEVEL = 0.9
 GRID_POINTS = 400
@@ -47,25 +48,17 @@ class Illustration:
 def synthetic_band(regressor: str) -> Band:
     """A method of :mod:`lvd.methods` with its default settings on the synthetic data.
 
-    A third of the rows train, a third calibrate and a third are judged; a method without a calibration step trains
-    on both.
+    A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
     """
     data = load("synthetic")
     train, calib, test = np.split(np.arange(len(data.y)), 3)
     model = getattr(methods, regressor)(random_state=0)
-    if hasattr(model, "conformalize"):
+    if isinstance(model, ConformalRegressor):
         model.set_params(calib_size=None).fit(data.X[train], data.y[train])
         model.conformalize(data.X[calib], data.y[calib])
     else:
-        rows = np.concatenate([train, calib])
-        model.fit(data.X[rows], data.y[rows])
+        model.fit(data.X[train], data.y[train])
     return _band(_by_position(model), data.X[test, 0], data.y[test])
-
-
-def calibration_positions() -> Float[NDArray, "m"]:
-    """Where the calibration rows of the synthetic data lie."""
-    data = load("synthetic")
-    return data.X[np.split(np.arange(len(data.y)), 3)[1], 0]
 
 
 def illustration() -> Illustration:

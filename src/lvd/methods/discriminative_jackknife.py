@@ -39,7 +39,8 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     Parameters
     ----------
     estimator : the network. None builds an MLP; a torch module or a NetRegressor.
-    order : 1 or 2, how many terms of the expansion.
+    order : terms of the expansion, 1 or 2. The second comes closer to leaving the row out where training has
+        reached a minimum; where it has not, it may run wild in directions of little curvature.
     damping : what is added to the Hessian's diagonal. Too little, and directions in which the loss is flat
         decide; too much, and the row is hardly left out at all. A network's weight decay belongs here too.
     max_memory_gb : refuse, before training, what would need more memory than this.
@@ -69,7 +70,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         self,
         estimator: Any = None,
         *,
-        order: int = 2,
+        order: int = 1,
         damping: float = 1e-4,
         max_memory_gb: float = 8.0,
         confidence_level: Levels = 0.9,

@@ -62,7 +62,7 @@ def linear_input_gradients(inputs: Gaussians, weights: Gaussians, outer: Gaussia
 
 
 def relu_moments(inputs: Gaussians) -> tuple[Gaussians, Slopes]:
-    """Moments of ``max(a, 0)`` (Eqs. 15 and 16) and their slopes, without cancellation in either tail.
+    """Moments of ``max(a, 0)`` (Eqs. 15 and 16) and their slopes, in a form that keeps its digits in both tails.
 
     For a ~ N(m, s^2) and alpha = m / s, let r+ = s phi(alpha) + m Phi(alpha) be the mean of ``max(a, 0)`` and
     r- = s phi(alpha) - m Phi(-alpha) that of ``max(-a, 0)``. The variance is ``s^2 Phi(alpha) - r+ r-``.

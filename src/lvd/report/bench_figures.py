@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from lvd._parallel import workers
 from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
-from lvd.experiments.bands import LEVEL, Band, calibration_positions, illustration, synthetic_band
+from lvd.experiments.bands import LEVEL, Band, illustration, synthetic_band
 from lvd.experiments.collect import collect
 from lvd.experiments.methods import MAIN_VARIANT, REGRESSORS
 from lvd.experiments.store import Result
@@ -99,13 +100,13 @@ def draw(name: str, results: Sequence[Result], folder: Path, *, protocol: str | 
 
 
 def _synthetic_panels(regressors: dict[str, str]) -> Figure:
-    bands = {title: synthetic_band(regressor) for title, regressor in regressors.items()}
+    with workers() as run:
+        bands = dict(zip(regressors, run(synthetic_band, list(regressors.values())), strict=True))
     return band_figure(
         [_panel(f"{title}: {_coverage(band)} covered", band) for title, band in bands.items()],
         x_label="x",
         y_label="y",
         band_label=f"{LEVEL:.0%} interval",
-        x_calib=calibration_positions(),
     )
 
 

@@ -1,0 +1,71 @@
+"""Results on disk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lvd._validation import InputError
+from lvd.experiments import provenance, store
+from lvd.experiments.runs import Run
+
+RUN = Run("paper", "yacht", "split", 3)
+
+
+def result(run: Run = RUN, n: int = 5) -> store.Result:
+    rng = np.random.default_rng(0)
+    intervals = np.sort(rng.normal(size=(n, 2, len(run.levels))), axis=1)
+    intervals[0] = [[-np.inf], [np.inf]]
+    y_pred = rng.normal(size=(n, len(run.levels)))
+    return store.Result(run, np.arange(n), rng.normal(size=n), y_pred, intervals, 1.5)
+
+
+def test_a_result_comes_back_bit_for_bit(tmp_path):
+    written = result()
+    store.write(tmp_path, written)
+    read = store.read(store.path_of(tmp_path, RUN))
+    assert (read.run, read.seconds, read.error) == (RUN, 1.5, None)
+    for name in ("rows", "y", "y_pred", "intervals"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
+    assert store.read_error(store.path_of(tmp_path, RUN)) is None
+
+
+def test_a_failure_comes_back_with_its_error(tmp_path):
+    store.write(tmp_path, store.failure(RUN, "MemoryError: too big", 0.1))
+    read = store.read_all(tmp_path)[0]
+    assert read.error == "MemoryError: too big"
+    assert read.intervals.shape == (0, 2, 2)
+    assert store.read_error(store.path_of(tmp_path, RUN)) == "MemoryError: too big"
+
+
+def test_what_a_killed_process_had_begun_is_not_read(tmp_path):
+    store.write(tmp_path, result())
+    (tmp_path / "runs" / ".begun.parquet.abc.part.parquet").write_bytes(b"PAR1")
+    assert len(store.read_all(tmp_path)) == 1
+
+
+def test_a_file_that_is_no_result_is_named(tmp_path):
+    with pytest.raises(InputError, match="no results in .*; make some with: lvd bench run"):
+        store.read_all(tmp_path)
+    store.write(tmp_path, result())
+    path = store.path_of(tmp_path, RUN)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(
+        InputError, match=r"split-3-.*is not a result of lvd bench .*; delete it and run again"
+    ):
+        store.read_all(tmp_path)
+    with pytest.raises(InputError, match="is not a result of lvd bench"):
+        store.read_error(path)
+
+
+def test_calls_are_recorded_and_copied(tmp_path):
+    assert provenance.read(tmp_path) == []
+    provenance.record(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34)
+    (call,) = provenance.read(tmp_path)
+    assert (call.command, call.runs, call.seconds) == ("lvd bench run --out RESULTS", 7, 12.3)
+    assert {"python", "lvd", "torch", "numpy"} <= call.versions.keys()
+    provenance.write([call], tmp_path / "small.json")
+    assert provenance.read(tmp_path / "small.csv") == [call]
+    (tmp_path / "small.json").write_text('[{"colour": "red"}]')
+    with pytest.raises(InputError, match="the record of calls in .* cannot be read"):
+        provenance.read(tmp_path / "small.csv")
