@@ -45,7 +45,7 @@ def test_what_a_killed_process_had_begun_is_not_read(tmp_path):
 
 
 def test_a_file_that_is_no_result_is_named(tmp_path):
-    with pytest.raises(InputError, match="no results in .*; make some with: lvd bench run"):
+    with pytest.raises(InputError, match=r"no results in .*; make some with: lvd bench run"):
         store.read_all(tmp_path)
     store.write(tmp_path, result())
     path = store.path_of(tmp_path, RUN)
@@ -67,5 +67,5 @@ def test_calls_are_recorded_and_copied(tmp_path):
     provenance.write([call], tmp_path / "small.json")
     assert provenance.read(tmp_path / "small.csv") == [call]
     (tmp_path / "small.json").write_text('[{"colour": "red"}]')
-    with pytest.raises(InputError, match="the record of calls in .* cannot be read"):
+    with pytest.raises(InputError, match=r"the record of calls in .* cannot be read"):
         provenance.read(tmp_path / "small.csv")

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from lvd._files import atomic_folder
 from lvd._validation import InputError
+from lvd._version import __version__
 
 FORMAT = 1
 MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
@@ -43,7 +43,7 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
     files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
     manifest = {
         "format": FORMAT,
-        "lvd": version("lvd"),
+        "lvd": __version__,
         "torch": torch.__version__,
         **contents.description,
         "tensors": {name: _summary(name, tensor) for name, tensor in contents.tensors.items()},
@@ -94,7 +94,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     if written > FORMAT:
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} has format {written}, written by lvd "
-            f"{manifest.get('lvd')}; this lvd {version('lvd')} reads formats up to {FORMAT}: upgrade lvd"
+            f"{manifest.get('lvd')}; this lvd {__version__} reads formats up to {FORMAT}: upgrade lvd"
         )
     if stated != digest:
         _refuse(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")

@@ -181,18 +181,18 @@ def tables(
 ) -> None:
     """Show the paper's tables, made from results."""
     from lvd.experiments.collect import read_results
-    from lvd.report.export import Report, write_file
+    from lvd.report.export import Report, write_text
 
     report = Report(read_results(results), protocol, compare_with_paper=compare)
     if csv == "-":
-        report.write_cells(sys.stdout)
+        sys.stdout.write(report.csv())
     elif csv is not None:
-        write_file(Path(csv), report.write_cells)
+        write_text(Path(csv), report.csv())
     elif out is not None:
         for file in report.write_folder(out):
             console.show(str(file))
     elif format is Format.csv:
-        report.write_cells(sys.stdout)
+        sys.stdout.write(report.csv())
     elif format is Format.markdown:
         sys.stdout.write(report.markdown())
     elif format is Format.latex:

@@ -47,9 +47,7 @@ def find_last_linear(module: nn.Module, sample: Tensor) -> str:
     return called[-1]
 
 
-def forward_with_embedding(
-    module: nn.Module, layer: str, inputs: Tensor
-) -> tuple[Any, Float[Tensor, "n h"]]:
+def forward_with_embedding(module: nn.Module, layer: str, inputs: Tensor) -> tuple[Any, Float[Tensor, "n h"]]:
     """The module's output, and what enters the named layer, flattened per row."""
     layers = dict(module.named_modules())
     if layer not in layers:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
-from typing import TextIO
 
 from lvd.report.compare import P_VALUE, Comparison, Count, count, count_by
 from lvd.report.grids import Entry, Grid
@@ -45,8 +45,9 @@ def counts_grid(title: str, comparisons: Sequence[Comparison]) -> Grid:
     )
 
 
-def write_comparisons(comparisons: Sequence[Comparison], file: TextIO) -> None:
+def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     """All comparisons as CSV, one line per cell."""
+    file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     figures = ("mean", "std", "n", "printed_mean", "printed_std", "difference", "p", "p_as_printed")
     writer.writerow(
@@ -72,6 +73,7 @@ def write_comparisons(comparisons: Sequence[Comparison], file: TextIO) -> None:
                 *(int(c.same_mean), int(c.same_cell), int(c.counted)),
             ]
         )
+    return file.getvalue()
 
 
 def _line(comparison: Comparison) -> tuple[Entry, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from rich.console import RenderableType
 
@@ -12,10 +11,10 @@ from lvd._files import atomic_path
 from lvd.experiments.collect import Measured
 from lvd.report import formats
 from lvd.report.compare import compare
-from lvd.report.comparison_grids import comparison_grids, write_comparisons
+from lvd.report.comparison_grids import comparison_csv, comparison_grids
 from lvd.report.features import features_grid
 from lvd.report.grids import Grid, table_grids
-from lvd.report.tables import make_tables, write_long_form
+from lvd.report.tables import long_form, make_tables
 
 
 class Report:
@@ -40,27 +39,22 @@ class Report:
         """All tables for a terminal."""
         return formats.to_terminal(self.grids)
 
-    def write_cells(self, file: TextIO) -> None:
+    def csv(self) -> str:
         """The cells, one a line."""
-        write_long_form(self.tables.cells, file)
+        return long_form(self.tables.cells)
 
     def write_folder(self, folder: Path) -> list[Path]:
         """Write all formats to files; returns their paths."""
-        writers: dict[str, Callable[[TextIO], object]] = {
-            "tables.md": lambda file: file.write(self.markdown()),
-            "tables.tex": lambda file: file.write(self.latex()),
-            "cells.csv": self.write_cells,
-        }
-        comparisons = self.comparisons
-        if comparisons is not None:
-            writers["comparison.csv"] = lambda file: write_comparisons(comparisons, file)
+        texts = {"tables.md": self.markdown(), "tables.tex": self.latex(), "cells.csv": self.csv()}
+        if self.comparisons is not None:
+            texts["comparison.csv"] = comparison_csv(self.comparisons)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, write in writers.items():
-            write_file(folder / name, write)
-        return [folder / name for name in writers]
+        for name, text in texts.items():
+            write_text(folder / name, text)
+        return [folder / name for name in texts]
 
 
-def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
+def write_text(path: Path, text: str) -> None:
     """A text file, written whole or not at all."""
-    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write(file)
+    with atomic_path(path) as part:
+        part.write_text(text, encoding="utf-8")

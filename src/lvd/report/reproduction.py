@@ -15,7 +15,7 @@ from lvd.experiments import provenance
 from lvd.experiments.collect import Measured, read_results
 from lvd.report.compare import Comparison, Count, compare, count, count_by
 from lvd.report.comparison_grids import cells_grid, counts_grid
-from lvd.report.export import write_file
+from lvd.report.export import write_text
 from lvd.report.features import features_grid, seconds_grid
 from lvd.report.formats import markdown_table
 from lvd.report.grids import Grid, table_grids
@@ -45,8 +45,7 @@ def write_page(results: Sequence[Path], out: Path, *, notes: Path | None = None)
     """Write the page from results of the paper protocol, and of the sound one where there are some."""
     rows = [row for path in results for row in read_results(path)]
     calls = [call for path in results for call in provenance.read(path)]
-    text = render(rows, calls, [] if notes is None else read_notes(notes))
-    write_file(out, lambda file: file.write(text))
+    write_text(out, render(rows, calls, [] if notes is None else read_notes(notes)))
 
 
 def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Sequence[Note]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
 
 from lvd._validation import InputError
 from lvd.experiments.collect import Measured
@@ -72,14 +72,16 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables
     return Tables(chosen[0].protocol, tuple(cells), sizes)
 
 
-def write_long_form(cells: Iterable[Cell], file: TextIO) -> None:
-    """One line per cell that has a result, with the names that the printed cells have."""
+def long_form(cells: Iterable[Cell]) -> str:
+    """CSV with one line per cell that has a result, under the names that the printed cells have."""
+    file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(LONG_FORM)
     for cell in cells:
         if cell.sample.n:
             place = (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method)
             writer.writerow([*place, f"{cell.sample.mean:.9g}", f"{cell.sample.std:.9g}", cell.sample.n])
+    return file.getvalue()
 
 
 def _row(
