@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lvd._version import __version__
 
-
 _HOMES = {
     "CalibrationWarning": "lvd.methods",
     "ConformalizedQuantileRegressor": "lvd.methods",

@@ -16,8 +16,8 @@ from torch import Tensor
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 from lvd.kernels import tiles
+from lvd.kernels.tiles import BLOCK
 
-BLOCK = 128
 FLOAT32_SELF_WEIGHT = 1e-6
 EXACT_ROWS = 65_536
 """Up to this many calibration rows an undecided query is settled in float64. Above, nearly every query would
@@ -65,9 +65,7 @@ def radius(
 
     def work(chunk: tiles.Chunk) -> None:
         rows = chunk.rows
-        rank, decided = _crossing(
-            left[rows], calibration.prepared, wanted, self_weights[rows, None], chunk.dtype
-        )
+        rank, decided = _crossing(left[rows], calibration.prepared, wanted, self_weights[rows, None], chunk)
         result[rows] = scores[rank]
         undecided[rows] = ~decided.all(1)
 
@@ -84,18 +82,18 @@ def _crossing(
     prepared: tiles.TilePoints,
     levels: Float[Tensor, "l"],
     self_weights: Float[Tensor, "n 1"],
-    dtype: torch.dtype,
+    chunk: tiles.Chunk,
 ) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
     """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there."""
-    cumulative = _block_sums(left, prepared, dtype).cumsum_(1)
+    cumulative = _block_sums(left, prepared, chunk).cumsum_(1)
     total = cumulative[:, -1:] + self_weights
-    margin = tiles.relative_error(left, prepared, dtype)[:, None]
+    margin = tiles.relative_error(left, prepared, chunk.dtype)[:, None]
     low, high = (levels - margin) * total, (levels + margin) * total
     block = torch.searchsorted(cumulative, high)
     finite = (block < cumulative.shape[1]) & (total > 0)
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
-    inside = _block_weights(left, prepared, block, dtype).double().cumsum_(-1).add_(before[..., None])
+    inside = _block_weights(left, prepared, block, chunk.dtype).double().cumsum_(-1).add_(before[..., None])
     below = (inside < high[..., None]).sum(-1)
     rank = torch.where(finite, block * BLOCK + below, prepared.n_points).clamp_(max=prepared.n_points)
     previous = torch.where(below > 0, inside.gather(-1, (below - 1).clamp(min=0)[..., None])[..., 0], before)
@@ -105,29 +103,23 @@ def _crossing(
 
 
 def _block_sums(
-    left: Float[Tensor, "n a"], prepared: tiles.TilePoints, dtype: torch.dtype
+    left: Float[Tensor, "n a"], prepared: tiles.TilePoints, chunk: tiles.Chunk
 ) -> Float[Tensor, "n b"]:
-    sums = []
-    for columns in tiles.point_slices(prepared):
-        weights = tiles.tile_weights(left, prepared, columns, dtype)
-        length = weights.shape[1]
-        whole = length // BLOCK * BLOCK
-        if whole:
-            sums.append(weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2))
-        if whole < length:
-            sums.append(weights[:, whole:].sum(1, keepdim=True))
-    return torch.cat(sums, 1).double()
+    sums = left.new_empty(len(left), prepared.double.shape[1] // BLOCK)
+    for columns, weights in tiles.weight_tiles(left, prepared, chunk):
+        blocks = slice(columns.start // BLOCK, columns.stop // BLOCK)
+        sums[:, blocks] = weights.view(len(left), -1, BLOCK).sum(2)
+    return sums
 
 
 def _block_weights(
     left: Float[Tensor, "n a"], prepared: tiles.TilePoints, block: Int[Tensor, "n l"], dtype: torch.dtype
 ) -> Float[Tensor, "n l w"]:
-    """The weights inside one block per query and level; rows past the end weigh nothing."""
-    members = block[..., None] * BLOCK + torch.arange(BLOCK, device=block.device)
-    right = prepared.single if dtype == torch.float32 else prepared.double
-    points = right[:, members.clamp(max=prepared.n_points - 1)]
-    weights = torch.einsum("cnlw,nc->nlw", points, left.to(dtype)).exp_()
-    return weights.masked_fill_(members >= prepared.n_points, 0.0)
+    """The weights inside one block per query and level."""
+    n_columns, n_levels = left.shape[1], block.shape[1]
+    blocks = prepared.right(dtype).view(n_columns, -1, BLOCK).index_select(1, block.flatten())
+    factors = left.to(dtype).repeat_interleave(n_levels, 0)[:, None]
+    return torch.bmm(factors, blocks.transpose(0, 1)).exp_().view(len(left), n_levels, BLOCK)
 
 
 def _by_oracle(

@@ -7,20 +7,22 @@ matrix product of k + 2 = a columns: ``[2u, -|u|^2, 1] . [v, 1, -|v|^2] = -|u - 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, run_in_turn, workers
+from lvd._parallel import chunk_slices, workers
 from lvd._typing import Bool, Float
 
 FLOAT32_TOLERANCE = 4e-6
 """Largest relative error of a cumulative weight that float32 may cause; queries past it go to float64."""
-CPU_QUERIES, CPU_POINTS = 64, 2048
-"""A tile of 64 x 2048 float32 weights stays in the second-level cache."""
+BLOCK = 128
+"""Points are padded to whole blocks; sums over blocks are what the quantile engine keeps."""
+CPU_ELEMENTS, LEAST_QUERIES, MOST_QUERIES = 2**18, 128, 2048
+"""A tile of 128 x 2048 float32 weights stays in the second-level cache; fewer points leave room for queries."""
 GPU_ELEMENTS = 2**26
 
 
@@ -32,21 +34,22 @@ class TilePoints:
     """
 
     centre: Float[Tensor, "1 k"]
-    single: Float[Tensor, "a m"]
-    double: Float[Tensor, "a m"]
+    single: Float[Tensor, "a p"]
+    double: Float[Tensor, "a p"]
     largest_norm: float
+    n_points: int
 
-    @property
-    def n_points(self) -> int:
-        """How many points there are."""
-        return self.single.shape[1]
+    def right(self, dtype: torch.dtype) -> Float[Tensor, "a p"]:
+        """The right factor in this precision; past the last point stand columns of weight 0."""
+        return self.single if dtype == torch.float32 else self.double
 
 
 class Chunk(NamedTuple):
-    """Some queries, as row numbers, and the precision in which they are computed."""
+    """Some queries, as row numbers, the precision in which they are computed, and memory for their tiles."""
 
     rows: Tensor
     dtype: torch.dtype
+    buffer: Tensor
 
 
 def prepare_points(points: Float[Tensor, "m k"]) -> TilePoints:
@@ -54,9 +57,11 @@ def prepare_points(points: Float[Tensor, "m k"]) -> TilePoints:
     centre = points.mean(0, keepdim=True) if len(points) else points.new_zeros(1, points.shape[1])
     shifted = points - centre
     norms = shifted.square().sum(1, keepdim=True)
-    right = torch.cat([shifted, torch.ones_like(norms), -norms], 1).T.contiguous()
+    right = torch.cat([shifted, torch.ones_like(norms), -norms], 1).T
+    right = torch.nn.functional.pad(right, (0, -len(points) % BLOCK)).contiguous()
+    right[-1, len(points) :] = -torch.inf
     largest = float(norms.max().sqrt()) if len(points) else 0.0
-    return TilePoints(centre, right.float(), right, largest)
+    return TilePoints(centre, right.float(), right, largest, len(points))
 
 
 def left_factor(queries: Float[Tensor, "n k"], prepared: TilePoints) -> Float[Tensor, "n a"]:
@@ -80,23 +85,23 @@ def relative_error(
     return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach))
 
 
-def tile_weights(
-    left: Float[Tensor, "n a"], prepared: TilePoints, columns: slice, dtype: torch.dtype
-) -> Float[Tensor, "n t"]:
-    """Similarities of all queries of a chunk to one stretch of points."""
-    right = prepared.single if dtype == torch.float32 else prepared.double
-    return torch.mm(left.to(dtype), right[:, columns]).exp_()
-
-
 def float32_suffices(left: Float[Tensor, "n a"], prepared: TilePoints) -> Bool[Tensor, "n"]:
     """Which queries may be computed in float32."""
     return relative_error(left, prepared, torch.float32) <= FLOAT32_TOLERANCE
 
 
-def point_slices(prepared: TilePoints) -> list[slice]:
-    """Stretches of points, one tile wide."""
-    on_cpu = prepared.single.device.type == "cpu"
-    return chunk_slices(prepared.n_points, CPU_POINTS if on_cpu else GPU_ELEMENTS)
+def weight_tiles(
+    left: Float[Tensor, "n a"], prepared: TilePoints, chunk: Chunk
+) -> Iterator[tuple[slice, Float[Tensor, "n t"]]]:
+    """Similarities of all queries of a chunk to one stretch of points after the other.
+
+    All tiles share the chunk's buffer, each overwrites the last: fresh memory costs more than the arithmetic.
+    """
+    left, right = left.to(chunk.dtype), prepared.right(chunk.dtype)
+    width = chunk.buffer.numel() // len(left) // BLOCK * BLOCK
+    for columns in chunk_slices(right.shape[1], width):
+        tile = chunk.buffer[: len(left) * (columns.stop - columns.start)].view(len(left), -1)
+        yield columns, torch.mm(left, right[:, columns], out=tile).exp_()
 
 
 def run_chunks(
@@ -104,13 +109,18 @@ def run_chunks(
 ) -> None:
     """Run `work` on the chosen queries in chunks: on threads on the CPU, in turn on an accelerator."""
     on_cpu = chosen.device.type == "cpu"
-    size = CPU_QUERIES if on_cpu else max(1, GPU_ELEMENTS // max(1, prepared.n_points))
-    chunks = [Chunk(rows, dtype) for rows in chosen.nonzero()[:, 0].split(size) if len(rows)]
-    if not on_cpu:
-        run_in_turn(work, chunks)
-    elif chunks:
-        with workers() as run:
-            run(work, chunks)
+    room = CPU_ELEMENTS if on_cpu else GPU_ELEMENTS
+    n_rows = min(MOST_QUERIES, max(LEAST_QUERIES, room // max(BLOCK, prepared.n_points)))
+    pieces = [rows for rows in chosen.nonzero()[:, 0].split(n_rows) if len(rows)]
+
+    def work_in_turn(mine: list[Tensor]) -> None:
+        buffer = torch.empty(room, dtype=dtype, device=chosen.device)
+        for rows in mine:
+            work(Chunk(rows, dtype, buffer))
+
+    n_shares = min(torch.get_num_threads(), len(pieces)) if on_cpu else 1
+    with workers(max(1, n_shares)) as run:
+        run(work_in_turn, [pieces[i::n_shares] for i in range(n_shares)])
 
 
 def weighted_sums(
@@ -119,14 +129,13 @@ def weighted_sums(
     """``sum_j K(query, point_j) values_j`` in float64, from tiles of weights."""
     left = left_factor(queries, prepared)
     result = values.new_zeros(len(queries), values.shape[1])
-    single = values.float()
-    slices = point_slices(prepared)
+    padded = torch.nn.functional.pad(values, (0, 0, 0, -len(values) % BLOCK))
+    by_precision = {torch.float32: padded.float(), torch.float64: padded}
 
     def work(chunk: Chunk) -> None:
-        by_precision = single if chunk.dtype == torch.float32 else values
         total = result.new_zeros(len(chunk.rows), values.shape[1])
-        for columns in slices:
-            total += tile_weights(left[chunk.rows], prepared, columns, chunk.dtype) @ by_precision[columns]
+        for columns, weights in weight_tiles(left[chunk.rows], prepared, chunk):
+            total += weights @ by_precision[chunk.dtype][columns]
         result[chunk.rows] = total
 
     fine = float32_suffices(left, prepared)

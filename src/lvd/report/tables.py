@@ -54,10 +54,10 @@ class Tables:
 
 def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables:
     """The tables of one protocol; it need not be named where the results have only one."""
-    chosen = [row for row in rows if row.protocol == _only_protocol(rows, protocol)]
+    chosen = _only_protocol(rows, protocol)
     figures: dict[tuple[str, str, float], list[Measured]] = {}
-    for row in chosen:
-        if not row.error:
+    for row in rows:
+        if row.protocol == chosen and not row.error:
             key = (dataset_title(row.dataset), row.method, row.confidence_level)
             figures.setdefault(key, []).append(row)
     sizes = {dataset: members[0].n_test for (dataset, _, _), members in figures.items()}
@@ -69,7 +69,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables
         for dataset in sorted(sizes, key=dataset_order)
         for cell in _row(layout, block, dataset, figures)
     ]
-    return Tables(chosen[0].protocol, tuple(cells), sizes)
+    return Tables(chosen, tuple(cells), sizes)
 
 
 def long_form(cells: Iterable[Cell]) -> str:

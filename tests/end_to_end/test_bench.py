@@ -1,0 +1,209 @@
+"""``lvd bench``: run, be killed, go on, and show the results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lvd.experiments.collect import Measured, write_csv
+from lvd.experiments.methods import METHODS
+from lvd.experiments.store import read_all
+
+METHODS_RUN = ("split", "LVD-NN-smooth-base", "MADSplit")
+RUN = (
+    *("bench", "run", "--protocol", "sound", "--datasets", "synthetic", "--seeds", "0:2"),
+    *("--methods", ",".join(METHODS_RUN)),
+)
+N_RUNS = 6
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lvd_here, tmp_path_factory) -> Path:
+    """The results of a run that nobody has killed; not to be changed."""
+    folder = tmp_path_factory.mktemp("bench") / "results"
+    outcome = lvd_here(*RUN, "--out", folder)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == "6 runs: 0 were finished before, 6 done now, 0 failed\n"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> Path:
+    """A compact table: every method on two seeds of Yacht."""
+    path = tmp_path_factory.mktemp("table") / "small.csv"
+    figures = dict.fromkeys(("MCR", "TCR", "AUROC", "MAD", "finite_count"), 60.0)
+    widths = dict.fromkeys(("width", "width_lvd", "width_variants"), 3.0)
+    write_csv(
+        [
+            Measured("paper", "yacht", m, seed, level, 62, **figures, **widths, seconds=1.0, error="")
+            for m in METHODS
+            for seed in (0, 1)
+            for level in (0.5, 0.9)
+        ],
+        path,
+    )
+    return path
+
+
+def check_same(folder: Path, expected: Path) -> None:
+    """Equal bit for bit, but for the time taken."""
+    ours, theirs = read_all(folder), read_all(expected)
+    assert [result.run for result in ours] == [result.run for result in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.error is None
+        for name in ("rows", "y", "y_pred", "intervals"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
+    """``kill -9`` the command and its workers, at a random moment after a random number of results."""
+    wanted = chance.randrange(N_RUNS)
+    while process.poll() is None and len(list(folder.glob("runs/[!.]*"))) < wanted:
+        time.sleep(0.01)
+    time.sleep(chance.random() * (4.0 if wanted == 0 else 0.5))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("kills", "workers"), [(3, 1), pytest.param(20, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+def test_killed_again_and_again_the_result_is_the_same(
+    lvd_start, lvd_here, undisturbed, tmp_path, kills, workers
+):
+    folder, chance = tmp_path / "results", random.Random(0)
+    for _ in range(kills):
+        process = lvd_start(*RUN, "--workers", workers, "--out", folder, start_new_session=True)
+        kill_while_it_works(process, folder, chance)
+    outcome = lvd_here(*RUN, "--out", folder)
+    assert outcome.code == 0, outcome.err
+    assert "0 failed" in outcome.out
+    check_same(folder, undisturbed)
+
+
+def test_two_workers_give_the_same(lvd_outside, undisturbed, tmp_path):
+    outcome = lvd_outside(*RUN, "--workers", 2, "--out", tmp_path / "results")
+    assert (outcome.code, outcome.err) == (0, "")
+    check_same(tmp_path / "results", undisturbed)
+
+
+def test_what_is_finished_is_not_done_again(lvd_here, undisturbed):
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.glob("runs/*")}
+    outcome = lvd_here(*RUN, "--out", undisturbed)
+    assert outcome.out == "6 runs: 6 were finished before, 0 done now, 0 failed\n"
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("runs/*")} == before
+
+
+def test_progress_is_shown_on_a_terminal_only(lvd_on_terminal, undisturbed):
+    assert "runs" in lvd_on_terminal(*RUN, "--out", undisturbed).err
+
+
+def test_without_ray_the_engine_is_refused(lvd_here, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    outcome = lvd_here(*RUN, "--engine", "ray", "--out", tmp_path)
+    assert outcome.code == 2
+    assert outcome.err == "error: engine='ray' needs Ray: pip install 'lvd[ray]'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "--datasets", "boats", "--out", "x"), "unknown name 'boats' in datasets"),
+        (("run", "--seeds", "ten", "--out", "x"), "seeds must look like 0:10"),
+        (("run", "--levels", "90", "--out", "x"), "did you mean 0.9?"),
+        (("tables", "nowhere.csv"), "nowhere.csv is not a table of results"),
+        (("figures", "nowhere", "--out", "x"), "no results in nowhere"),
+        (("collect", "nowhere", "--out", "x.csv"), "is not a table of results"),
+    ],
+)
+def test_refusals(lvd_here, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    outcome = lvd_here("bench", *words)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_collect_then_tables_give_what_the_folder_gives(lvd_here, undisturbed, tmp_path):
+    compact = tmp_path / "results" / "small.csv"
+    assert lvd_here("bench", "collect", undisturbed, "--out", compact).code == 0
+    from_folder = lvd_here("bench", "tables", undisturbed, "--csv", "-")
+    assert from_folder.out == lvd_here("bench", "tables", compact, "--csv", "-").out
+    lines = list(csv.DictReader(io.StringIO(from_folder.out)))
+    assert {line["dataset"] for line in lines} == {"Synthetic"}
+    assert {line["n"] for line in lines} == {"2"}
+    calls = compact.with_suffix(".json").read_text()
+    assert "lvd bench run --protocol sound --datasets synthetic" in calls
+    assert str(undisturbed) not in calls
+
+
+def test_tables_in_every_format(lvd_here, table, tmp_path):
+    terminal = lvd_here("bench", "tables", table)
+    assert (terminal.code, terminal.err) == (0, "")
+    assert "Coverage (paper protocol): MCR" in terminal.out
+    markdown = lvd_here("bench", "tables", table, "--format", "markdown").out
+    assert "| Yacht | 60.0 ± 0.0 |" in markdown
+    latex = lvd_here("bench", "tables", table, "--format", "latex").out
+    assert r"Yacht & 60.0$\pm$0.0" in latex
+    cells = lvd_here("bench", "tables", table, "--format", "csv").out
+    assert "coverage,MCR,0.9,Yacht,LVD-NN-smooth-base,60,0,2\n" in cells
+    assert lvd_here("bench", "tables", table, "--csv", tmp_path / "cells.csv").out == ""
+    lvd_here("bench", "tables", table, "--compare", "--out", tmp_path / "all")
+    assert {path.name: path.read_text() for path in (tmp_path / "all").glob("cells.csv")} == {
+        "cells.csv": (tmp_path / "cells.csv").read_text()
+    }
+    assert (tmp_path / "cells.csv").read_text() == cells
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
+        "cells.csv",
+        "comparison.csv",
+        "tables.md",
+        "tables.tex",
+    ]
+
+
+def test_compare_counts_by_table_and_method(lvd_here, table):
+    out = lvd_here("bench", "tables", table, "--compare").out
+    assert "Cells beside the printed ones" in out
+    assert "of 88 cells compatible (p >= 0.01)" in out
+    assert "coverage: LVD" in out
+    assert "coverage: DJ" not in out
+
+
+def test_the_page(lvd_here, table, tmp_path):
+    outcome = lvd_here("bench", "page", table, "--out", tmp_path / "page.md")
+    assert outcome.out == f"{tmp_path / 'page.md'}\n"
+    assert "of 88 cells compatible" in (tmp_path / "page.md").read_text()
+
+
+def test_figures_are_drawn(lvd_here, undisturbed, tmp_path, monkeypatch):
+    from lvd.report import bench_figures
+
+    quick = ("three_bands", "width_error", "coverage_level")
+    monkeypatch.setattr(bench_figures, "FIGURES", {name: bench_figures.FIGURES[name] for name in quick})
+    outcome = lvd_here("bench", "figures", undisturbed, "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.split() == [str(tmp_path / f"{name}.png") for name in quick]
+
+
+@pytest.mark.slow
+def test_the_figures_that_train(lvd_here, undisturbed, tmp_path):
+    outcome = lvd_here("bench", "figures", undisturbed, "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert len(list(tmp_path.glob("*.png"))) == 5
+
+
+@pytest.mark.parametrize("command", ["run", "collect", "tables", "figures", "page"])
+def test_help_has_examples(lvd_here, command):
+    outcome = lvd_here("bench", command, "--help")
+    assert outcome.code == 0
+    assert f"lvd bench {command}" in outcome.out.split("Examples:")[1]

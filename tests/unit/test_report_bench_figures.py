@@ -1,0 +1,96 @@
+"""The figures of the experiments: what they show, not how it looks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lvd._validation import InputError
+from lvd.experiments.bands import illustration, synthetic_band
+from lvd.experiments.methods import MAIN_VARIANT
+from lvd.experiments.runs import Run
+from lvd.experiments.store import Result
+from lvd.intervals import covered, widths
+from lvd.report import bench_figures
+
+
+def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0) -> Result:
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=40)
+    intervals = np.tile([[-radius / 2, -radius], [radius / 2, radius]], (40, 1, 1))
+    return Result(Run("paper", dataset, method, seed), np.arange(40), y, np.zeros((40, 2)), intervals, 1.0)
+
+
+def test_the_three_bands_are_what_their_titles_say():
+    shown = illustration()
+
+    def rates(band):
+        inside = covered(band.y_rows, band.row_intervals)
+        return inside.mean(), inside[shown.cluster].mean()
+
+    (constant, constant_in_cluster), (narrow, _), (local, local_in_cluster) = map(
+        rates, (shown.constant, shown.too_narrow, shown.local)
+    )
+    assert constant > 0.85
+    assert constant_in_cluster < 0.2
+    assert narrow < 0.7
+    assert local > 0.85
+    assert local_in_cluster > 0.8
+    for band in (shown.too_narrow, shown.local):
+        width = widths(band.row_intervals)
+        assert width[shown.cluster].min() > 2 * np.median(width[~shown.cluster])
+
+
+def test_a_band_on_the_synthetic_data():
+    band = synthetic_band("SplitConformalRegressor")
+    assert len(band.x_rows) == 100
+    assert np.all(np.diff(band.x) > 0)
+    assert np.ptp(widths(band.intervals)) == pytest.approx(0.0, abs=1e-9)
+    assert 0.8 < covered(band.y_rows, band.row_intervals).mean() <= 1.0
+
+
+def test_width_against_error_shows_the_first_split_of_every_dataset():
+    results = [
+        result(method, radius, dataset=dataset, seed=seed)
+        for method, radius in ((MAIN_VARIANT, 1.0), ("split", 3.0))
+        for dataset in ("concrete", "yacht")
+        for seed in (1, 0)
+    ]
+    figure = bench_figures.width_error(results)
+    assert [axes.get_title() for axes in figure.axes] == ["Yacht, LVD at 90%", "Concrete, LVD at 90%"]
+    missed = int((np.abs(results[1].y) > 1.0).sum())
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert f"missed ({missed})" in legend
+    with pytest.raises(InputError, match=r"needs runs of LVD-NN-smooth-base and split at level 0\.9"):
+        bench_figures.width_error(results[:4])
+
+
+def test_coverage_against_level():
+    figure = bench_figures.coverage_level(
+        [result("split", 1.0), result("split", 1.0, seed=1), result("CQR", 9.0)]
+    )
+    (axes,) = figure.axes
+    lines = {container.get_label(): container.lines[0].get_xydata() for container in axes.containers}
+    assert list(lines) == ["CQR", "split"]
+    np.testing.assert_allclose(lines["CQR"], [[50.0, 100.0], [90.0, 100.0]])
+    assert lines["split"][0, 1] < lines["split"][1, 1] < 100.0
+
+
+def test_figures_are_drawn_from_one_protocol(tmp_path):
+    paper = result("split", 1.0)
+    sound = Result(Run("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0)
+    path = bench_figures.draw("coverage_level", [paper, sound], tmp_path, protocol="sound")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    for wrong in (None, "honest"):
+        with pytest.raises(InputError, match="protocol must be one of those the results have, paper, sound"):
+            bench_figures.draw("coverage_level", [paper, sound], tmp_path, protocol=wrong)
+
+
+def test_titles_of_the_synthetic_figure_tell_the_coverage(monkeypatch):
+    band = illustration().constant
+    monkeypatch.setattr(bench_figures, "synthetic_band", lambda regressor: band)
+    share = covered(band.y_rows, band.row_intervals).mean()
+    titles = [axes.get_title() for axes in bench_figures.synthetic([]).axes]
+    assert titles[0] == f"LVD: {share:.0%} covered"
+    assert len(titles) == 8
+    assert len(bench_figures.jackknife([]).axes) == 3

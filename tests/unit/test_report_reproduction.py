@@ -1,0 +1,142 @@
+"""The page on the reproduction, the table of features, and what changes between protocols."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from lvd._validation import InputError
+from lvd.data import printed_cells
+from lvd.experiments.collect import Measured, write_csv
+from lvd.experiments.methods import MAIN_VARIANT, METHODS, REGRESSORS
+from lvd.experiments.provenance import Call
+from lvd.report.features import FEATURED, features_grid, seconds_grid
+from lvd.report.layout import LAYOUTS
+from lvd.report.reproduction import Note, read_notes, render, write_page
+from lvd.report.tables import make_tables
+
+FIELDS = {
+    (layout.name, block.metric): block.field
+    for layout in LAYOUTS
+    for panel in layout.panels
+    for block in panel
+}
+
+
+@pytest.fixture(scope="module")
+def as_printed() -> list[Measured]:
+    """Runs on Concrete and Bike whose means are the printed ones; three seeds, all the same."""
+    empty = dict.fromkeys(
+        ("MCR", "TCR", "AUROC", "MAD", "finite_count", "width", "width_lvd", "width_variants"), math.nan
+    )
+    figures: dict[tuple[str, str, float], dict[str, float]] = {}
+    for cell in printed_cells():
+        if cell.dataset in ("Concrete", "Bike"):
+            place = (cell.dataset.lower(), cell.method, cell.confidence_level)
+            figures.setdefault(place, dict(empty))[FIELDS[cell.table, cell.metric]] = cell.mean
+    figures |= {(name, "split", level): empty for name in ("concrete", "bike") for level in (0.5, 0.9)}
+    seconds = {"split": 2.0, MAIN_VARIANT: 2.5, "MADSplit": 4.0}
+    return [
+        Measured(
+            "paper", dataset, method, seed, level, 206, **values, seconds=seconds.get(method, 9.0), error=""
+        )
+        for (dataset, method, level), values in figures.items()
+        for seed in range(3)
+    ]
+
+
+def page_of(rows, calls=(), notes=()):
+    return " ".join(render(rows, calls, notes).split())
+
+
+def test_the_page_counts_what_agrees(as_printed):
+    page = page_of(as_printed)
+    assert "**176 of 176 cells compatible (p >= 0.01), 100.0%; 176 equal to the last printed digit" in page
+    assert "### Incompatible cells None." in page
+    assert "| Bike | 88 | 88 | 88 |" in page
+    assert "What changes under the sound protocol" not in page
+    assert "No record of the commands" in page
+
+
+def test_the_page_lists_a_broken_cell_with_what_is_known_of_it(as_printed):
+    rows = [
+        replace(row, TCR=row.TCR - 30.0) if (row.dataset, row.method) == ("bike", "CQR") else row
+        for row in as_printed
+    ]
+    notes = [Note("Somebody broke it.", dataset="Bike", method="CQR"), Note("Not this.", dataset="Concrete")]
+    page = page_of(rows, notes=notes)
+    assert "**175 of 176 cells compatible" in page
+    assert "| coverage | TCR | 0.9 | Bike | CQR | 28.7 ± 0.0 | 58.7 ± 7.3 | -30.0 | **" in page
+    assert "- Bike, coverage, TCR at 0.9, CQR: Somebody broke it." in page
+    assert "Not this." not in page
+
+
+def test_the_page_says_what_changes(as_printed):
+    sound = [replace(row, protocol="sound", MAD=25.0, MCR=91.0) for row in as_printed]
+    page = page_of([*as_printed, *sound])
+    assert "its mean error is 0.04. Without them it is 25.00" in page
+    assert "| Bike (206) | 90.4 -> 91.0 |" in page
+    assert "MADSplit's MCR: Bike 89.9 -> 91.0, Concrete 88.8 -> 91.0." in page
+    assert "## Tables, sound protocol" in page
+
+
+def test_the_page_tells_how_it_was_made_and_what_failed(as_printed):
+    call = Call(
+        "lvd bench run --out RESULTS", "2024-05-01T10:00:00+00:00", {"lvd": "0.1.0"}, "a box", 660, 90.0
+    )
+    failed = replace(as_printed[0], method="DJ", error="InputError: needs\n 3 | 4 GB", MCR=math.nan)
+    page = page_of([*as_printed, failed, replace(failed, seed=1)], [call])
+    assert "lvd bench run --out RESULTS" in page
+    assert "| 2024-05-01T10:00:00+00:00 | 660 | 1.5 | a box | lvd 0.1.0 |" in page
+    assert f"| paper | {failed.dataset} | DJ | InputError: needs 3 \\| 4 GB | 2 |" in page
+
+
+def test_headings_go_down_one_level_at_a_time(as_printed):
+    lines = render(as_printed, [], []).splitlines()
+    levels = [len(line.split()[0]) for line in lines if line.startswith("#")]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_page_is_written_from_tables_and_notes(as_printed, tmp_path):
+    write_csv(as_printed, tmp_path / "small.csv")
+    (tmp_path / "notes.toml").write_text('[[note]]\ndataset = "Bike"\ntext = "It leaks."\n')
+    write_page([tmp_path / "small.csv"], tmp_path / "page.md", notes=tmp_path / "notes.toml")
+    assert (tmp_path / "page.md").read_text().startswith("# Reproduction\n")
+    assert read_notes(tmp_path / "notes.toml") == [Note("It leaks.", dataset="Bike")]
+
+
+def test_what_the_page_cannot_do_without(as_printed, tmp_path):
+    with pytest.raises(InputError, match="needs results of the paper protocol"):
+        render([replace(row, protocol="sound") for row in as_printed], [], [])
+    (tmp_path / "notes.toml").write_text("[[note]]\ncolour = 'red'\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_notes(tmp_path / "notes.toml")
+
+
+def test_features_are_looked_up_and_measured(as_printed):
+    grid = features_grid(make_tables(as_printed), as_printed)
+    columns = dict(zip(grid.headings, zip(*grid.rows, strict=True), strict=True))
+    texts = {name: [entry.text for entry in column] for name, column in columns.items()}
+    assert texts[""] == ["Valid", "Discriminative", "Post hoc", "Overhead"]
+    assert texts["LVD"] == ["local", "2 of 2", "yes", "0.5 s (25%)"]
+    assert texts["MADSplit"] == ["marginal", "2 of 2", "yes", "2.0 s (100%)"]
+    assert texts["CQR"][2] == "no"
+    assert texts["DJ"][1] == "0 of 2"
+    assert texts["split"][3] == "0.0 s (0%)"
+    assert set(FEATURED) <= set(REGRESSORS) == set(METHODS)
+
+
+def test_seconds_stand_by_dataset_and_method(as_printed):
+    grid = seconds_grid(make_tables(as_printed), as_printed)
+    assert [row[0].text for row in grid.rows] == ["Bike", "Concrete"]
+    assert grid.rows[0][grid.headings.index("split")].text == "2.0"
+
+
+def test_without_split_conformal_the_overhead_is_unknown(as_printed):
+    rows = [row for row in as_printed if row.method != "split"]
+    grid = features_grid(make_tables(rows), rows)
+    assert {entry.text for entry in grid.rows[3][1:]} == {"\N{EN DASH}"}
