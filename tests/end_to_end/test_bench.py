@@ -23,7 +23,6 @@ RUN = (
     *("bench", "run", "--protocol", "sound", "--datasets", "synthetic", "--seeds", "0:2"),
     *("--methods", ",".join(METHODS_RUN)),
 )
-N_RUNS = 6
 
 
 @pytest.fixture(scope="module")
@@ -64,36 +63,43 @@ def check_same(folder: Path, expected: Path) -> None:
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
+def n_results(folder: Path) -> int:
+    return len(list(folder.glob("runs/[!.]*")))
+
+
 def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
-    """``kill -9`` the command and its workers, at a random moment after a random number of results."""
-    wanted = chance.randrange(N_RUNS)
-    while process.poll() is None and len(list(folder.glob("runs/[!.]*"))) < wanted:
+    """``kill -9`` the command and its workers: as it starts, or at a random moment after up to two results."""
+    wanted = n_results(folder) + chance.randrange(3)
+    while process.poll() is None and n_results(folder) < wanted:
         time.sleep(0.01)
-    time.sleep(chance.random() * (4.0 if wanted == 0 else 0.5))
+    time.sleep(chance.random())
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("kills", "workers"), [(3, 1), pytest.param(20, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
-)
-def test_killed_again_and_again_the_result_is_the_same(
-    lvd_start, lvd_here, undisturbed, tmp_path, kills, workers
-):
+def test_killed_again_and_again_the_result_is_the_same(lvd_start, lvd_outside, undisturbed, tmp_path):
     folder, chance = tmp_path / "results", random.Random(0)
-    for _ in range(kills):
-        process = lvd_start(*RUN, "--workers", workers, "--out", folder, start_new_session=True)
-        kill_while_it_works(process, folder, chance)
-    outcome = lvd_here(*RUN, "--out", folder)
-    assert outcome.code == 0, outcome.err
+    for _ in range(3):
+        kill_while_it_works(lvd_start(*RUN, "--out", folder, start_new_session=True), folder, chance)
+    outcome = lvd_outside(*RUN, "--workers", 2, "--out", folder)
+    assert (outcome.code, outcome.err) == (0, "")
     assert "0 failed" in outcome.out
     check_same(folder, undisturbed)
 
 
-def test_two_workers_give_the_same(lvd_outside, undisturbed, tmp_path):
-    outcome = lvd_outside(*RUN, "--workers", 2, "--out", tmp_path / "results")
-    assert (outcome.code, outcome.err) == (0, "")
-    check_same(tmp_path / "results", undisturbed)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_twenty_times_with_two_workers(lvd_start, lvd_here, tmp_path):
+    run = (*RUN, "--seeds", "0:10")
+    lvd_here(*run, "--out", tmp_path / "undisturbed")
+    folder, chance = tmp_path / "results", random.Random(1)
+    for _ in range(20):
+        process = lvd_start(*run, "--workers", 2, "--out", folder, start_new_session=True)
+        kill_while_it_works(process, folder, chance)
+    left = 30 - n_results(folder)
+    outcome = lvd_here(*run, "--out", folder)
+    assert outcome.out == f"30 runs: {30 - left} were finished before, {left} done now, 0 failed\n"
+    check_same(folder, tmp_path / "undisturbed")
 
 
 def test_what_is_finished_is_not_done_again(lvd_here, undisturbed):
@@ -137,11 +143,15 @@ def test_refusals(lvd_here, tmp_path, monkeypatch, words, message):
 def test_collect_then_tables_give_what_the_folder_gives(lvd_here, undisturbed, tmp_path):
     compact = tmp_path / "results" / "small.csv"
     assert lvd_here("bench", "collect", undisturbed, "--out", compact).code == 0
-    from_folder = lvd_here("bench", "tables", undisturbed, "--csv", "-")
-    assert from_folder.out == lvd_here("bench", "tables", compact, "--csv", "-").out
-    lines = list(csv.DictReader(io.StringIO(from_folder.out)))
-    assert {line["dataset"] for line in lines} == {"Synthetic"}
-    assert {line["n"] for line in lines} == {"2"}
+    lines, compact_lines = (
+        list(csv.DictReader(io.StringIO(lvd_here("bench", "tables", source, "--csv", "-").out)))
+        for source in (undisturbed, compact)
+    )
+    assert {(line["dataset"], line["n"]) for line in lines} == {("Synthetic", "2")}
+    for one, other in zip(lines, compact_lines, strict=True):
+        assert float(one.pop("mean")) == pytest.approx(float(other.pop("mean")), rel=1e-7)
+        assert float(one.pop("std")) == pytest.approx(float(other.pop("std")), rel=1e-6, abs=1e-7)
+        assert one == other
     calls = compact.with_suffix(".json").read_text()
     assert "lvd bench run --protocol sound --datasets synthetic" in calls
     assert str(undisturbed) not in calls

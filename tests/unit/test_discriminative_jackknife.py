@@ -142,7 +142,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def regressor(**parameters) -> DiscriminativeJackknifeRegressor:
-    net = NetRegressor(hidden_sizes=(8,), n_batches=1000)
+    net = NetRegressor(hidden_sizes=(8,), n_batches=500)
     return DiscriminativeJackknifeRegressor(net, random_state=0, device="cpu", **parameters)
 
 
