@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal.bandwidth import choose_bandwidth, infinite_share, smallest_floor
+from lvd.conformal.bandwidth import choose_bandwidth, infinite_share
 from lvd.conformal.randomized import draw_centres, row_uniforms
 
 
@@ -91,9 +91,6 @@ class TestBandwidth:
         assert wide.conformals_[0].bandwidth_ >= 1.0
         with pytest.raises(lvd.InputError, match="bandwidth must be a positive number, got 0"):
             lvd.LVDRegressor(reg.model_, prefit=True, bandwidth=0, random_state=0).fit(X, X[:, 0])
-
-    def test_smallest_floor(self):
-        assert smallest_floor(0.9, 200) == pytest.approx(0.045)
 
 
 def test_the_regressor_can_be_watched(regressor):

@@ -52,11 +52,3 @@ def choose_bandwidth(
             else (middle, high)
         )
     return high
-
-
-def smallest_floor(level: float, n_calib: int) -> float:
-    """The smallest floor of the kernel with which every radius is finite: ``e = level / ((1 - level) m)``.
-
-    With ``K_e = (1 - e) K + e`` each of m calibration rows weighs at least e. Above 1 there is none.
-    """
-    return level / ((1.0 - level) * n_calib) if n_calib else float("inf")
