@@ -131,18 +131,24 @@ def run(
 
 @bench.command(epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
 def collect(
-    results: ResultsFolder,
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULTS...", show_default=False, help="Folders that lvd bench run wrote."),
+    ],
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .csv file to write.")],
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
     from lvd.experiments import provenance
-    from lvd.experiments.collect import read_results, write_csv
+    from lvd.experiments.collect import collect, write_csv
+    from lvd.experiments.store import read_all
 
-    rows = read_results(results)
+    rows = collect(result for folder in results for result in read_all(folder))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_csv(rows, out)
-    provenance.write(provenance.read(results), out.with_suffix(".json"))
+    provenance.write(
+        [call for folder in results for call in provenance.read(folder)], out.with_suffix(".json")
+    )
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
