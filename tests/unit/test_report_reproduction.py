@@ -13,6 +13,7 @@ from lvd.data import printed_cells
 from lvd.experiments.collect import Measured, write_csv
 from lvd.experiments.methods import MAIN_VARIANT, METHODS, REGRESSORS
 from lvd.experiments.provenance import Call
+from lvd.report.decision import decision_grid
 from lvd.report.features import FEATURED, features_grid, seconds_grid
 from lvd.report.layout import LAYOUTS
 from lvd.report.reproduction import Note, read_notes, render, write_page
@@ -134,6 +135,17 @@ def test_seconds_stand_by_dataset_and_method(as_printed):
     grid = seconds_grid(make_tables(as_printed), as_printed)
     assert [row[0].text for row in grid.rows] == ["Bike", "Concrete"]
     assert grid.rows[0][grid.headings.index("split")].text == "2.0"
+
+
+def test_the_methods_at_a_glance(as_printed):
+    rows = [replace(row, n_test=400, finite_count=100.0, width_lvd=2.0) for row in as_printed]
+    rows = [replace(row, width_lvd=4.0) if row.method == "split" else row for row in rows]
+    lines = {line[0].text: [entry.text for entry in line[1:]] for line in decision_grid(rows, "paper").rows}
+    assert lines["CQR"] == ["0 of 2", "0 of 2", "2 of 2", "25%", "25%", "0.50"]
+    assert lines["LVD"][:2] == ["2 of 2", "2 of 2"]
+    without_split = decision_grid([row for row in rows if row.method != "split"], "paper")
+    assert {line[-1].text for line in without_split.rows} == {"\N{EN DASH}"}
+    assert "split" not in lines
 
 
 def test_without_split_conformal_the_overhead_is_unknown(as_printed):

@@ -106,6 +106,8 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         )
         network = self._network()
         inputs, targets = self._check_rows(X, y)
+        if len(targets) < 2:
+            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
         self._remember_shape(inputs, y)
         self._check_memory(_count_parameters(network, inputs.shape[1], targets.shape[1]), len(targets))
         self.model_.fit(inputs, targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -74,11 +75,14 @@ def _discriminative(tables: Tables, method: str) -> str:
 
 
 def _seconds(rows: Sequence[Measured], protocol: str) -> dict[str, dict[str, float]]:
-    """Mean seconds of a run: dataset, then method. A run stands in several rows, once for each level."""
+    """Mean seconds of a run: dataset, then method. A run stands in several rows, once for each level.
+
+    Runs whose time was not taken (NaN) are left out.
+    """
     runs = {
         (dataset_title(row.dataset), row.method, row.seed): row.seconds
         for row in rows
-        if row.protocol == protocol and not row.error
+        if row.protocol == protocol and not row.error and not math.isnan(row.seconds)
     }
     grouped: dict[str, dict[str, list[float]]] = {}
     for (dataset, method, _), seconds in runs.items():

@@ -15,6 +15,7 @@ from lvd.experiments import provenance
 from lvd.experiments.collect import Measured, read_results
 from lvd.report.compare import Comparison, Count, compare, count, count_by
 from lvd.report.comparison_grids import cells_grid, counts_grid
+from lvd.report.decision import decision_grid
 from lvd.report.export import write_text
 from lvd.report.features import features_grid, seconds_grid
 from lvd.report.formats import markdown_table
@@ -74,6 +75,7 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
         incompatible_grid=cells_grid("Incompatible cells", [c for c in counted if not c.compatible]),
         others=_others(comparisons),
         change=change_grid(tables) if "sound" in tables else None,
+        decision=decision_grid(rows, "sound"),
         madsplit_change=_madsplit_change(tables),
         main_figure=main_figure,
         failures=_failures(rows),
