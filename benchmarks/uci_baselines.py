@@ -61,7 +61,7 @@ BASELINES = {
     # Gal & Ghahramani 2016: ten times the epochs, batches of 128, rates and precisions by validation on a fifth
     # of the rows. Their precisions are listed per dataset in the units of y; ours are one list for the
     # standardised target that spans theirs. Adam at 3e-3: at 1e-3 the yacht networks are not done after 400
-    # epochs of two batches. On kin8nm 80 epochs are enough: they are more batches than 400 on any other set.
+    # epochs of two batches. On kin8nm 80 epochs, which are more batches than 400 on any other set.
     "MC dropout": Baseline(
         lambda name, seed: lvd.MCDropoutRegressor(
             hidden_sizes=HIDDEN,
@@ -183,11 +183,11 @@ def main() -> None:
         dataset = lvd.data.load(name, data_dir=arguments.data_dir)
         for method in arguments.methods:
             for split in range(arguments.splits):
-                results = read_results(arguments.results)
-                if (name, method, split) in {(r.dataset, r.method, r.split) for r in results}:
+                done = {(r.dataset, r.method, r.split) for r in read_results(arguments.results)}
+                if (name, method, split) in done:
                     continue
                 result = evaluate(dataset, name, method, split)
-                write_results(arguments.results, [*results, result])
+                write_results(arguments.results, [*read_results(arguments.results), result])
                 console.print(result)
     console.print(summary(read_results(arguments.results)))
 
