@@ -29,6 +29,7 @@ from lvd._validation import (
 from lvd.nets.embedding import as_predictions, evaluating, find_last_linear, forward_with_embedding
 from lvd.nets.mlp import build_mlp
 from lvd.nets.model import Evaluation
+from lvd.nets.scaling import mean_and_scale
 from lvd.nets.training import Loss, draw_batches, own_random_numbers, train
 
 EVALUATION_ROWS = 8192
@@ -225,8 +226,5 @@ class NetRegressor(RegressorMixin, BaseEstimator):
 
 
 def _mean_and_scale(array: NDArray, scaled: bool) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
-    """Mean and standard deviation of each column; constant columns keep their size."""
-    if not scaled:
-        return np.zeros(array.shape[1:]), np.ones(array.shape[1:])
-    mean, scale = array.mean(0), array.std(0)
-    return mean, np.where(scale > 1e-12 * np.maximum(1.0, np.abs(mean)), scale, 1.0)
+    """What standardises each column; 0 and 1 leave it as it is."""
+    return mean_and_scale(array) if scaled else (np.zeros(array.shape[1:]), np.ones(array.shape[1:]))
