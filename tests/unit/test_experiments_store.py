@@ -60,9 +60,10 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
 
 def test_calls_are_recorded_and_copied(tmp_path):
     assert provenance.read(tmp_path) == []
-    provenance.record(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34)
+    provenance.record(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34, processor_seconds=20.0)
     (call,) = provenance.read(tmp_path)
-    assert (call.command, call.runs, call.seconds) == ("lvd bench run --out RESULTS", 7, 12.3)
+    assert (call.command, call.runs) == ("lvd bench run --out RESULTS", 7)
+    assert (call.seconds, call.processor_seconds) == (12.3, 20.0)
     assert {"python", "lvd", "torch", "numpy"} <= call.versions.keys()
     provenance.write([call], tmp_path / "small.json")
     assert provenance.read(tmp_path / "small.csv") == [call]

@@ -70,9 +70,8 @@ def short_training(monkeypatch):
     """Default settings, for a few batches only."""
     monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 10)
     monkeypatch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
-    monkeypatch.setattr("lvd.methods.mixture.LEAST_EPOCHS", 1)
-    for method in (lvd.DeepEnsembleRegressor, lvd.MCDropoutRegressor):
-        monkeypatch.setattr(method, "least_batches", 10)
+    monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_BATCHES", 10)
 
 
 def test_every_method_in_the_folder_is_registered():

@@ -86,12 +86,18 @@ def test_the_page_says_what_changes(as_printed):
 
 def test_the_page_tells_how_it_was_made_and_what_failed(as_printed):
     call = Call(
-        "lvd bench run --out RESULTS", "2024-05-01T10:00:00+00:00", {"lvd": "0.1.0"}, "a box", 660, 90.0
+        "lvd bench run --out RESULTS",
+        "2024-05-01T10:00:00+00:00",
+        {"lvd": "0.1.0"},
+        "a box",
+        660,
+        90.0,
+        150.0,
     )
     failed = replace(as_printed[0], method="DJ", error="InputError: needs\n 3 | 4 GB", MCR=math.nan)
     page = page_of([*as_printed, failed, replace(failed, seed=1)], [call])
     assert "lvd bench run --out RESULTS" in page
-    assert "| 2024-05-01T10:00:00+00:00 | 660 | 1.5 | a box | lvd 0.1.0 |" in page
+    assert "| 2024-05-01T10:00:00+00:00 | 660 | 1.5 | 2.5 | a box | lvd 0.1.0 |" in page
     assert f"| paper | {failed.dataset} | DJ | InputError: needs 3 \\| 4 GB | 2 |" in page
 
 

@@ -112,7 +112,7 @@ def run(
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
-    start = perf_counter()
+    start, spent = perf_counter(), provenance.processor_seconds()
     with console.progress("runs", len(todo)) as on_done:
         execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, on_done=on_done)
     if todo:
@@ -120,7 +120,13 @@ def run(
             f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
             f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
         )
-        provenance.record(out, command, runs=len(todo), seconds=perf_counter() - start)
+        provenance.record(
+            out,
+            command,
+            runs=len(todo),
+            seconds=perf_counter() - start,
+            processor_seconds=provenance.processor_seconds() - spent,
+        )
     failed = failures(runs, out)
     console.show(
         f"{len(runs)} runs: {len(runs) - len(todo)} were finished before, {len(todo) - len(failed)} done now, "

@@ -18,7 +18,10 @@ PACKAGES = ("lvd", "torch", "numpy", "scipy", "scikit-learn")
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the runner that went to its end: how many runs it did, in how many seconds."""
+    """One call of the runner that went to its end: how many runs it did, in how many seconds.
+
+    `processor_seconds` is what this machine's processors spent on it, whatever else they did meanwhile.
+    """
 
     command: str
     ended: str
@@ -26,9 +29,10 @@ class Call:
     machine: str
     runs: int
     seconds: float
+    processor_seconds: float
 
 
-def record(folder: Path, command: str, *, runs: int, seconds: float) -> None:
+def record(folder: Path, command: str, *, runs: int, seconds: float, processor_seconds: float) -> None:
     """Note a call that has just ended; `command` is kept as it is given, so leave private paths out."""
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     call = Call(
@@ -38,10 +42,17 @@ def record(folder: Path, command: str, *, runs: int, seconds: float) -> None:
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         runs,
         round(seconds, 1),
+        round(processor_seconds, 1),
     )
     calls = folder / "calls"
     calls.mkdir(parents=True, exist_ok=True)
     write([call], calls / f"{ended.replace(':', '')}-{os.getpid()}.json")
+
+
+def processor_seconds() -> float:
+    """What this process and its ended workers have taken until now."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def write(calls: list[Call], path: Path) -> None:

@@ -76,7 +76,7 @@ def do_job(job: Job, *, folder: Path, data_dir: Path | None) -> int:
 
 
 def _do_run(run: Run, split: Split) -> store.Result:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
@@ -84,7 +84,7 @@ def _do_run(run: Run, split: Split) -> store.Result:
                 lambda: METHODS[run.method](split, np.array(run.levels))
             )
     except Exception as error:  # whatever it is, the other runs go on
-        return store.failure(run, f"{type(error).__name__}: {error}", time.perf_counter() - start)
+        return store.failure(run, f"{type(error).__name__}: {error}", time.process_time() - start)
     return store.Result(
         run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds
     )

@@ -1,9 +1,12 @@
-"""Stages that several methods of a split share: computed once, and counted for everyone who uses them."""
+"""Stages that several methods of a split share: computed once, and counted for everyone who uses them.
+
+Seconds are those of the processor, which other programs on the machine do not lengthen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,9 +40,9 @@ class Stages:
     def _watch(self, work: Callable[[], T]) -> tuple[T, float, set[str]]:
         used: set[str] = set()
         self._watching.append(used)
-        start, counted = perf_counter(), sum(self._seconds.values())
+        start, counted = process_time(), sum(self._seconds.values())
         try:
             value = work()
         finally:
             self._watching.pop()
-        return value, perf_counter() - start - (sum(self._seconds.values()) - counted), used
+        return value, process_time() - start - (sum(self._seconds.values()) - counted), used

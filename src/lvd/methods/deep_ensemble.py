@@ -30,7 +30,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
     ----------
     n_members : number of networks.
     hidden_sizes : widths of the ReLU layers.
-    epochs : length of training; by default 40, and at least 1000 batches.
+    epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
     batch_size, learning_rate : of Adam.
     adversarial_step : how far an adversarial example lies from its row, as a share of each input's range.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
@@ -49,14 +49,13 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
-    least_batches: ClassVar[int] = 1000
 
     def __init__(
         self,
         *,
         n_members: int = 5,
         hidden_sizes: Sequence[int] = (100,),
-        epochs: int | None = None,
+        epochs: int = 40,
         batch_size: int = 100,
         learning_rate: float = 1e-2,
         adversarial_step: float = 0.01,
@@ -99,7 +98,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
             X,
             y,
             partial(adversarial_loss, step=step),
-            epochs=self._count_epochs(len(X)),
+            epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=seed,

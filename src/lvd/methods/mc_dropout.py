@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -19,6 +20,8 @@ from lvd.nets.dropout import dropout_loss, pass_log_density, pass_log_likelihood
 from lvd.nets.stack import NetStack, Parameters
 
 VALIDATION_PASSES = 100
+LEAST_EPOCHS = 40
+LEAST_BATCHES = 1000
 
 
 class MCDropoutRegressor(MixtureRegressor):
@@ -36,7 +39,7 @@ class MCDropoutRegressor(MixtureRegressor):
     validation_size : share of the rows held out while choosing.
     length_scale : the prior length scale l in the weight decay ``l^2 (1 - p) / (2 N tau)``.
     n_passes : number of passes of a prediction.
-    epochs : length of training; by default 40, and at least 4000 batches.
+    epochs : length of training; by default 40, and at least 1000 batches.
     batch_size, learning_rate : of Adam.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     y_min, y_max : known bounds of y, which clip the intervals.
@@ -54,7 +57,6 @@ class MCDropoutRegressor(MixtureRegressor):
 
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
-    least_batches: ClassVar[int] = 4000
 
     def __init__(
         self,
@@ -162,6 +164,11 @@ class MCDropoutRegressor(MixtureRegressor):
             learning_rate=self.learning_rate,
             seed=stack_seed,
         )
+
+    def _count_epochs(self, n_rows: int) -> int:
+        if self.epochs is not None:
+            return self.epochs
+        return max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / math.ceil(n_rows / self.batch_size)))
 
     def _members(self) -> Parameters:
         generator = torch.Generator().manual_seed(self.mask_seed_)

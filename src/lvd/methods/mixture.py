@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,6 @@ from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
 from lvd.methods.base import IntervalRegressor
 from lvd.nets.stack import NetStack, Parameters, map_outputs
-
-LEAST_EPOCHS = 40
 
 
 class MixtureRegressor(IntervalRegressor):
@@ -34,9 +31,6 @@ class MixtureRegressor(IntervalRegressor):
     learning_rate: float
     device: str
     random_state: RandomState
-
-    least_batches: ClassVar[int]
-    """With ``epochs=None`` training takes 40 epochs, and at least this many batches."""
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -111,11 +105,6 @@ class MixtureRegressor(IntervalRegressor):
         means, variances = zip(*chunks, strict=True)
         deviation = torch.cat(variances).sqrt().numpy() * self.model_.y_scale_
         return torch.cat(means).numpy() * self.model_.y_scale_ + self.model_.y_mean_, deviation
-
-    def _count_epochs(self, n_rows: int) -> int:
-        if self.epochs is not None:
-            return self.epochs
-        return max(LEAST_EPOCHS, math.ceil(self.least_batches / math.ceil(n_rows / self.batch_size)))
 
     def _check_training_parameters(self) -> None:
         for size in self.hidden_sizes:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from lvd._typing import Float
+from lvd._typing import Float, NDArray
 from lvd.nets.moments import (
     Gaussians,
     Slopes,
@@ -59,7 +58,7 @@ def run_network(layers: list[Gaussians], inputs: Gaussians) -> Pass:
 
 
 def evidence_gradients(
-    layers: list[Gaussians], forward: Pass, noise_variance: float, targets: Float[Tensor, "n 1"]
+    layers: list[Gaussians], forward: Pass, noise_variance: float, targets: Float[NDArray, "n 1"]
 ) -> list[Gaussians]:
     """The gradients by every layer's weights of log Z, summed over rows.
 
@@ -67,7 +66,7 @@ def evidence_gradients(
     """
     variance = forward.output.variance + noise_variance
     slope = (targets - forward.output.mean) / variance
-    outer = Gaussians(slope, 0.5 * (slope.square() - variance.reciprocal()))
+    outer = Gaussians(slope, 0.5 * (np.square(slope) - 1.0 / variance))
     gradients = [linear_weight_gradients(forward.entered[-1], layers[-1], outer)]
     for depth in reversed(range(len(layers) - 1)):
         above = linear_input_gradients(forward.entered[depth + 1], layers[depth + 1], outer)
@@ -77,14 +76,14 @@ def evidence_gradients(
 
 
 def absorb_row(
-    layers: list[Gaussians], noise: Gamma, row: Gaussians, target: Float[Tensor, "1 1"]
+    layers: list[Gaussians], noise: Gamma, row: Gaussians, target: float
 ) -> tuple[list[Gaussians], Gamma]:
     """Weights and noise after one row: the moments of ``Z^-1 N(y | f(x), 1 / precision) q`` (Eqs. 5 to 8)."""
     forward = run_network(layers, row)
-    gradients = evidence_gradients(layers, forward, noise.variance, target)
+    gradients = evidence_gradients(layers, forward, noise.variance, np.array([[target]]))
     updated = [match_gaussians(*pair) for pair in zip(layers, gradients, strict=True)]
-    error = float(target) - float(forward.output.mean)
-    return updated, match_gamma(noise, error * error, float(forward.output.variance))
+    error = target - forward.output.mean.item()
+    return updated, match_gamma(noise, error * error, forward.output.variance.item())
 
 
 def match_gaussians(weights: Gaussians, gradients: Gaussians) -> Gaussians:
@@ -92,13 +91,13 @@ def match_gaussians(weights: Gaussians, gradients: Gaussians) -> Gaussians:
 
     A weight whose variance would vanish or turn negative or NaN stays as it is.
     """
-    change = gradients.mean.square() - 2.0 * gradients.variance
-    mean = torch.addcmul(weights.mean, weights.variance, gradients.mean)
-    variance = torch.addcmul(weights.variance, weights.variance.square(), change, value=-1.0)
-    if float(variance.min()) > LEAST_VARIANCE:
+    change = np.square(gradients.mean) - 2.0 * gradients.variance
+    mean = weights.mean + weights.variance * gradients.mean
+    variance = weights.variance * (1.0 - weights.variance * change)
+    if variance.min() > LEAST_VARIANCE:  # false when one of them is NaN
         return Gaussians(mean, variance)
     valid = variance > LEAST_VARIANCE
-    return Gaussians(torch.where(valid, mean, weights.mean), torch.where(valid, variance, weights.variance))
+    return Gaussians(np.where(valid, mean, weights.mean), np.where(valid, variance, weights.variance))
 
 
 def match_gamma(gamma: Gamma, squared_error: float, variance: float) -> Gamma:

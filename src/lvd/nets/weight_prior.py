@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from lvd.nets.assumed_density import Gamma, match_gamma
 from lvd.nets.moments import Gaussians
@@ -27,8 +27,8 @@ class WeightPrior:
 
     def refine(self, layers: list[Gaussians]) -> list[Gaussians]:
         """The weights' posterior once each factor has been replaced; factors without a proper cavity stay."""
-        means = torch.cat([weights.mean.flatten() for weights in layers]).tolist()
-        variances = torch.cat([weights.variance.flatten() for weights in layers]).tolist()
+        means = np.concatenate([weights.mean.ravel() for weights in layers]).tolist()
+        variances = np.concatenate([weights.variance.ravel() for weights in layers]).tolist()
         for i, (mean, variance) in enumerate(zip(means, variances, strict=True)):
             precision = 1.0 / variance - self.precisions[i]
             cavity = Gamma(self.gamma.shape - self.shares[i].shape, self.gamma.rate - self.shares[i].rate)
@@ -44,11 +44,8 @@ class WeightPrior:
 
 
 def _shaped_like(layers: list[Gaussians], means: list[float], variances: list[float]) -> list[Gaussians]:
-    sizes = [weights.mean.numel() for weights in layers]
-    parts = zip(
-        layers,
-        torch.tensor(means, dtype=torch.float64).split(sizes),
-        torch.tensor(variances, dtype=torch.float64).split(sizes),
-        strict=True,
-    )
-    return [Gaussians(mean.view_as(w.mean), variance.view_as(w.mean)) for w, mean, variance in parts]
+    ends = np.cumsum([weights.mean.size for weights in layers])[:-1]
+    parts = zip(layers, np.split(np.array(means), ends), np.split(np.array(variances), ends), strict=True)
+    return [
+        Gaussians(mean.reshape(w.mean.shape), variance.reshape(w.mean.shape)) for w, mean, variance in parts
+    ]
