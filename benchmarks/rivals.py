@@ -19,9 +19,9 @@ def row_by_row_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> li
     ranks = []
     for query in queries:
         weights = torch.exp(-((query - points) ** 2).sum(-1))
-        weights = torch.cat([weights, torch.ones(1)])
+        weights = torch.cat([weights, weights.new_ones(1)])
         cumulative = (weights / weights.sum()).cumsum(0)
-        ranks.append([int(torch.searchsorted(cumulative, torch.tensor(level))) for level in levels])
+        ranks.append([int(torch.searchsorted(cumulative.cpu(), torch.tensor(level))) for level in levels])
     return ranks
 
 

@@ -6,14 +6,17 @@ rows x batch x components is ever held.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
 from lvd._typing import Bool, Float, Int
+from lvd.kernels import fused
 
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
@@ -34,84 +37,156 @@ class LeaveOneOut:
     smoothness: bool
     max_neighbors: int | None
 
+    def fuses(self, n_components: int) -> bool:
+        """Whether the fused GPU kernels serve: all rows count, in float32, on a GPU with Triton."""
+        return (
+            self._n_kept() == len(self.y) - 1
+            and self.rows.dtype == torch.float32
+            and fused.available(self.rows.device, n_components)
+        )
+
     def loss_and_gradient(
         self, components: Float[Tensor, "k h"], batch: Int[Tensor, "b"], run: ChunkMap = run_in_turn
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "k h"]]:
         """Squared leave-one-out errors of the batch, and the gradient of their sum; `run` maps over tiles."""
         points = (self.rows @ components.T) * self.scale**-0.5
         points -= points.mean(0)
-        slices = chunk_slices(len(points), TILE_POINTS)
-        neighborhood = _Neighborhood(points, batch, self._cut(points, batch, slices))
-        predicted, denominator, clamped = self._predict(
-            neighborhood, run(partial(self._sums, neighborhood), slices)
-        )
+        neighborhood = self._neighborhood(points, batch, run)
+        predicted, denominator, clamped = self._predict(batch, *neighborhood.sums(self.y))
         error = predicted - self.y[batch]
 
         # d(error^2)/d(squared distance) of row i to row j is  weight_ij (slope_i y_j + offset_i).
         slope = -2.0 * error / denominator
         offset = torch.where(clamped, 0.0, -slope * predicted)
-        parts = run(partial(self._pull, neighborhood, slope[:, None], offset[:, None]), slices)
-        on_batch, on_columns = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
-        gradient = on_batch.T @ self.rows[batch] + on_columns
+        gradient = neighborhood.gradient(self.rows, self.y, slope, offset)
         return error.square(), gradient * (2.0 * self.scale**-0.5)
 
-    def _sums(
-        self, neighborhood: _Neighborhood, columns: slice
-    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
-        weights = neighborhood.weights(columns)
-        return weights @ self.y[columns], weights.sum(1)
+    def _neighborhood(
+        self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap
+    ) -> Neighborhood:
+        if self.fuses(points.shape[1]):
+            from lvd.kernels.triton_training import FusedNeighborhood
+
+            return FusedNeighborhood(points, batch)
+        whole = TiledNeighborhood(points, batch, None, run)
+        return whole if self._n_kept() == len(self.y) - 1 else whole.nearest(self._n_kept())
 
     def _predict(
-        self, neighborhood: _Neighborhood, sums: list[tuple[Tensor, Tensor]]
+        self, batch: Int[Tensor, "b"], numerator: Float[Tensor, "b"], denominator: Float[Tensor, "b"]
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"], Bool[Tensor, "b"]]:
         """Leave-one-out predictions, their denominators, and where these had to be raised."""
-        numerator, denominator = (torch.stack(part).sum(0) for part in zip(*sums, strict=True))
         if self.smoothness:
-            numerator = numerator + (self.y.sum() - self.y[neighborhood.batch]) / (len(self.y) - 1)
+            numerator = numerator + (self.y.sum() - self.y[batch]) / (len(self.y) - 1)
             denominator = denominator + 1.0
         clamped = denominator < SMALLEST_DENOMINATOR
         denominator = denominator.clamp(min=SMALLEST_DENOMINATOR)
         return numerator / denominator, denominator, clamped
 
+    def _n_kept(self) -> int:
+        """How many other rows enter a prediction; with smoothness the row itself counts as one."""
+        n_others = len(self.y) - 1
+        if self.max_neighbors is None:
+            return n_others
+        return max(1, min(self.max_neighbors, n_others) - self.smoothness)
+
+
+@dataclass(frozen=True)
+class SampledLeaveOneOut:
+    """The same problem on a sample of the rows, drawn anew for each step (the paper's B_2).
+
+    `take` gives the rows and targets of a sample as a :class:`LeaveOneOut`; its first `batch_size` rows are the
+    batch. This is an unbiased estimate of the loss of a problem with as many rows as the sample, not of the whole
+    one: see `max_rows` of :class:`MahalanobisKernel`.
+    """
+
+    take: Callable[[Int[Tensor, "s"]], LeaveOneOut]
+    batch_size: int
+
+    def fuses(self, n_components: int) -> bool:
+        """Never as one recorded step: the rows change."""
+        return False
+
+    def loss_and_gradient(
+        self, components: Float[Tensor, "k h"], sample: Int[Tensor, "s"], run: ChunkMap = run_in_turn
+    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "k h"]]:
+        """Squared leave-one-out errors of the sample's first rows within the sample, and the gradient."""
+        batch = torch.arange(min(self.batch_size, len(sample)), device=components.device)
+        return self.take(sample).loss_and_gradient(components, batch, run)
+
+
+class Neighborhood(Protocol):
+    """The rows of a batch among all projected rows: sums over pairs of them."""
+
+    def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+        """Sums of weights times targets, and of weights, over all other rows."""
+        ...
+
+    def gradient(
+        self,
+        rows: Float[Tensor, "n h"],
+        y: Float[Tensor, "n"],
+        slope: Float[Tensor, "b"],
+        offset: Float[Tensor, "b"],
+    ) -> Float[Tensor, "k h"]:
+        """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
+        ...
+
+
+@dataclass(frozen=True)
+class TiledNeighborhood:
+    """A :class:`Neighborhood` in plain torch, tile by tile; weights below `cut` do not count."""
+
+    points: Float[Tensor, "n k"]
+    batch: Int[Tensor, "b"]
+    cut: Float[Tensor, "b 1"] | None
+    run: ChunkMap
+
+    def nearest(self, n_kept: int) -> TiledNeighborhood:
+        """Only the `n_kept` rows of largest weight count for each row of the batch.
+
+        The cut is found in the very tiles that are compared with it: a product of another shape may round
+        otherwise.
+        """
+        weights = torch.cat([self.weights(columns) for columns in self._slices()], dim=1)
+        cut = weights.topk(n_kept, dim=1, sorted=False).values.amin(1, keepdim=True)
+        return replace(self, cut=cut)
+
+    def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+        """Sums of weights times targets, and of weights, over all other rows."""
+        parts = self.run(partial(self._sums, y), self._slices())
+        numerator, denominator = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+        return numerator, denominator
+
+    def gradient(
+        self,
+        rows: Float[Tensor, "n h"],
+        y: Float[Tensor, "n"],
+        slope: Float[Tensor, "b"],
+        offset: Float[Tensor, "b"],
+    ) -> Float[Tensor, "k h"]:
+        """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
+        parts = self.run(partial(self._pull, rows, y, slope[:, None], offset[:, None]), self._slices())
+        on_batch, on_columns = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+        return on_batch.T @ rows[self.batch] + on_columns
+
+    def _sums(self, y: Float[Tensor, "n"], columns: slice) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+        weights = self.weights(columns)
+        return weights @ y[columns], weights.sum(1)
+
     def _pull(
         self,
-        neighborhood: _Neighborhood,
+        rows: Float[Tensor, "n h"],
+        y: Float[Tensor, "n"],
         slope: Float[Tensor, "b 1"],
         offset: Float[Tensor, "b 1"],
         columns: slice,
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "k h"]]:
         """How the loss pulls at the projected points of the batch, and, carried to A, at those of the columns."""
-        points, batch = neighborhood.points, neighborhood.batch
-        pull = neighborhood.weights(columns) * torch.addcmul(offset, slope, self.y[columns])
+        points, batch = self.points, self.batch
+        pull = self.weights(columns) * torch.addcmul(offset, slope, y[columns])
         on_batch = pull.sum(1)[:, None] * points[batch] - pull @ points[columns]
         on_columns = pull.sum(0)[:, None] * points[columns] - pull.T @ points[batch]
-        return on_batch, on_columns.T @ self.rows[columns]
-
-    def _cut(
-        self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], slices: list[slice]
-    ) -> Float[Tensor, "b 1"] | None:
-        """The smallest weight that counts for each row of the batch, or None when all count.
-
-        It is found in the very tiles that are compared with it: a product of another shape may round otherwise.
-        """
-        n_others = len(points) - 1
-        if self.max_neighbors is None:
-            return None
-        n_kept = min(self.max_neighbors, n_others) - self.smoothness
-        if n_kept >= n_others:
-            return None
-        uncut = _Neighborhood(points, batch, None)
-        weights = torch.cat([uncut.weights(columns) for columns in slices], dim=1)
-        return weights.topk(max(n_kept, 1), dim=1, sorted=False).values.amin(1, keepdim=True)
-
-
-@dataclass(frozen=True)
-class _Neighborhood:
-    """The rows of a batch among all projected rows; weights below `cut` do not count."""
-
-    points: Float[Tensor, "n k"]
-    batch: Int[Tensor, "b"]
-    cut: Float[Tensor, "b 1"] | None
+        return on_batch, on_columns.T @ rows[columns]
 
     def weights(self, columns: slice) -> Float[Tensor, "b t"]:
         """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
@@ -121,3 +196,6 @@ class _Neighborhood:
         inside = ((self.batch >= columns.start) & (self.batch < columns.stop)).nonzero()[:, 0]
         weights[inside, self.batch[inside] - columns.start] = 0.0
         return weights if self.cut is None else weights.masked_fill_(weights < self.cut, 0.0)
+
+    def _slices(self) -> list[slice]:
+        return chunk_slices(len(self.points), TILE_POINTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -22,10 +23,12 @@ from lvd._validation import (
     check_vector,
     like,
     seed_from,
+    to_numpy,
 )
 from lvd.kernels import tiles
-from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
-from lvd.kernels.training import descend, draw_batches, initial_components, keep_best
+from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
+from lvd.kernels.rows import Rows, check_rows, column_moments
+from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 
 class MahalanobisKernel(BaseEstimator):
@@ -43,6 +46,11 @@ class MahalanobisKernel(BaseEstimator):
         ``"sum"`` does not (as its formula reads).
     max_neighbors : rows of largest weight that enter a leave-one-out prediction (the paper: 3000); None, the
         default, takes all: selecting them costs more than it saves.
+    max_rows : with more training rows than this, each batch is predicted from a fresh random sample of so many
+        (the paper's B_2; the batch is part of it). The metric is then the one that suits a training set of
+        `max_rows` rows: the sampled loss estimates that set's leave-one-out error without bias, and the whole
+        set's with an upward one, the variance of a mean over fewer neighbours, which favours a wider kernel.
+        It shrinks like ``1 / max_rows``. None always takes all rows.
     learning_rate, batch_size, max_iter, patience : Adam on batches drawn without replacement; stops after
         `patience` + 1 batches in a row without a lower loss.
     min_scale : smallest standard deviation of a dimension that is kept.
@@ -73,6 +81,7 @@ class MahalanobisKernel(BaseEstimator):
         smoothness: bool = True,
         distance: str = "mean",
         max_neighbors: int | None = None,
+        max_rows: int | None = 100_000,
         learning_rate: float = 1e-2,
         batch_size: int = 100,
         max_iter: int = 1000,
@@ -85,6 +94,7 @@ class MahalanobisKernel(BaseEstimator):
         self.smoothness = smoothness
         self.distance = distance
         self.max_neighbors = max_neighbors
+        self.max_rows = max_rows
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.max_iter = max_iter
@@ -96,13 +106,14 @@ class MahalanobisKernel(BaseEstimator):
     def fit(self, embeddings: ArrayLike, y: ArrayLike) -> MahalanobisKernel:
         """Learn the metric from the training rows' embeddings and targets."""
         self._check_parameters()
-        embeddings, y = check_matrix(embeddings, "embeddings"), check_vector(y)
+        device = resolve_device(self.device)
+        embeddings, y = check_rows(embeddings, "embeddings", device), check_vector(y)
         check_same_length(embeddings=embeddings, y=y)
         if len(y) < 2:
             raise InputError(
                 f"the kernel needs at least 2 training rows, got {len(y)} sample(s); give more rows"
             )
-        self.mean_, self.scale_ = embeddings.mean(0), embeddings.std(0)
+        self.mean_, self.scale_ = column_moments(embeddings)
         self.kept_ = self.scale_ > self.min_scale
         if not self.kept_.any():
             raise InputError(
@@ -110,19 +121,10 @@ class MahalanobisKernel(BaseEstimator):
                 f"{self.min_scale:g}): the model maps every training row to the same point; "
                 "train it better, choose another layer, or lower min_scale"
             )
-        seed, device = seed_from(self.random_state), resolve_device(self.device)
-        rows = torch.as_tensor(self._standardise(embeddings), dtype=torch.float32, device=device)
-        problem = LeaveOneOut(
-            rows,
-            # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
-            torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device),
-            self._squared_distance_scale(),
-            self.smoothness,
-            self.max_neighbors,
-        )
-        start = initial_components(self.n_components, rows.shape[1], seed).to(device)
-        batches = islice(draw_batches(len(y), self.batch_size, seed), self.max_iter)
-        steps = descend(problem, start, batches, self.learning_rate)
+        seed = seed_from(self.random_state)
+        start = initial_components(self.n_components, int(self.kept_.sum()), seed).to(device)
+        problem, batches = self._problem(embeddings, y, device, seed)
+        steps = descend(problem, start, islice(batches, self.max_iter), self.learning_rate)
         components, losses = keep_best(steps, self.patience)
         self.components_ = components.cpu().numpy().astype(np.float64)
         self.loss_curve_, self.n_iter_ = losses, len(losses)
@@ -160,13 +162,14 @@ class MahalanobisKernel(BaseEstimator):
         kernel.loss_curve_, kernel.n_iter_ = [], 0
         if embeddings is None or y is None:
             return kernel
-        embeddings, y = check_matrix(embeddings, "embeddings", len(kernel.mean_)), check_vector(y)
+        embeddings = check_rows(embeddings, "embeddings", resolve_device(device), len(kernel.mean_))
+        y = check_vector(y)
         check_same_length(embeddings=embeddings, y=y)
         return kernel._remember(embeddings, y)
 
     def transform(self, embeddings: ArrayLike) -> Any:
         """Projected points ``A z``, (n, k)."""
-        return like(self._project(embeddings, "embeddings"), embeddings)
+        return like(to_numpy(self._project(embeddings, "embeddings")), embeddings)
 
     def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
         """Similarities of all rows of `a` to all rows of `b`, (n, m)."""
@@ -199,23 +202,53 @@ class MahalanobisKernel(BaseEstimator):
         for name in ("n_components", "batch_size", "max_iter", "patience"):
             check_positive(getattr(self, name), name, integer=True)
         check_positive(self.learning_rate, "learning_rate")
-        if self.max_neighbors is not None:
-            check_positive(self.max_neighbors, "max_neighbors", integer=True)
+        for name in ("max_neighbors", "max_rows"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name, integer=True)
+        if self.max_rows == 1:
+            raise InputError(
+                "max_rows must be at least 2, got 1: a row is predicted from the others in its sample"
+            )
         check_choice(self.distance, "distance", ("mean", "sum"))
 
     def _squared_distance_scale(self) -> float:
         return float(self.n_components) if self.distance == "mean" else 1.0
 
-    def _standardise(self, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n h_kept"]:
-        kept = self.kept_
-        return (embeddings[:, kept] - self.mean_[kept]) / self.scale_[kept]
+    def _problem(
+        self, embeddings: Rows, y: Float[NDArray, "n"], device: torch.device, seed: int
+    ) -> tuple[LeaveOneOut | SampledLeaveOneOut, Iterator[NDArray]]:
+        """What is minimised, and the rows that each step draws."""
+        # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
+        targets = torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device)
+        scale, smoothness, max_neighbors = self._squared_distance_scale(), self.smoothness, self.max_neighbors
 
-    def _project(self, embeddings: ArrayLike, name: str) -> Float[NDArray, "n k"]:
+        def among(rows: Rows, y: Float[Tensor, "n"]) -> LeaveOneOut:
+            standardised = torch.as_tensor(self._standardise(rows), dtype=torch.float32, device=device)
+            return LeaveOneOut(standardised, y, scale, smoothness, max_neighbors)
+
+        if self.max_rows is None or len(y) <= self.max_rows:
+            return among(embeddings, targets), draw_batches(len(y), self.batch_size, seed)
+        sampled = SampledLeaveOneOut(
+            lambda sample: among(embeddings[sample.cpu().numpy()], targets[sample]), self.batch_size
+        )
+        return sampled, draw_samples(len(y), self.max_rows, seed)
+
+    def _standardise(self, embeddings: Rows) -> Rows:
+        mean, scale = self.mean_[self.kept_], self.scale_[self.kept_]
+        if isinstance(embeddings, np.ndarray):
+            return (embeddings[:, self.kept_] - mean) / scale
+        kept = embeddings if self.kept_.all() else embeddings[:, torch.as_tensor(self.kept_)]
+        return (kept - kept.new_tensor(mean)) / kept.new_tensor(scale)
+
+    def _project(self, embeddings: ArrayLike, name: str) -> Rows:
         check_is_fitted(self, "components_")
-        return self._standardise(check_matrix(embeddings, name, len(self.mean_))) @ self.components_.T
+        rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
+        components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
+        return self._standardise(rows) @ components.T
 
-    def _remember(self, embeddings: Float[NDArray, "n h"], y: Float[NDArray, "n"]) -> MahalanobisKernel:
+    def _remember(self, embeddings: Rows, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
-        self.train_points_ = self._project(embeddings, "embeddings") * self._squared_distance_scale() ** -0.5
+        points = to_numpy(self._project(embeddings, "embeddings"))
+        self.train_points_ = points * self._squared_distance_scale() ** -0.5
         self.train_y_ = y
         return self

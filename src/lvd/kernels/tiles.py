@@ -1,7 +1,8 @@
 """Gaussian similarities ``exp(-||u - v||^2)`` in tiles that fit the cache, never as a whole matrix.
 
 Points come in *scaled coordinates*, in which the kernel has this plain form. Both squared norms ride in one
-matrix product of k + 2 = a columns: ``[2u, -|u|^2, 1] . [v, 1, -|v|^2] = -|u - v|^2``.
+matrix product of k + 2 = a columns: ``[2u, -|u|^2, 1] . [v, 1, -|v|^2] = -|u - v|^2``. A point's own weight w
+rides there too: with ``log w - |v|^2`` the exponential is ``w exp(-||u - v||^2)``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class TilePoints:
     single: Float[Tensor, "a p"]
     double: Float[Tensor, "a p"]
     largest_norm: float
+    largest_log_weight: float
     n_points: int
 
     def right(self, dtype: torch.dtype) -> Float[Tensor, "a p"]:
@@ -52,16 +54,19 @@ class Chunk(NamedTuple):
     buffer: Tensor
 
 
-def prepare_points(points: Float[Tensor, "m k"]) -> TilePoints:
-    """The right factor of the product for `points` in scaled coordinates (float64)."""
+def prepare_points(points: Float[Tensor, "m k"], log_weights: Float[Tensor, "m"] | None = None) -> TilePoints:
+    """The right factor of the product for `points` in scaled coordinates (float64), each with its own weight."""
     centre = points.mean(0, keepdim=True) if len(points) else points.new_zeros(1, points.shape[1])
     shifted = points - centre
     norms = shifted.square().sum(1, keepdim=True)
-    right = torch.cat([shifted, torch.ones_like(norms), -norms], 1).T
+    exponents = -norms if log_weights is None else log_weights[:, None] - norms
+    right = torch.cat([shifted, torch.ones_like(norms), exponents], 1).T
     right = torch.nn.functional.pad(right, (0, -len(points) % BLOCK)).contiguous()
     right[-1, len(points) :] = -torch.inf
     largest = float(norms.max().sqrt()) if len(points) else 0.0
-    return TilePoints(centre, right.float(), right, largest, len(points))
+    finite = points.new_zeros(1) if log_weights is None else log_weights[log_weights.isfinite()].abs()
+    largest_log_weight = float(finite.max()) if len(finite) else 0.0
+    return TilePoints(centre, right.float(), right, largest, largest_log_weight, len(points))
 
 
 def left_factor(queries: Float[Tensor, "n k"], prepared: TilePoints) -> Float[Tensor, "n a"]:
@@ -76,13 +81,15 @@ def relative_error(
 ) -> Float[Tensor, "n"]:
     """A bound on the relative error of each query's cumulative weights when computed in `dtype`.
 
-    The exponent errs by a few roundings of the squared norms, which add up like the square root of the number
-    of products in it; and only points within distance 5 have weight, beside the 1 of the query itself.
+    The exponent errs by a few roundings of the squared norms and log-weights, which add up like the square root
+    of the number of products in it. In float32 only points within distance 5 have weight beside that of the
+    query itself; queries whose own weight is too small for this to be true are computed in float64.
     """
     squared = -left[:, -2]
-    reach = (squared.sqrt() + 5.0).clamp(max=prepared.largest_norm).square()
+    largest = torch.full_like(squared, prepared.largest_norm)
+    reach = torch.minimum(squared.sqrt() + 5.0, largest) if dtype == torch.float32 else largest
     growth = max(1.0, 0.25 * math.sqrt(left.shape[1]))
-    return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach))
+    return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach.square() + prepared.largest_log_weight))
 
 
 def float32_suffices(left: Float[Tensor, "n a"], prepared: TilePoints) -> Bool[Tensor, "n"]:
@@ -144,13 +151,21 @@ def weighted_sums(
     return result
 
 
-def effective_sample_size(queries: Float[Tensor, "n k"], points: Float[Tensor, "m k"]) -> Float[Tensor, "n"]:
-    """Kish's ``(sum w)^2 / sum w^2`` of the weights of `points`; 0 where all weights vanish.
+def effective_sample_size(
+    queries: Float[Tensor, "n k"],
+    points: Float[Tensor, "m k"],
+    weights: Float[Tensor, "m"] | None = None,
+    floor: float = 0.0,
+) -> Float[Tensor, "n"]:
+    """Kish's ``(sum w)^2 / sum w^2`` of ``w = weight ((1 - floor) K + floor)``; 0 where all of them vanish.
 
-    ``w^2`` is the same kernel with coordinates stretched by the square root of two.
+    ``K^2`` is the same kernel with coordinates stretched by the square root of two.
     """
-    ones = points.new_ones(len(points), 1)
-    stretch = math.sqrt(2.0)
-    first = weighted_sums(queries, prepare_points(points), ones)[:, 0]
-    second = weighted_sums(queries * stretch, prepare_points(points * stretch), ones)[:, 0]
+    weights = points.new_ones(len(points)) if weights is None else weights
+    both = torch.stack([weights, weights.square()], 1)
+    stretch, rest = math.sqrt(2.0), 1.0 - floor
+    linear = weighted_sums(queries, prepare_points(points), both)
+    squared = weighted_sums(queries * stretch, prepare_points(points * stretch), both[:, 1:])[:, 0]
+    first = rest * linear[:, 0] + floor * weights.sum()
+    second = rest**2 * squared + 2.0 * floor * rest * linear[:, 1] + floor**2 * both[:, 1].sum()
     return torch.where(second > 0, first.square() / second.clamp(min=torch.finfo(second.dtype).tiny), 0.0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import count, islice
+from threading import Lock
 
 import numpy as np
 import torch
@@ -11,7 +14,10 @@ from torch import Tensor
 
 from lvd._parallel import workers
 from lvd._typing import Float, Int, NDArray
-from lvd.kernels.leave_one_out import LeaveOneOut
+from lvd.kernels.leave_one_out import LeaveOneOut, SampledLeaveOneOut
+
+STEPS_AT_A_TIME = 10
+"""So many steps are enqueued on a GPU before the host looks at their losses."""
 
 
 def initial_components(n_components: int, n_columns: int, seed: int) -> Float[Tensor, "k h"]:
@@ -23,18 +29,47 @@ def initial_components(n_components: int, n_columns: int, seed: int) -> Float[Te
 
 def draw_batches(n_rows: int, batch_size: int, seed: int) -> Iterator[Int[NDArray, "b"]]:
     """Endless batches, each without replacement."""
-    rng = np.random.RandomState(seed)  # the paper's numbers were drawn from this generator
+    return map(_drawn(n_rows, min(batch_size, n_rows), seed).batch, count())
+
+
+def draw_samples(n_rows: int, size: int, seed: int) -> Iterator[Int[NDArray, "s"]]:
+    """Endless samples without replacement, in random order, from a generator that need not permute all rows."""
+    rng = np.random.default_rng(seed)
     while True:
-        yield rng.choice(n_rows, min(batch_size, n_rows), replace=False)
+        yield rng.choice(n_rows, size, replace=False)
+
+
+@lru_cache(maxsize=4)
+def _drawn(n_rows: int, batch_size: int, seed: int) -> _Drawn:
+    return _Drawn(n_rows, batch_size, seed)
+
+
+class _Drawn:
+    """The batches of a seed, drawn when first asked for: the kernels of several targets share them."""
+
+    def __init__(self, n_rows: int, batch_size: int, seed: int) -> None:
+        self.n_rows, self.batch_size = n_rows, batch_size
+        self.rng = np.random.RandomState(seed)  # the paper's numbers were drawn from this generator
+        self.batches: list[Int[NDArray, "b"]] = []
+        self.lock = Lock()
+
+    def batch(self, number: int) -> Int[NDArray, "b"]:
+        with self.lock:
+            while len(self.batches) <= number:
+                self.batches.append(self.rng.choice(self.n_rows, self.batch_size, replace=False))
+            return self.batches[number]
 
 
 def descend(
-    problem: LeaveOneOut,
+    problem: LeaveOneOut | SampledLeaveOneOut,
     components: Float[Tensor, "k h"],
     batches: Iterable[Int[NDArray, "b"]],
     learning_rate: float,
 ) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
     """One Adam step per batch: the components after it, and the batch's mean loss before it."""
+    if problem.fuses(len(components)):
+        yield from _descend_by_replay(problem, components, batches, learning_rate)
+        return
     parameter = components.clone()
     optimizer = torch.optim.Adam([parameter], lr=learning_rate)
     with workers(None if parameter.device.type == "cpu" else 1) as run:
@@ -43,6 +78,63 @@ def descend(
             squared_errors, parameter.grad = problem.loss_and_gradient(parameter, rows, run)
             optimizer.step()
             yield parameter.clone(), float(squared_errors.mean())
+
+
+def _descend_by_replay(
+    problem: LeaveOneOut | SampledLeaveOneOut,
+    components: Float[Tensor, "k h"],
+    batches: Iterable[Int[NDArray, "b"]],
+    learning_rate: float,
+) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
+    """The same on a GPU: a step is recorded once as a CUDA graph, for launching it takes longer than computing it.
+
+    The host reads the losses of several steps at a time, so a few may be computed that nobody asks for.
+    """
+    upcoming = iter(batches)
+    parameter = components.clone()
+    optimizer = torch.optim.Adam([parameter], lr=learning_rate, capturable=True)
+    graph = None
+    while table := list(islice(upcoming, STEPS_AT_A_TIME)):
+        on_device = torch.as_tensor(np.stack(table), dtype=torch.int64, device=parameter.device)
+        if graph is None:
+            rows = on_device[0].clone()
+            loss, graph = _record_step(problem, parameter, rows, optimizer)
+            parameter.copy_(components)
+        history = parameter.new_empty(len(table), *parameter.shape)
+        losses = parameter.new_empty(len(table))
+        for step, batch in enumerate(on_device):
+            rows.copy_(batch)
+            graph.replay()
+            history[step].copy_(parameter)
+            losses[step].copy_(loss)
+        yield from zip(history, losses.tolist(), strict=True)
+
+
+def _record_step(
+    problem: LeaveOneOut | SampledLeaveOneOut,
+    parameter: Float[Tensor, "k h"],
+    rows: Int[Tensor, "b"],
+    optimizer: torch.optim.Adam,
+) -> tuple[Float[Tensor, ""], torch.cuda.CUDAGraph]:
+    """A step whose replay reads `rows`, moves `parameter` and leaves the mean loss; the optimizer is as new."""
+
+    def step() -> Tensor:
+        squared_errors, parameter.grad = problem.loss_and_gradient(parameter, rows)
+        optimizer.step()
+        return squared_errors.mean()
+
+    # A first step outside the recording compiles the kernels and makes the optimizer's state.
+    aside = torch.cuda.Stream(parameter.device)
+    aside.wait_stream(torch.cuda.current_stream(parameter.device))
+    with torch.cuda.stream(aside):
+        step()
+    torch.cuda.current_stream(parameter.device).wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    for value in optimizer.state[parameter].values():
+        value.zero_()
+    return loss, graph
 
 
 def keep_best(

@@ -1,0 +1,281 @@
+"""The GPU engine: the contract of :func:`lvd.conformal.engine.radius`, in five launches and one readback.
+
+Queries that float32 cannot decide are settled in float64 on the GPU, in the same sequence of launches: the host
+only learns how many remain in which float64 rounding itself decides. A call of a shape seen before is replayed as
+a CUDA graph, because for a thousand queries launching takes longer than computing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from lvd._typing import Float, Int, NDArray
+from lvd.conformal import triton_kernels as kernels
+
+WORKSPACE = 2**28
+"""Bytes of block sums kept at a time; more queries are taken in turn."""
+GRAPH_ELEMENTS, MOST_GRAPHS = 2**31, 8
+"""Up to this many weights a call repeated in the same shape is replayed; so many shapes are remembered."""
+LARGE_BLOCKS = 16_384
+"""From this many blocks of 128 points on, blocks are eight times as wide."""
+PROGRAMS_PER_PROCESSOR, LEAST_SPAN = 24, 8
+FEW_SPLITS, MOST_SPLITS, EXACT_SPLITS = 32, 512, 256
+"""A kernel is compiled for few and one for many splits."""
+TENSOR_CORE_GROWTH = 2.0
+"""Three-term tf32 products lose a bit against float32 ones: two mantissas of 11 bits, and no low-by-low term."""
+FLOAT64_EPS = 2.0**-52
+LOWEST = -1e30
+"""An exponent of weight 0 that, unlike -inf, can be split in two."""
+
+
+class Limits(NamedTuple):
+    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate stands."""
+
+    tolerance: float
+    least_own: float
+    settle: bool
+
+
+class Answer(NamedTuple):
+    """Radii (n, l), and where asked for the effective sample size and the mean of `values` under the weights.
+
+    `unsettled` are the queries whose radius float64 rounding decides: the caller computes them as the oracle does.
+    """
+
+    radius: Float[Tensor, "n l"]
+    n_effective: Float[Tensor, "n"] | None
+    mean: Float[Tensor, "n"] | None
+    unsettled: Int[Tensor, "u"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the sums over all points are cut: into blocks of `tiles` x 128, and splits of `span` blocks."""
+
+    tiles: int
+    n_blocks: int
+    span: int
+    n_splits: int
+
+    @staticmethod
+    def of(n: int, n_points: int, processors: int) -> Cut:
+        """For n queries: enough programs to fill the processors, each with a few blocks to do."""
+        narrow = triton.cdiv(n_points, 128)
+        tiles = 8 if narrow >= LARGE_BLOCKS else 1
+        n_blocks = triton.cdiv(narrow, tiles)
+        share = triton.cdiv(n_blocks * triton.cdiv(n, 64), PROGRAMS_PER_PROCESSOR * processors)
+        span = max(LEAST_SPAN // tiles, share, triton.cdiv(n_blocks, MOST_SPLITS))
+        return Cut(tiles, n_blocks, span, triton.cdiv(n_blocks, span))
+
+
+class FusedCalibration:
+    """Calibration points, sorted by score, as the kernels read them, with the graphs of shapes seen before.
+
+    A row weighs ``scale K + floor``; without `scales` and `floors`, K.
+    """
+
+    def __init__(
+        self,
+        points: Float[Tensor, "m k"],
+        scores: Float[Tensor, "m"],
+        scales: Float[Tensor, "m"] | None,
+        floors: Float[Tensor, "m"] | None,
+        limits: Limits,
+    ) -> None:
+        self._given = (points, scores, scales, floors, limits)
+        self.limits = limits
+        self.n_points, self.n_components = points.shape
+        self.processors = _processors(points.device)
+        self.width = max(16, triton.next_power_of_2(self.n_components + 2))
+        self.centre = points.mean(0)
+        self.stretch = points.new_full((1,), math.sqrt(math.log2(math.e)))
+        # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+        rounded = ((points - self.centre) * self.stretch).float()
+        squared = rounded.double().square().sum(1)
+        log_weights = torch.zeros_like(squared) if scales is None else scales.log2()
+        padded = 1024 * triton.cdiv(self.n_points, 1024)
+        self.right = rounded.new_zeros(padded, self.width)
+        self.right[: self.n_points, : self.n_components] = rounded
+        self.right[:, self.n_components] = 1.0
+        self.right[:, self.n_components + 1] = LOWEST
+        self.right[: self.n_points, self.n_components + 1] = (log_weights - squared).clamp(min=LOWEST)
+        self.columns = points.T.contiguous()
+        self.plain = scales is None and floors is None
+        self.floored = floors is not None
+        self.scales = torch.ones_like(scores) if scales is None else scales
+        self.floors = points.new_zeros(padded)
+        if floors is not None:
+            self.floors[: self.n_points] = floors
+        self.scores = torch.cat([scores, scores.new_full((1,), torch.inf)])
+        finite = log_weights[log_weights.isfinite()]
+        self.largest_norm = float(squared.max().sqrt() / self.stretch)
+        self.largest_log_weight = math.log(2.0) * float(finite.abs().max()) if len(finite) else 0.0
+        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
+        # Differences are the oracle's own; its cumulative sum may round at each of m rows.
+        self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
+        self._graphs: OrderedDict[tuple[int, bytes], _Replay | None] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
+        """A graph cannot be copied: a copy starts without."""
+        return FusedCalibration, self._given
+
+    def answer(
+        self,
+        queries: Float[Tensor, "n k"],
+        levels: Float[NDArray, "l"],
+        own: Float[Tensor, "n 2"],
+        values: Float[Tensor, "m"] | None = None,
+    ) -> Answer:
+        """Radii at all levels; `own` is each query's mass at +inf and at -inf.
+
+        With `values`, one for each row, also their local mean and the effective sample size, from the same pass.
+        """
+        most = max(64, WORKSPACE // (4 * self.cut(1).n_blocks))
+        with torch.cuda.device_of(queries):
+            if values is None and len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
+                return self._replay(queries, levels, own)
+            on_device = torch.as_tensor(levels, device=queries.device)
+            parts = []
+            for start in range(0, len(queries), most):
+                rows = slice(start, start + most)
+                run = Run(self, len(queries[rows]), on_device, values)
+                run.launch(queries[rows], own[rows])
+                parts.append(run.answer(start))
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+    def cut(self, n: int) -> Cut:
+        """How the work of n queries is cut."""
+        return Cut.of(n, self.n_points, self.processors)
+
+    def _replay(self, queries: Tensor, levels: NDArray, own: Tensor) -> Answer:
+        """Launch a shape the first time, capture it the second time, replay it from then on."""
+        key = (len(queries), levels.tobytes())
+        if self._graphs.get(key) is None:
+            run = Run(self, len(queries), torch.as_tensor(levels, device=queries.device), None)
+            if key not in self._graphs:
+                self._graphs[key] = None
+                if len(self._graphs) > MOST_GRAPHS:
+                    self._graphs.popitem(last=False)
+                run.launch(queries, own)
+                return run.answer(0)
+            self._graphs[key] = _Replay(run, queries, own)
+        self._graphs.move_to_end(key)
+        replay = self._graphs[key]
+        assert replay is not None
+        return replay(queries, own)
+
+
+class Run:
+    """Memory for n queries, and the launches that fill it."""
+
+    def __init__(
+        self, calibration: FusedCalibration, n: int, levels: Float[Tensor, "l"], values: Tensor | None
+    ) -> None:
+        self.calibration, self.n, self.levels = calibration, n, levels
+        self.cut = calibration.cut(n)
+        self.exact_span = triton.cdiv(calibration.n_points, 128 * EXACT_SPLITS)
+        self.exact_splits = triton.cdiv(calibration.n_points, 128 * self.exact_span)
+        single, double = calibration.right, calibration.columns
+        self.moments = values is not None
+        self.values = single.new_zeros(len(single) if self.moments else 1)
+        if values is not None:
+            self.values[: len(values)] = values
+        n_sums = 3 if self.moments else 1
+        self.left = single.new_empty(n, calibration.width)
+        self.margins = double.new_empty(n)
+        self.sums = single.new_empty(self.cut.n_blocks, n)
+        self.partial = double.new_empty(n_sums, self.cut.n_splits, n)
+        self.exact_partial = double.new_empty(n_sums, self.exact_splits, n)
+        self.radius = double.new_empty(n, len(levels))
+        self.averages = double.new_empty(2, n)
+        self.pending = torch.empty(n, dtype=torch.int32, device=double.device)
+        self.unsettled = torch.empty_like(self.pending)
+        self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
+
+    def launch(self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> None:
+        """Enqueue everything; nothing waits."""
+        for stage in self.stages(queries.contiguous(), own.contiguous()).values():
+            stage()
+
+    def stages(
+        self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]
+    ) -> dict[str, Callable[[], object]]:
+        """The launches by name, in order."""
+        c, cut, n, n_levels = self.calibration, self.cut, self.n, len(self.levels)
+        query_tiles, programs = triton.cdiv(n, 64), 4 * c.processors
+        narrow = {"KP": c.width, "TILES": cut.tiles, "FLOORED": c.floored, "MOMENTS": self.moments}
+        exact = {"K": c.n_components, "PLAIN": c.plain, "MOMENTS": self.moments}
+        splits, warps = (FEW_SPLITS, 1) if cut.n_splits <= FEW_SPLITS else (MOST_SPLITS, 4)
+        return {
+            "queries": lambda: kernels.prepare_queries[(query_tiles,)](
+                queries, c.centre, c.stretch, own, self.left, self.margins, self.counters, n, c.largest_norm,
+                c.largest_log_weight, c.growth, c.limits.tolerance, c.limits.least_own,
+                K=c.n_components, KP=c.width,
+            ),
+            "block sums": lambda: kernels.block_sums[(query_tiles, cut.n_splits)](
+                self.left, c.right, c.floors, self.values, self.sums, self.partial, n, cut.n_blocks, cut.span,
+                **narrow, num_warps=4, num_stages=max(1, 48 // c.width),
+            ),
+            "crossing": lambda: kernels.locate[(n,)](
+                self.left, c.right, c.floors, self.sums, self.partial, self.margins, own, self.levels, c.scores,
+                self.radius, self.averages, self.pending, self.counters, n, c.n_points, n_levels, cut.n_blocks,
+                cut.n_splits, cut.span, **narrow, SPLITS=splits, SETTLE=c.limits.settle, num_warps=warps,
+            ),
+            "float64 sums": lambda: kernels.exact_sums[(programs,)](
+                queries, c.columns, c.scales, c.floors, self.values, self.exact_partial, self.pending,
+                self.counters, n, c.n_points, self.exact_splits, self.exact_span, **exact, num_warps=4,
+            ),
+            "float64 crossing": lambda: kernels.locate_exact[(4 * programs,)](
+                queries, c.columns, c.scales, c.floors, self.exact_partial, own, self.levels, c.scores,
+                self.radius, self.averages, self.pending, self.unsettled, self.counters, n, c.n_points, n_levels,
+                self.exact_splits, self.exact_span, c.exact_margin,
+                **exact, SPLITS=EXACT_SPLITS, SETTLE=c.limits.settle, num_warps=4,
+            ),
+        }  # fmt: skip
+
+    def answer(self, offset: int) -> Answer:
+        """What the launches left; waits for them."""
+        n_unsettled = int(self.counters[1])
+        n_effective, mean = self.averages if self.moments else (None, None)
+        return Answer(self.radius, n_effective, mean, self.unsettled[:n_unsettled].long() + offset)
+
+
+class _Replay:
+    """A captured run: its inputs are copied in, its radii copied out."""
+
+    def __init__(self, run: Run, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> None:
+        self.run, self.queries, self.own = run, queries.contiguous().clone(), own.contiguous().clone()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            run.launch(self.queries, self.own)
+
+    def __call__(self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> Answer:
+        self.queries.copy_(queries)
+        self.own.copy_(own)
+        self.graph.replay()
+        radius = self.run.radius.clone()
+        return self.run.answer(0)._replace(radius=radius)
+
+
+def _join(parts: list[Answer]) -> Answer:
+    """The answers of several stretches of queries as one."""
+    radius, n_effective, mean, unsettled = zip(*parts, strict=True)
+    with_moments = n_effective[0] is not None
+    return Answer(
+        torch.cat(radius),
+        torch.cat(n_effective) if with_moments else None,
+        torch.cat(mean) if with_moments else None,
+        torch.cat(unsettled),
+    )
+
+
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1

@@ -1,0 +1,290 @@
+"""Triton kernels of the GPU engine: block sums on the tensor cores, the crossing block, the float64 settlement.
+
+A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
+in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
+of a row's own weight; a kernel floor is added to the exponential. Products are three-term tf32: float32 precision.
+
+Rows of weights are summed over blocks of TILES x 128 points, and blocks over splits, one per program; the quantile
+is found top down, split, block, row, so that no query reads more than a few hundred numbers. Sizes are not
+specialised: one compiled kernel serves them all.
+"""
+
+# ruff: noqa: PLR0917 (a kernel takes all its memory as arguments)
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+QUERIES: tl.constexpr = tl.constexpr(64)
+POINTS: tl.constexpr = tl.constexpr(128)
+EXACT_QUERIES: tl.constexpr = tl.constexpr(16)
+FLOAT32_EPS: tl.constexpr = tl.constexpr(2.0**-23)
+
+
+@triton.jit(do_not_specialize=["n"])
+@no_type_check
+def prepare_queries(
+    queries, centre, stretch, own, left, margins, counters, n, largest_norm, log_weight, growth, tolerance,
+    least_own, K: tl.constexpr, KP: tl.constexpr,
+):  # fmt: skip
+    """Left factors, and the bound on each query's relative error; infinite where float32 does not suffice."""
+    rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    columns = tl.arange(0, KP)
+    if tl.program_id(0) == 0:
+        tl.store(counters + tl.arange(0, 2), tl.zeros((2,), tl.int32))
+    valid = rows < n
+    inside = valid[:, None] & (columns < K)[None, :]
+    point = tl.load(queries + rows[:, None] * K + columns[None, :], mask=inside, other=0.0)
+    middle = tl.load(centre + columns, mask=columns < K, other=0.0)
+    factor = tl.load(stretch)
+    # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+    shifted = tl.where(inside, (point - middle[None, :]) * factor, 0.0).to(tl.float32)
+    wide = shifted.to(tl.float64)
+    squared = tl.sum(wide * wide, 1)
+    tile = tl.where(columns[None, :] < K, 2.0 * shifted, 0.0)
+    tile = tl.where(columns[None, :] == K, -squared.to(tl.float32)[:, None], tile)
+    tile = tl.where(columns[None, :] == K + 1, 1.0, tile)
+    tl.store(left + rows[:, None] * KP + columns[None, :], tile, mask=valid[:, None])
+    natural = squared / (factor * factor)
+    reach = tl.minimum(tl.sqrt(natural) + 5.0, largest_norm)
+    bound = FLOAT32_EPS * (4.0 + growth * (natural + reach * reach + log_weight))
+    above = tl.load(own + 2 * rows, mask=valid, other=1.0)
+    below = tl.load(own + 2 * rows + 1, mask=valid, other=0.0)
+    single = (bound <= tolerance) & (above + below >= least_own)
+    tl.store(margins + rows, tl.where(single, bound, float("inf")), mask=valid)
+
+
+@triton.jit
+@no_type_check
+def _split(numbers):
+    """A float32 as the sum of two tf32 numbers, each rounded to nearest, to 2^-22 of itself."""
+    bits = numbers.to(tl.uint32, bitcast=True)
+    high = ((bits + 0x1000) & 0xFFFFE000).to(tl.float32, bitcast=True)
+    bits = (numbers - high).to(tl.uint32, bitcast=True)
+    return high, ((bits + 0x1000) & 0xFFFFE000).to(tl.float32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["n", "n_blocks", "span"])
+@no_type_check
+def block_sums(
+    left, right, floors, values, sums, partial, n, n_blocks, span,
+    KP: tl.constexpr, TILES: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """Sums of the weights over each block, and over all blocks of this program's split.
+
+    With MOMENTS also the split's sums of squared weights and of weights times values.
+    """
+    rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    split = tl.program_id(1)
+    n_splits = tl.num_programs(1)
+    columns = tl.arange(0, KP)
+    valid = rows < n
+    query = tl.load(left + rows[:, None] * KP + columns[None, :], mask=valid[:, None], other=0.0)
+    query_high, query_low = _split(query)
+    total = tl.zeros((QUERIES,), tl.float64)
+    squares = tl.zeros((QUERIES,), tl.float64)
+    products = tl.zeros((QUERIES,), tl.float64)
+    block_sum = tl.zeros((QUERIES,), tl.float32)
+    stop = tl.minimum(n_blocks, (split + 1) * span) * TILES
+    for tile in range(split * span * TILES, stop):
+        points = tile * POINTS + tl.arange(0, POINTS)
+        # 64-bit: forty million points of 64 columns pass 2^31 numbers
+        factor = tl.load(right + points.to(tl.int64)[None, :] * KP + columns[:, None])
+        factor_high, factor_low = _split(factor)
+        exponents = tl.dot(query_low, factor_high, input_precision="tf32")
+        exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
+        exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
+        weights = tl.exp2(exponents)
+        if FLOORED:
+            weights += tl.load(floors + points).to(tl.float32)[None, :]
+        block_sum += tl.sum(weights, 1)
+        if MOMENTS:
+            value = tl.load(values + points)
+            squares += tl.sum(weights * weights, 1).to(tl.float64)
+            products += tl.sum(weights * value[None, :], 1).to(tl.float64)
+        if tile % TILES == TILES - 1:
+            tl.store(sums + (tile // TILES) * n + rows, block_sum, mask=valid)
+            total += block_sum.to(tl.float64)
+            block_sum = tl.zeros((QUERIES,), tl.float32)
+    tl.store(partial + split * n + rows, total, mask=valid)
+    if MOMENTS:
+        tl.store(partial + (n_splits + split) * n + rows, squares, mask=valid)
+        tl.store(partial + (2 * n_splits + split) * n + rows, products, mask=valid)
+
+
+@triton.jit
+@no_type_check
+def _advance(values, countable, target, running, count, prior):
+    """One stretch of a cumulative sum: how many entries stay below the target, and their sum."""
+    below = (running + tl.cumsum(values, 0) < target) & countable
+    count += tl.sum(below.to(tl.int32), 0)
+    prior += tl.sum(tl.where(below, values, 0.0), 0)
+    return running + tl.sum(values, 0), count, prior
+
+
+@triton.jit
+@no_type_check
+def _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS: tl.constexpr):
+    """Effective sample size and mean value of a query from its splits' sums."""
+    splits = tl.arange(0, SPLITS)
+    cells = partial + (n_splits + splits) * n + slot
+    squares = tl.sum(tl.load(cells, mask=splits < n_splits, other=0.0), 0)
+    cells = partial + (2 * n_splits + splits) * n + slot
+    products = tl.sum(tl.load(cells, mask=splits < n_splits, other=0.0), 0)
+    tl.store(moments + query, tl.where(squares > 0.0, first * first / squares, 0.0))
+    tl.store(moments + n + query, products / first)
+
+
+@triton.jit(do_not_specialize=["n", "m", "n_levels", "n_blocks", "n_splits", "span"])
+@no_type_check
+def locate(
+    left, right, floors, sums, partial, margins, own, levels, scores, radius, moments, pending, counters,
+    n, m, n_levels, n_blocks, n_splits, span, KP: tl.constexpr, TILES: tl.constexpr, SPLITS: tl.constexpr,
+    SETTLE: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """The radius of one query at every level; queries that float32 cannot decide are put on the pending list."""
+    query = tl.program_id(0)
+    margin = tl.load(margins + query)
+    decided = margin < 1.0
+    if decided:
+        splits = tl.arange(0, SPLITS)
+        split_sums = tl.load(partial + splits * n + query, mask=splits < n_splits, other=0.0)
+        first = tl.sum(split_sums, 0)
+        below = tl.load(own + 2 * query + 1)
+        total = first + tl.load(own + 2 * query) + below
+        if MOMENTS:
+            _store_moments(partial, moments, n, n_splits, query, query, first, SPLITS)
+        columns = tl.arange(0, KP)
+        lanes = tl.arange(0, POINTS)
+        factor = tl.load(left + query * KP + columns)
+        for level in range(n_levels):
+            wanted = tl.load(levels + level)
+            low = (wanted - margin) * total - below
+            high = (wanted + margin) * total - below
+            zero = total * 0.0
+            _, split, prior = _advance(split_sums, splits < n_splits - 1, high, zero, 0, zero)
+            start = split * span
+            stop = tl.minimum(start + span, n_blocks)
+            running = prior
+            count = 0
+            for block in range(start, stop, POINTS):
+                blocks = block + lanes
+                cells = sums + blocks * n + query
+                values = tl.load(cells, mask=blocks < stop, other=0.0).to(tl.float64)
+                running, count, prior = _advance(values, blocks < stop - 1, high, running, count, prior)
+            block = start + count
+            running = prior
+            rank = block * TILES * POINTS
+            for tile in range(TILES):
+                points = (block * TILES + tile) * POINTS + lanes
+                rows = tl.load(right + points.to(tl.int64)[:, None] * KP + columns[None, :])
+                weights = tl.exp2(tl.sum(rows * factor[None, :], 1)).to(tl.float64)
+                if FLOORED:
+                    weights += tl.load(floors + points)
+                running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
+            rank = tl.minimum(rank, m)
+            # An infinite radius is certain when all rows together stay below the lower target.
+            prior = tl.where(rank == m, first, prior)
+            decided = decided & ((prior < low) | (high <= 0.0))
+            # Where the mass at -inf alone reaches the level, so does the radius.
+            found = tl.where(high <= 0.0, float("-inf"), tl.load(scores + rank))
+            tl.store(radius + query * n_levels + level, found)
+        decided = decided | (not SETTLE)
+    if not decided:
+        tl.store(pending + tl.atomic_add(counters, 1), query)
+
+
+@triton.jit(do_not_specialize=["n", "m", "n_splits", "span"])
+@no_type_check
+def exact_sums(
+    queries, points, scales, floors, values, partial, pending, counters, n, m, n_splits, span,
+    K: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """The pending queries' float64 sums over splits of `span` blocks; the programs share the work evenly."""
+    n_pending = tl.load(counters)
+    lanes = tl.arange(0, POINTS)
+    n_items = tl.cdiv(n_pending, EXACT_QUERIES) * n_splits
+    for item in range(tl.program_id(0), n_items, tl.num_programs(0)):
+        slots = (item // n_splits) * EXACT_QUERIES + tl.arange(0, EXACT_QUERIES)
+        split = item % n_splits
+        valid = slots < n_pending
+        chosen = tl.load(pending + slots, mask=valid, other=0)
+        total = tl.zeros((EXACT_QUERIES,), tl.float64)
+        squares = tl.zeros((EXACT_QUERIES,), tl.float64)
+        products = tl.zeros((EXACT_QUERIES,), tl.float64)
+        for block in range(split * span, (split + 1) * span):
+            rows = block * POINTS + lanes
+            inside = rows < m
+            distance = tl.zeros((EXACT_QUERIES, POINTS), tl.float64)
+            for column in range(K):
+                coordinate = tl.load(points + column * m + rows, mask=inside, other=0.0)
+                difference = coordinate[None, :] - tl.load(queries + chosen * K + column)[:, None]
+                distance += difference * difference
+            weights = tl.exp(-distance)
+            if not PLAIN:
+                weights *= tl.load(scales + rows, mask=inside, other=0.0)[None, :]
+                weights += tl.load(floors + rows, mask=inside, other=0.0)[None, :]
+            weights = tl.where(inside[None, :], weights, 0.0)
+            total += tl.sum(weights, 1)
+            if MOMENTS:
+                value = tl.load(values + rows, mask=inside, other=0.0).to(tl.float64)
+                squares += tl.sum(weights * weights, 1)
+                products += tl.sum(weights * value[None, :], 1)
+        tl.store(partial + split * n + slots, total, mask=valid)
+        if MOMENTS:
+            tl.store(partial + (n_splits + split) * n + slots, squares, mask=valid)
+            tl.store(partial + (2 * n_splits + split) * n + slots, products, mask=valid)
+
+
+@triton.jit(do_not_specialize=["n", "m", "n_levels", "n_splits", "span"])
+@no_type_check
+def locate_exact(
+    queries, points, scales, floors, partial, own, levels, scores, radius, moments, pending, unsettled, counters,
+    n, m, n_levels, n_splits, span, margin,
+    K: tl.constexpr, SPLITS: tl.constexpr, SETTLE: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """The radii of the pending queries; those in which even float64 rounding decides go on the unsettled list."""
+    lanes = tl.arange(0, POINTS)
+    splits = tl.arange(0, SPLITS)
+    for slot in range(tl.program_id(0), tl.load(counters), tl.num_programs(0)):
+        query = tl.load(pending + slot)
+        split_sums = tl.load(partial + splits * n + slot, mask=splits < n_splits, other=0.0)
+        first = tl.sum(split_sums, 0)
+        below = tl.load(own + 2 * query + 1)
+        total = first + tl.load(own + 2 * query) + below
+        if MOMENTS:
+            _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS)
+        decided = total > 0.0
+        for level in range(n_levels):
+            wanted = tl.load(levels + level)
+            low = (wanted - margin) * total - below
+            high = (wanted + margin) * total - below
+            zero = total * 0.0
+            _, split, prior = _advance(split_sums, splits < n_splits - 1, high, zero, 0, zero)
+            running = prior
+            rank = split * span * POINTS
+            for block in range(split * span, (split + 1) * span):
+                rows = block * POINTS + lanes
+                inside = rows < m
+                distance = tl.zeros((POINTS,), tl.float64)
+                for column in tl.static_range(K):
+                    coordinate = tl.load(points + column * m + rows, mask=inside, other=0.0)
+                    difference = coordinate - tl.load(queries + query * K + column)
+                    distance += difference * difference
+                weights = tl.exp(-distance)
+                if not PLAIN:
+                    weights *= tl.load(scales + rows, mask=inside, other=0.0)
+                    weights += tl.load(floors + rows, mask=inside, other=0.0)
+                weights = tl.where(inside, weights, 0.0)
+                running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
+            rank = tl.where(total > 0.0, tl.minimum(rank, m), m)
+            prior = tl.where(rank == m, first, prior)
+            nothing = (high <= 0.0) & (total > 0.0)
+            decided = decided & ((prior < low) | nothing)
+            found = tl.where(nothing, float("-inf"), tl.load(scores + rank))
+            tl.store(radius + query * n_levels + level, found)
+        if (not decided) & SETTLE:
+            tl.store(unsettled + tl.atomic_add(counters + 1, 1), query)

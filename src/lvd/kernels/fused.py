@@ -1,0 +1,31 @@
+"""Where the fused GPU kernels serve: Triton, and an NVIDIA GPU with tensor cores for tf32."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+MOST_COMPONENTS = 62
+"""Columns of a product are padded to 16, 32 or 64, and two of them hold norms."""
+
+
+def available(device: torch.device, n_components: int) -> bool:
+    """Whether points of so many components on this device go to Triton rather than to plain torch."""
+    if device.type != "cuda" or n_components > MOST_COMPONENTS or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0) and _triton_found()
+
+
+@cache
+def _triton_found() -> bool:
+    found = find_spec("triton") is not None
+    if not found:
+        warnings.warn(
+            "Triton is not installed: the GPU runs plain torch operations, many times slower; pip install triton",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return found
