@@ -9,6 +9,7 @@ from lvd._version import __version__
 
 _HOMES = {
     "CalibrationWarning": "lvd.methods",
+    "ChempropEstimator": "lvd.nets.molecules",
     "ConformalizedQuantileRegressor": "lvd.methods",
     "DeepEnsembleRegressor": "lvd.methods",
     "DiscriminativeJackknifeRegressor": "lvd.methods",
@@ -21,14 +22,16 @@ _HOMES = {
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.nets",
     "PBPRegressor": "lvd.methods",
+    "SharedRowsWarning": "lvd.methods",
     "SplitConformalRegressor": "lvd.methods",
     "load": "lvd.methods.saving",
+    "read_trusted_checkpoint": "lvd.nets.molecules",
     "three_way_split": "lvd.data",
 }
-_PACKAGES = ("data", "metrics")
+_PACKAGES = ("conformal", "data", "metrics", "shift")
 
 if TYPE_CHECKING:
-    from lvd import data, metrics
+    from lvd import conformal, data, metrics, shift
     from lvd._validation import InputError
     from lvd.conformal import LocalConformal
     from lvd.data import three_way_split
@@ -43,13 +46,16 @@ if TYPE_CHECKING:
         MADSplitRegressor,
         MCDropoutRegressor,
         PBPRegressor,
+        SharedRowsWarning,
         SplitConformalRegressor,
     )
     from lvd.methods.saving import load
     from lvd.nets import NetRegressor
+    from lvd.nets.molecules import ChempropEstimator, read_trusted_checkpoint
 
 __all__ = [
     "CalibrationWarning",
+    "ChempropEstimator",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
     "DiscriminativeJackknifeRegressor",
@@ -62,11 +68,15 @@ __all__ = [
     "MahalanobisKernel",
     "NetRegressor",
     "PBPRegressor",
+    "SharedRowsWarning",
     "SplitConformalRegressor",
     "__version__",
+    "conformal",
     "data",
     "load",
     "metrics",
+    "read_trusted_checkpoint",
+    "shift",
     "three_way_split",
 ]
 

@@ -92,20 +92,20 @@ def check_same_length(**arrays: Any) -> None:
         raise InputError(f"inconsistent numbers of rows: {listed}; they must describe the same rows")
 
 
-def check_levels(confidence_level: Levels) -> Float[NDArray, "l"]:
+def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Float[NDArray, "l"]:
     """Confidence levels as a float64 vector, each strictly between 0 and 1."""
     try:
         levels = np.atleast_1d(np.asarray(to_numpy(confidence_level), dtype=np.float64))
     except (TypeError, ValueError):
         raise InputError(
-            f"confidence_level must be a number or a list of numbers in (0, 1), got {confidence_level!r}"
+            f"{name} must be a number or a list of numbers in (0, 1), got {confidence_level!r}"
         ) from None
     if levels.ndim != 1 or levels.size == 0:
-        raise InputError(f"confidence_level must be a number or a non-empty list, got shape {levels.shape}")
+        raise InputError(f"{name} must be a number or a non-empty list, got shape {levels.shape}")
     for level in levels:
         if not 0.0 < level < 1.0:
             hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
-            raise InputError(f"confidence_level must lie in (0, 1), got {level:g}{hint}")
+            raise InputError(f"{name} must lie in (0, 1), got {level:g}{hint}")
     return levels
 
 

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import lvd
 
@@ -43,6 +44,18 @@ def test_a_model_saved_by_version_0_1_gives_its_intervals():
     y_pred, intervals = lvd.load(HERE / "saved_v1").predict_interval(stored["rows"], LEVELS)
     np.testing.assert_allclose(y_pred, stored["y_pred"], rtol=1e-6)
     np.testing.assert_allclose(intervals, stored["intervals"], rtol=1e-6)
+
+
+def test_what_it_did_not_keep_is_asked_for():
+    reg = lvd.load(HERE / "saved_v1")
+    rows = np.zeros((3, 2))
+    for use in (
+        lambda: reg.predict_quantiles(rows, 0.5),
+        lambda: reg.update(rows, np.zeros(3)),
+        lambda: reg.forget(2),
+    ):
+        with pytest.raises(lvd.InputError, match="kept no signed errors: conformalize it again"):
+            use()
 
 
 if __name__ == "__main__":

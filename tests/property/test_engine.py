@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lvd.conformal import conformal_quantile, engine
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.conformal.oracle import gaussian_weights, local_weights, weighted_quantile
 from lvd.kernels import tiles
 
 LEVELS = np.array([0.1, 0.5, 0.75, 0.9, 0.95])
@@ -43,17 +43,53 @@ def cases(draw, max_rows=400):
     return Case(points, scores, queries)
 
 
-def engine_radius(case, levels=LEVELS, self_weight=1.0):
-    calibration = engine.sort_calibration(torch.as_tensor(case.points), torch.as_tensor(case.scores))
-    own = torch.full((len(case.queries),), self_weight, dtype=torch.float64)
-    return engine.radius(torch.as_tensor(case.queries), calibration, levels, own).numpy()
+@dataclass(frozen=True)
+class Masses:
+    """Likelihood ratios of the calibration rows, the kernel's floor, and the query's own mass at the two ends."""
+
+    ratios: np.ndarray | None = None
+    floor: float = 0.0
+    above: float = 1.0
+    below: float = 0.0
 
 
-def oracle_radius(case, levels=LEVELS, self_weight=1.0):
-    weights = [gaussian_weights(query, case.points) for query in case.queries]
+@st.composite
+def cases_with_masses(draw, max_rows=300):
+    """Ratios of any spread, with equal ones among them, floors up to a constant kernel, masses small and large."""
+    case = draw(cases(max_rows))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(st.sampled_from([None, 0.0, 1.0, 10.0, 100.0]))
+    digits = draw(st.sampled_from([0, 15]))
+    exponents = np.round((spread or 0.0) * rng.normal(size=len(case.scores)), digits)
+    return case, Masses(
+        None if spread is None else 2.0**exponents,
+        draw(st.sampled_from([0.0, 1e-9, 0.045, 0.1, 0.5, 1.0])),
+        draw(st.sampled_from([0.0, 1e-30, 0.3, 1.0, 50.0])),
+        draw(st.sampled_from([0.0, 1e-30, 0.3, 1.0, 50.0])),
+    )
+
+
+def engine_radius(case, levels=LEVELS, self_weight=1.0, masses=None):
+    masses = Masses(above=self_weight) if masses is None else masses
+    ratios = None if masses.ratios is None else torch.as_tensor(masses.ratios)
+    calibration = engine.sort_calibration(
+        torch.as_tensor(case.points), torch.as_tensor(case.scores), weights=ratios, floor=masses.floor
+    )
+    queries = torch.as_tensor(case.queries)
+    own = (torch.full((len(queries),), mass, dtype=torch.float64) for mass in (masses.above, masses.below))
+    return engine.radius(queries, calibration, levels, *own).numpy()
+
+
+def oracle_radius(case, levels=LEVELS, self_weight=1.0, masses=None):
+    masses = Masses(above=self_weight) if masses is None else masses
+    ratios = np.ones(len(case.scores)) if masses.ratios is None else masses.ratios
+    weights = [local_weights(query, case.points, ratios, masses.floor) for query in case.queries]
     return np.array(
         [
-            [weighted_quantile(case.scores, w, self_weight, level) for level in levels.tolist()]
+            [
+                weighted_quantile(case.scores, w, masses.above, level, masses.below)
+                for level in levels.tolist()
+            ]
             for w in weights
         ]
     )
@@ -79,6 +115,41 @@ def test_without_exact_rows_the_engine_is_never_narrower(case, self_weight):
         assert (
             engine_radius(case, self_weight=self_weight) >= oracle_radius(case, self_weight=self_weight)
         ).all()
+
+
+@given(cases_with_masses())
+def test_whatever_the_masses(given_case):
+    case, masses = given_case
+    np.testing.assert_array_equal(engine_radius(case, masses=masses), oracle_radius(case, masses=masses))
+
+
+@given(cases_with_masses())
+def test_without_exact_rows_the_engine_is_never_narrower_whatever_the_masses(given_case):
+    case, masses = given_case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "EXACT_ROWS", 0)
+        assert (engine_radius(case, masses=masses) >= oracle_radius(case, masses=masses)).all()
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 300), st.integers(0, 2**32 - 1), st.sampled_from([0.045, 0.1, 0.7, 1.0]))
+def test_a_floor_changes_nothing_in_a_constant_kernel(m, seed, floor):
+    scores = np.random.default_rng(seed).gamma(1.0, size=m)
+    case = Case(np.full((m, 2), 7.5), scores, np.full((1, 2), 7.5))
+    levels = np.linspace(0.013, 0.987, 99)  # no multiples of 1 / (m + 1), which rounding would decide
+    masses = Masses(floor=floor)
+    np.testing.assert_array_equal(
+        engine_radius(case, levels, masses=masses)[0], conformal_quantile(scores, levels)
+    )
+
+
+@settings(max_examples=25)
+@given(cases(max_rows=60), st.integers(0, 2**32 - 1))
+def test_a_whole_weight_is_that_many_rows(case, seed):
+    repeats = np.random.default_rng(seed).integers(1, 5, size=len(case.scores))
+    longer = Case(case.points.repeat(repeats, axis=0), case.scores.repeat(repeats), case.queries)
+    masses = Masses(ratios=repeats.astype(float))
+    np.testing.assert_allclose(engine_radius(case, masses=masses), engine_radius(longer), rtol=0, atol=0)
 
 
 @settings(max_examples=25)

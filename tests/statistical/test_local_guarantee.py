@@ -2,6 +2,10 @@
 
 X ~ N(0, 1), kernel exp(-(x - centre)^2), score given x ~ |N(0, (0.2 + |x|)^2)|. Rows re-weighted by the kernel
 are again normal, so the local coverage of a radius is an integral, and no test rows are drawn.
+
+Randomly localized radii keep the promise at the centre that was drawn, with the row's own weight K(centre, x). A
+calibrated level promises nothing of the kind, but does so when it is told of the localized rows by their likelihood
+ratios, which are the kernel at the centre.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from lvd.conformal import engine
+from lvd.conformal import calibrated, engine
 
 CENTRES = np.arange(-3.0, 4.0)
 LEVEL = 0.9
@@ -33,15 +37,25 @@ def radii(x, scores, self_weight):
     return np.take_along_axis(np.pad(scores, ((0, 0), (0, 1)), constant_values=np.inf), ranks, 1)
 
 
-def local_coverage(radius):
-    """P(score <= radius) for a row drawn with a density proportional to N(0, 1) times the kernel at the centre."""
-    nodes, node_weights = np.polynomial.legendre.leggauss(40)
-    nodes = 4.0 * (nodes + 1.0)  # on [0, 8]; the kink of |x| lies at an end
+def localized_rows(n_nodes, reach):
+    """Nodes x on [-reach, reach], and the mass of each under N(0, 1) times the kernel at every centre."""
+    nodes, node_weights = np.polynomial.legendre.leggauss(n_nodes)
+    nodes = reach / 2.0 * (nodes + 1.0)  # the kink of |x| lies at an end
     x = np.concatenate([-nodes, nodes])
     mean, deviation = CENTRES / 1.5, (1.0 / 3.0) ** 0.5
     density = np.exp(-0.5 * np.square((x - mean[:, None]) / deviation)) / (deviation * (2.0 * np.pi) ** 0.5)
-    covered = 2.0 * ndtr(radius[..., None] / (0.2 + np.abs(x))) - 1.0
-    return (covered * density * np.tile(4.0 * node_weights, 2)).sum(-1)
+    return x, density * np.tile(reach / 2.0 * node_weights, 2)
+
+
+def local_coverage(radius):
+    """P(score <= radius) for a row drawn with a density proportional to N(0, 1) times the kernel at the centre."""
+    x, masses = localized_rows(40, 8.0)
+    return ((2.0 * ndtr(radius[..., None] / (0.2 + np.abs(x))) - 1.0) * masses).sum(-1)
+
+
+def coverage_by_row(radius, x, masses):
+    """The same for radii that differ from row to row, (centres, nodes)."""
+    return ((2.0 * ndtr(radius / (0.2 + np.abs(x))) - 1.0) * masses).sum(-1)
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +101,89 @@ def test_an_always_infinite_radius_fails_where_rows_are_plenty():
     coverage = local_coverage(np.full((1, len(CENTRES)), np.inf))[0]
     np.testing.assert_allclose(coverage, 1.0, atol=1e-9)
     assert not holds(coverage, 0.0)[np.abs(CENTRES) <= 2.0].any()
+
+
+def randomized_radii(x_calib, scores, rows, own_mass):
+    """Radii at the drawn centres for each row, from one calibration set in ascending order, (centres, rows)."""
+    cumulative = np.exp(-np.square(x_calib - CENTRES[:, None])).cumsum(1)
+    own = own_mass * np.exp(-np.square(rows - CENTRES[:, None]))
+    ranks = [
+        np.searchsorted(weights, LEVEL * (weights[-1] + mass))
+        for weights, mass in zip(cumulative, own, strict=True)
+    ]
+    return np.append(scores, np.inf)[np.stack(ranks)]
+
+
+class TestRandomized:
+    @staticmethod
+    def coverage(calibration_sets, own_mass):
+        rows, masses = localized_rows(10, 5.0)
+        coverage = np.stack(
+            [
+                coverage_by_row(randomized_radii(x, v, rows, own_mass), rows, masses)
+                for many_x, many_scores in calibration_sets[:8]
+                for x, v in zip(many_x, many_scores, strict=True)
+            ]
+        )
+        return coverage.mean(0), coverage.std(0) / len(coverage) ** 0.5
+
+    def test_the_radii_here_are_the_engines(self, calibration_sets):
+        rows, _ = localized_rows(10, 5.0)
+        x, scores = (part[0] for part in calibration_sets[0])
+        calibration = engine.sort_calibration(torch.as_tensor(x[:, None]), torch.as_tensor(scores))
+        expected = randomized_radii(x, scores, rows, 1.0)
+        for centre, radii in zip(CENTRES, expected, strict=True):
+            own = torch.as_tensor(np.exp(-np.square(rows - centre)))
+            centres = torch.full((len(rows), 1), centre, dtype=torch.float64)
+            ours = engine.radius(centres, calibration, np.array([LEVEL]), own)[:, 0]
+            np.testing.assert_array_equal(ours.numpy(), radii)
+
+    def test_the_guarantee_holds_at_every_centre(self, calibration_sets):
+        assert holds(*self.coverage(calibration_sets, 1.0)).all()
+
+    def test_without_the_mass_at_infinity_it_fails_at_every_centre(self, calibration_sets):
+        assert not holds(*self.coverage(calibration_sets, 0.0)).any()
+
+
+class TestCalibrated:
+    """On smaller calibration sets, where the mass at infinity counts for more."""
+
+    N_CALIB, N_TRIALS = 40, 100
+    PLACES = (3, 4, 5)  # the centres 0, 1 and 2
+
+    def coverage(self, *, told, own_mass=1.0):
+        """Local coverage with the kernel at the centre as likelihood ratios, or without a word on it."""
+        rows, masses = localized_rows(8, 5.0)
+        rng, coverage = np.random.default_rng(0), []
+        for _ in range(self.N_TRIALS):
+            x = rng.normal(size=self.N_CALIB)
+            scores = np.abs((0.2 + np.abs(x)) * rng.normal(size=self.N_CALIB))
+            coverage.append(
+                [self.one(x, scores, place, (rows, masses), told, own_mass) for place in self.PLACES]
+            )
+        return np.mean(coverage, 0), np.std(coverage, 0) / self.N_TRIALS**0.5
+
+    @staticmethod
+    def one(x, scores, place, localized, told, own_mass):
+        rows, masses = localized
+        points, queries = torch.as_tensor(x[:, None]), torch.as_tensor(rows[:, None])
+        ratios = torch.exp(-(points[:, 0] - CENTRES[place]).square()) if told else None
+        calibration = engine.sort_calibration(points, torch.as_tensor(scores), weights=ratios)
+        own = (
+            torch.exp(-(queries[:, 0] - CENTRES[place]).square()) if told else torch.ones(len(rows)).double()
+        )
+        standing = calibrated.standing(calibration)
+        radius = calibrated.radius(queries, calibration, standing, np.array([LEVEL]), own_mass * own)[:, 0]
+        return coverage_by_row(radius.numpy(), rows, masses[place])
+
+    def test_the_guarantee_holds_where_the_localized_rows_are_told_of(self):
+        coverage, error = self.coverage(told=True)
+        assert (coverage >= LEVEL - 4.0 * error).all()
+
+    def test_without_the_mass_at_infinity_it_fails(self):
+        coverage, error = self.coverage(told=True, own_mass=1e-9)
+        assert (coverage < LEVEL - 4.0 * error).all()
+
+    def test_it_is_not_local_by_itself(self):
+        coverage, error = self.coverage(told=False)
+        assert coverage[-1] < LEVEL - 4.0 * error[-1]

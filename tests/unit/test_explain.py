@@ -44,7 +44,7 @@ def test_the_count_of_missing_rows_is_exact(conformal):
     scores = np.ones(50)
     for centre in (0.0, 2.0, 2.6, 3.5, 9.0):
         for level in (0.5, 0.8, 0.9, 0.99):
-            embeddings = conformal._in_order_of_arrival()[0].numpy()
+            embeddings = conformal.calibration_.rows.points.numpy()
             missing = conformal.explain([[centre]], level)[0].rows_missing
             radius_with = {}
             for extra in {missing, max(missing - 1, 0)}:

@@ -354,7 +354,7 @@ class TestWarnings:
         X, y = data
         reg = quick(calib_size=None).fit(X[:120], y[:120])
         message = "20 of 140 calibration rows also stand in the training set: .* guarantee does not hold"
-        with pytest.warns(lvd.CalibrationWarning, match=message):
+        with pytest.warns(lvd.SharedRowsWarning, match=message):
             reg.conformalize(X[100:], y[100:])
 
     @pytest.mark.parametrize(("level", "needed"), [(0.5, 1), (0.9, 9), (0.95, 19), (0.99, 99)])

@@ -7,19 +7,38 @@ import math
 import numpy as np
 import pytest
 
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.conformal.oracle import gaussian_weights, local_weights, weighted_quantile
 
 INF = math.inf
 
 
-def quantile(scores, weights, level, self_weight=1.0):
-    return weighted_quantile(np.array(scores, float), np.array(weights, float), self_weight, level)
+def quantile(scores, weights, level, self_weight=1.0, below=0.0):
+    return weighted_quantile(np.array(scores, float), np.array(weights, float), self_weight, level, below)
 
 
 def test_gaussian_weights_are_exp_of_minus_the_squared_distance():
     points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 2.0], [100.0, 0.0]])
     weights = gaussian_weights(np.zeros(2), points)
     np.testing.assert_allclose(weights, [1.0, math.exp(-1.0), math.exp(-5.0), 0.0], rtol=1e-15)
+
+
+def test_ratios_multiply_the_raised_kernel():
+    points, ratios = np.array([[0.0], [1.0], [100.0]]), np.array([1.0, 2.0, 4.0])
+    weights = local_weights(np.zeros(1), points, ratios, 0.25)
+    np.testing.assert_allclose(weights, [1.0, 2.0 * (0.75 * math.exp(-1.0) + 0.25), 1.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [(0.1, -INF), (0.25, -INF), (0.26, 1.0), (0.5, 1.0), (0.75, 2.0), (0.76, INF)]
+)
+def test_mass_below_all_scores_is_counted_first(level, expected):
+    # One quarter each at -inf, 1, 2 and +inf.
+    assert quantile([2.0, 1.0], [1.0, 1.0], level, below=1.0) == expected
+
+
+def test_mass_at_the_two_ends_alone():
+    assert quantile([], [], 0.5, self_weight=1.0, below=1.0) == -INF
+    assert quantile([], [], 0.6, self_weight=1.0, below=1.0) == INF
 
 
 @pytest.mark.parametrize(

@@ -3,47 +3,109 @@
 Calibration rows are sorted by score once. For each query only the sums over blocks of 128 rows are kept, as
 float64; the block in which the cumulative weight crosses the level is then scanned. Where rounding could
 decide, the row is computed again as the oracle does (or, for very large calibration sets, the wider of the
-two candidates is taken), so that a radius is never narrower than the oracle's.
+two candidates is taken), so that a radius is never narrower than the oracle's. On a GPU with Triton the same is
+done by fused kernels (:mod:`lvd.conformal.triton_engine`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
-from lvd.kernels import tiles
+from lvd.conformal.index import Clusters, build_clusters
+from lvd.conformal.oracle import local_weights, weighted_quantile
+from lvd.kernels import fused, tiles
 from lvd.kernels.tiles import BLOCK
 
 FLOAT32_SELF_WEIGHT = 1e-6
 EXACT_ROWS = 65_536
 """Up to this many calibration rows an undecided query is settled in float64. Above, nearly every query would
 be, so the wider candidate is taken: at most 1e-5 of the weight later."""
+GPU_EXACT_ROWS = 16_384
+"""The same on a GPU, whose float64 units are slow beside all else: settling one query in ten at 26,744 rows would
+take longer than the whole rest."""
+
+INDEX_ROWS = 200_000
+"""From so many calibration rows on, rows too far from a query to matter may be skipped, on the CPU."""
 
 
 @dataclass(frozen=True)
 class SortedCalibration:
-    """Calibration rows in ascending order of their scores, ready for queries."""
+    """Calibration rows in ascending order of their scores, ready for queries.
+
+    A row i weighs ``w_i K_e(x, x_i)`` for a query x: `weights` are the likelihood ratios w, 1 without a shift, and
+    ``K_e = (1 - e) K + e`` is the kernel raised to its `floor` e. `floors` holds ``w_i e`` in blocks, None without.
+    """
 
     points: Float[Tensor, "m k"]
     scores: Float[Tensor, "m"]
     order: Int[Tensor, "m"]
     prepared: tiles.TilePoints
+    weights: Float[Tensor, "m"]
+    floor: float
+    floors: Float[Tensor, "b w"] | None
 
     @property
     def n_rows(self) -> int:
         """The number of calibration rows m."""
         return len(self.scores)
 
+    @cached_property
+    def least_own(self) -> float:
+        """The smallest own weight of a query that float32 can do: beside a smaller one, smaller weights matter."""
+        return FLOAT32_SELF_WEIGHT * float(self.weights.max())
 
-def sort_calibration(points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> SortedCalibration:
+    @cached_property
+    def clusters(self) -> Clusters:
+        """The same rows in clusters of neighbours, for :mod:`lvd.conformal.index_search`."""
+        return build_clusters(self.points, self.weights)
+
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The same rows as the fused GPU kernels read them, a FusedCalibration; its module needs Triton."""
+        from lvd.conformal.triton_engine import FusedCalibration, Limits
+
+        plain = self.floor == 0.0 and bool((self.weights == 1.0).all())
+        return FusedCalibration(
+            self.points,
+            self.scores,
+            None if plain else (1.0 - self.floor) * self.weights,
+            self.floor * self.weights if self.floor > 0.0 else None,
+            Limits(tiles.FLOAT32_TOLERANCE, self.least_own, self.n_rows <= GPU_EXACT_ROWS),
+        )
+
+
+def sort_calibration(
+    points: Float[Tensor, "m k"],
+    scores: Float[Tensor, "m"],
+    *,
+    weights: Float[Tensor, "m"] | None = None,
+    floor: float = 0.0,
+) -> SortedCalibration:
     """Sort by score (ties keep their order) and prepare the points, in scaled coordinates, for products."""
     order = torch.argsort(scores, stable=True)
     points = points[order]
-    return SortedCalibration(points, scores[order], order, tiles.prepare_points(points))
+    plain = weights is None and floor == 0.0
+    weights = torch.ones_like(scores) if weights is None else weights[order]
+    log_weights = None if plain else torch.log((1.0 - floor) * weights)
+    padded = torch.nn.functional.pad(floor * weights, (0, -len(weights) % BLOCK)).view(-1, BLOCK)
+    prepared = tiles.prepare_points(points, log_weights)
+    return SortedCalibration(
+        points, scores[order], order, prepared, weights, floor, padded if floor > 0.0 else None
+    )
+
+
+def similarities(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> Float[Tensor, "n m"]:
+    """``K_e`` of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
+    distances = torch.cdist(queries, calibration.points, compute_mode="donot_use_mm_for_euclid_dist")
+    kernel = distances.square_().neg_().exp_()
+    return kernel.mul_(1.0 - calibration.floor).add_(calibration.floor) if calibration.floor > 0.0 else kernel
 
 
 def radius(
@@ -51,21 +113,44 @@ def radius(
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
     self_weights: Float[Tensor, "n"],
+    below: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n l"]:
-    """The local radius of each query at each level; `self_weights` is the mass at +inf, 1 for plain LVD."""
-    scores = torch.cat([calibration.scores, calibration.scores.new_full((1,), torch.inf)])
+    """The local radius of each query at each level.
+
+    `self_weights` is the mass at +inf, 1 for plain LVD, and `below` a mass at -inf, none by default: -inf is the
+    answer where it alone reaches the level.
+    """
+    own = torch.stack([self_weights, torch.zeros_like(self_weights) if below is None else below], 1)
+    if calibration.n_rows == 0 or len(queries) == 0:
+        return _by_oracle(queries, calibration, levels, own)
+    if fused.available(queries.device, queries.shape[1]):
+        return _by_fused_kernels(queries, calibration, levels, own)
+    if queries.device.type == "cpu" and calibration.n_rows >= INDEX_ROWS:
+        from lvd.conformal import index_search
+
+        if index_search.pays(queries, calibration, own):
+            return index_search.search(queries, calibration, levels, own)[0]
+    return radius_from_all_rows(queries, calibration, levels, own)
+
+
+def radius_from_all_rows(
+    queries: Float[Tensor, "n k"],
+    calibration: SortedCalibration,
+    levels: Float[NDArray, "l"],
+    own: Float[Tensor, "n 2"],
+) -> Float[Tensor, "n l"]:
+    """The radii from the weights of all rows, none left out; `own` holds the masses at +inf and at -inf."""
+    # Rank m stands for +inf and rank -1, the last place, for -inf.
+    scores = torch.cat([calibration.scores, calibration.scores.new_tensor([torch.inf, -torch.inf])])
     result = scores.new_full((len(queries), len(levels)), torch.inf)
-    if calibration.n_rows == 0:
-        return result
     left = tiles.left_factor(queries, calibration.prepared)
     wanted = torch.as_tensor(levels, device=queries.device)
-    # The smaller a query's own weight, the smaller the weights that matter: float32 would lose them.
-    single = tiles.float32_suffices(left, calibration.prepared) & (self_weights >= FLOAT32_SELF_WEIGHT)
+    single = tiles.float32_suffices(left, calibration.prepared) & (own.sum(1) >= calibration.least_own)
     undecided = torch.zeros_like(single)
 
     def work(chunk: tiles.Chunk) -> None:
         rows = chunk.rows
-        rank, decided = _crossing(left[rows], calibration.prepared, wanted, self_weights[rows, None], chunk)
+        rank, decided = _crossing(left[rows], calibration, wanted, own[rows], chunk)
         result[rows] = scores[rank]
         undecided[rows] = ~decided.all(1)
 
@@ -73,33 +158,74 @@ def radius(
     exact = calibration.n_rows <= EXACT_ROWS
     tiles.run_chunks(work, ~single | (undecided & exact), calibration.prepared, torch.float64)
     if exact:
-        result[undecided] = _by_oracle(queries[undecided], calibration, levels, self_weights[undecided])
+        result[undecided] = _by_oracle(queries[undecided], calibration, levels, own[undecided])
     return result
+
+
+def _by_fused_kernels(
+    queries: Float[Tensor, "n k"],
+    calibration: SortedCalibration,
+    levels: Float[NDArray, "l"],
+    own: Float[Tensor, "n 2"],
+) -> Float[Tensor, "n l"]:
+    answer = calibration.on_gpu.answer(queries, levels, own)
+    rest = answer.unsettled
+    if len(rest):
+        answer.radius[rest] = _by_oracle(queries[rest], calibration, levels, own[rest])
+    return answer.radius
 
 
 def _crossing(
     left: Float[Tensor, "n a"],
-    prepared: tiles.TilePoints,
+    calibration: SortedCalibration,
     levels: Float[Tensor, "l"],
-    self_weights: Float[Tensor, "n 1"],
+    own: Float[Tensor, "n 2"],
     chunk: tiles.Chunk,
 ) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
-    """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there."""
-    cumulative = _block_sums(left, prepared, chunk).cumsum_(1)
-    total = cumulative[:, -1:] + self_weights
-    margin = tiles.relative_error(left, prepared, chunk.dtype)[:, None]
-    low, high = (levels - margin) * total, (levels + margin) * total
+    """The ranks of some queries from tiles of weights."""
+    prepared = calibration.prepared
+    sums = _block_sums(left, prepared, chunk)
+    if calibration.floors is not None:
+        sums += calibration.floors.sum(1)
+    rounding = prepared.n_points * torch.finfo(torch.float64).eps
+    margin = tiles.relative_error(left, prepared, chunk.dtype)[:, None] + rounding
+    block_weights = partial(_block_weights, left, calibration, chunk.dtype)
+    return crossing(sums, block_weights, prepared.n_points, levels, own, margin)
+
+
+def crossing(
+    sums: Float[Tensor, "n b"],
+    block_weights: Callable[[Int[Tensor, "n l"]], Float[Tensor, "n l w"]],
+    n_points: int,
+    levels: Float[Tensor, "l"],
+    own: Float[Tensor, "n 2"],
+    margin: Float[Tensor, "n 1"],
+    *,
+    left_out: float = 0.0,
+) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
+    """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there.
+
+    `sums` are those of the weights in blocks, and `block_weights` gives the weights of chosen blocks. `left_out`
+    bounds what rows that are in no block may weigh, at whatever ranks.
+    """
+    below, cumulative = own[:, 1:], sums.cumsum(1)
+    total = cumulative[:, -1:] + own.sum(1, keepdim=True)
+    high = (levels + margin) * (total + left_out) - below
+    low = (levels - margin) * total - (1.0 - levels) * left_out - below
     block = torch.searchsorted(cumulative, high)
     finite = (block < cumulative.shape[1]) & (total > 0)
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
-    inside = _block_weights(left, prepared, block, chunk.dtype).double().cumsum_(-1).add_(before[..., None])
-    below = (inside < high[..., None]).sum(-1)
-    rank = torch.where(finite, block * BLOCK + below, prepared.n_points).clamp_(max=prepared.n_points)
-    previous = torch.where(below > 0, inside.gather(-1, (below - 1).clamp(min=0)[..., None])[..., 0], before)
+    inside = block_weights(block).cumsum_(-1).add_(before[..., None])
+    n_below = (inside < high[..., None]).sum(-1)
+    rank = torch.where(finite, block * BLOCK + n_below, n_points).clamp_(max=n_points)
+    previous = torch.where(
+        n_below > 0, inside.gather(-1, (n_below - 1).clamp(min=0)[..., None])[..., 0], before
+    )
     # An infinite radius is certain when all rows together stay below the lower target.
-    previous = torch.where(rank == prepared.n_points, cumulative[:, -1:], previous)
-    return rank, previous < low
+    previous = torch.where(rank == n_points, cumulative[:, -1:], previous)
+    nothing = (high <= 0.0) & (total > 0)
+    return torch.where(nothing, -1, rank), (previous < low) | nothing
 
 
 def _block_sums(
@@ -113,26 +239,29 @@ def _block_sums(
 
 
 def _block_weights(
-    left: Float[Tensor, "n a"], prepared: tiles.TilePoints, block: Int[Tensor, "n l"], dtype: torch.dtype
+    left: Float[Tensor, "n a"], calibration: SortedCalibration, dtype: torch.dtype, block: Int[Tensor, "n l"]
 ) -> Float[Tensor, "n l w"]:
     """The weights inside one block per query and level."""
     n_columns, n_levels = left.shape[1], block.shape[1]
-    blocks = prepared.right(dtype).view(n_columns, -1, BLOCK).index_select(1, block.flatten())
+    blocks = calibration.prepared.right(dtype).view(n_columns, -1, BLOCK).index_select(1, block.flatten())
     factors = left.to(dtype).repeat_interleave(n_levels, 0)[:, None]
-    return torch.bmm(factors, blocks.transpose(0, 1)).exp_().view(len(left), n_levels, BLOCK)
+    weights = torch.bmm(factors, blocks.transpose(0, 1)).exp_().view(len(left), n_levels, BLOCK).double()
+    return weights if calibration.floors is None else weights.add_(calibration.floors[block])
 
 
 def _by_oracle(
     queries: Float[Tensor, "n k"],
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
-    self_weights: Float[Tensor, "n"],
+    own: Float[Tensor, "n 2"],
 ) -> Float[Tensor, "n l"]:
     """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
-    points, scores = calibration.points.cpu().numpy(), calibration.scores.cpu().numpy()
+    points, scores, weights = (
+        part.cpu().numpy() for part in (calibration.points, calibration.scores, calibration.weights)
+    )
     result = calibration.scores.new_empty(len(queries), len(levels))
-    for row, (query, own) in enumerate(zip(queries.cpu().numpy(), self_weights.tolist(), strict=True)):
-        weights = gaussian_weights(query, points)
+    for row, (query, (above, below)) in enumerate(zip(queries.cpu().numpy(), own.tolist(), strict=True)):
+        local = local_weights(query, points, weights, calibration.floor)
         for column, level in enumerate(levels.tolist()):
-            result[row, column] = weighted_quantile(scores, weights, own, level)
+            result[row, column] = weighted_quantile(scores, local, above, level, below)
     return result

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from lvd._typing import Float, NDArray
 from lvd.conformal.engine import SortedCalibration
+from lvd.conformal.floor import ROOM
 from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.conformal.rows import Group
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Neighbor:
     """A calibration row that carries weight for a query.
 
     `index` is its place in the calibration set, `weight` its share of all the weight (the query's own, at
-    infinity, counted in), `similarity` its kernel value, `score` its error, `target` its y where known.
+    infinity, and a floor of the kernel counted in), `similarity` its kernel value without a floor, `score` its
+    error, `target` its y where known, `label` what it is called where it has a name, as molecules have.
     """
 
     index: int
@@ -26,6 +29,7 @@ class Neighbor:
     similarity: float
     score: float
     target: float | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,10 @@ class Evidence:
     """What stands behind one radius.
 
     `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
-    when it is. `usual_radius` is the radius with all calibration rows weighted equally.
+    when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
+    With signed scores `radius` is how far the upper end lies above the prediction, `lower_radius` how far the
+    lower end lies below, and `usual_radius` half the usual width. `group` is the query's group where there are
+    groups, `floor_needed` the kernel floor that would make the radius finite where one is set but too low.
     """
 
     confidence_level: float
@@ -43,33 +50,54 @@ class Evidence:
     rows_missing: int
     usual_radius: float
     neighbors: tuple[Neighbor, ...]
+    lower_radius: float | None = None
+    group: Group = None
+    floor_needed: float | None = None
 
     @property
     def sentence(self) -> str:
         """One plain sentence."""
-        level = f"{100 * self.confidence_level:g}%"
-        nearest = self.neighbors[0].similarity if self.neighbors else 0.0
-        if math.isinf(self.radius):
-            known = (
-                "there is no calibration row"
-                if not self.neighbors
-                else f"no calibration row is nearly like it (the most similar has similarity {nearest:.2g} of 1)"
-                if nearest < 0.5
-                else f"only {self.n_effective:.3g} calibration rows' worth of evidence lies near it"
-            )
-            rows = "row" if self.rows_missing == 1 else "rows"
-            return (
-                f"Infinite at {level}: {known}, so {100 * self.weight_at_infinity:.0f}% of the weight is unknown; "
-                f"{self.rows_missing} more {rows} like this one would make it finite."
-            )
+        return self._why_infinite() if math.isinf(self.radius) else self._why_finite()
+
+    def _why_infinite(self) -> str:
+        nearest = max((neighbor.similarity for neighbor in self.neighbors), default=0.0)
+        where = "" if self.group is None else f" of group {self.group!r}"
+        if not self.neighbors:
+            known = f"there is no calibration row{where}"
+        elif nearest < 0.5:
+            similarity = f"the most similar has similarity {nearest:.2g} of 1"
+            known = f"no calibration row{where} is nearly like it ({similarity})"
+        else:
+            known = f"only {self.n_effective:.3g} calibration rows' worth of evidence{where} lies near it"
+        rows = "row" if self.rows_missing == 1 else "rows"
+        remedy = f"{self.rows_missing} more {rows}{where} like this one would make it finite"
+        if self.floor_needed is not None:
+            remedy += f", and so would a kernel_floor of {self.floor_needed:.2g}"
+        unknown = f"{100 * self.weight_at_infinity:.0f}% of the weight is unknown"
+        return f"Infinite at {_percent(self.confidence_level)}: {known}, so {unknown}; {remedy}."
+
+    def _why_finite(self) -> str:
+        level = _percent(self.confidence_level)
+        half = self.radius if self.lower_radius is None else (self.radius + self.lower_radius) / 2.0
+        what = "radius" if self.lower_radius is None else "width"
         if math.isinf(self.usual_radius) or self.usual_radius == 0.0:
             compared = ""
         else:
-            compared = f", {self.radius / self.usual_radius:.2g} times the radius of an average row"
+            compared = f", {half / self.usual_radius:.2g} times the {what} of an average row"
+        rows = f"the calibration rows like this one, worth {self.n_effective:.3g} rows, carry"
+        if self.lower_radius is None:
+            return (
+                f"Radius {self.radius:.4g} at {level}{compared}: {rows} {level} of the weight up to an error score "
+                f"of {self.radius:.4g}."
+            )
         return (
-            f"Radius {self.radius:.4g} at {level}{compared}: the calibration rows like this one, worth "
-            f"{self.n_effective:.3g} rows, carry {level} of the weight up to an error score of {self.radius:.4g}."
+            f"From {-self.lower_radius:.4g} to {self.radius:.4g} at {level}{compared}: {rows} at most "
+            f"{_percent((1.0 - self.confidence_level) / 2.0)} of the weight past either of these error scores."
         )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.10g}%"
 
 
 def rows_missing(total_weight: float, level: float) -> int:
@@ -89,30 +117,46 @@ def explain(
     level: float,
     n_neighbors: int,
     targets: Float[NDArray, "m"] | None = None,
+    *,
+    self_weight: float = 1.0,
+    group: Group = None,
+    two_sided: bool = False,
 ) -> Evidence:
     """The evidence behind the radius of one query, in scaled coordinates; `targets` in calibration order."""
-    points, scores = calibration.points.cpu().numpy(), calibration.scores.cpu().numpy()
-    order = calibration.order.cpu().numpy()
-    weights = gaussian_weights(query.cpu().numpy(), points)
+    points, scores, ratios = (
+        part.cpu().numpy() for part in (calibration.points, calibration.scores, calibration.weights)
+    )
+    order, kernel = calibration.order.cpu().numpy(), gaussian_weights(query.cpu().numpy(), points)
+    weights = ratios * ((1.0 - calibration.floor) * kernel + calibration.floor)
     total = float(weights.sum())
     nearest = np.argsort(-weights, kind="stable")[:n_neighbors]
     neighbors = tuple(
         Neighbor(
             int(order[i]),
-            float(weights[i] / (total + 1.0)),
-            float(weights[i]),
+            float(weights[i] / (total + self_weight)),
+            float(kernel[i]),
             float(scores[i]),
             None if targets is None else float(targets[order[i]]),
         )
         for i in nearest
     )
-    squares = float(np.square(weights).sum())
+    side = (1.0 + level) / 2.0 if two_sided else level
+    upper, usual = (weighted_quantile(scores, w, self_weight, side) for w in (weights, ratios))
+    lower = None
+    if two_sided:
+        lower, usual_lower = (weighted_quantile(-scores, w, self_weight, side) for w in (weights, ratios))
+        usual = (usual + usual_lower) / 2.0
+    squares, largest = float(np.square(weights).sum()), float(ratios.sum())
+    needed = (1.0 + ROOM) * side / (1.0 - side) * self_weight / largest if largest > 0.0 else math.inf
     return Evidence(
         confidence_level=level,
-        radius=weighted_quantile(scores, weights, 1.0, level),
+        radius=upper,
         n_effective=total**2 / squares if squares > 0.0 else 0.0,
-        weight_at_infinity=1.0 / (total + 1.0),
-        rows_missing=rows_missing(total, level),
-        usual_radius=weighted_quantile(scores, np.ones_like(scores), 1.0, level),
+        weight_at_infinity=self_weight / (total + self_weight),
+        rows_missing=rows_missing(total / self_weight, side),
+        usual_radius=usual,
         neighbors=neighbors,
+        lower_radius=lower,
+        group=group,
+        floor_needed=needed if math.isinf(upper) and calibration.floor > 0.0 and needed <= 1.0 else None,
     )

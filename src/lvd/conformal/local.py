@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import warnings
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,22 +17,22 @@ from torch import Tensor
 from lvd._typing import ArrayLike, Float, Levels, RandomState
 from lvd._validation import (
     InputError,
-    check_choice,
     check_levels,
-    check_matrix,
     check_positive,
     check_same_length,
     check_vector,
     like,
     seed_from,
 )
-from lvd.conformal import calibrated, engine
-from lvd.conformal.bandwidth import choose_bandwidth
+from lvd.conformal import engine
+from lvd.conformal.bandwidth import check_bandwidth, choose_bandwidth
+from lvd.conformal.calibration import Calibration, CalibrationWarning, Part
+from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence, explain
-from lvd.conformal.randomized import draw_centres
+from lvd.conformal.floor import check_floor, floor_of, smallest_floor
+from lvd.conformal.guarantees import Rule
+from lvd.conformal.rows import ALL, Rows, check_groups, check_keys, check_rows_given, check_weights
 from lvd.kernels import tiles
-
-GUARANTEES = ("local", "randomized", "calibrated")
 
 
 @runtime_checkable
@@ -46,13 +50,20 @@ class LocalConformal:
     For a query x the calibration scores are weighted by ``K(x, x_i)``, the weight ``K(x, x) = 1`` of the query
     itself sits at +inf, and the radius is the weighted quantile at the confidence level (Algorithm 1).
 
+    Calibration rows and queries may come with `groups`: a query then sees the rows of its own group alone, which
+    makes the guarantee one for each group (Mondrian). And they may come with `weights`, the likelihood ratios
+    ``p_new(x) / p_calib(x)`` of :func:`lvd.shift.estimate_weights`, which multiply the kernel; both on one scale.
+
     Parameters
     ----------
     kernel : a fitted :class:`MahalanobisKernel`.
     bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``: fewer infinite radii, less local ones.
         A number, or ``"auto"``: the smallest h >= 1 with which at most `max_infinite` of the training rows would
-        be infinite at `confidence_level`, found without the calibration rows.
-    max_infinite, confidence_level : of ``bandwidth="auto"``.
+        be infinite at `confidence_level`, found without the calibration rows (and as if groups were equally large).
+    max_infinite : of ``bandwidth="auto"``.
+    kernel_floor : raises the kernel to ``K_e = (1 - e) K + e``. A number e in [0, 1), or ``"auto"``: the smallest
+        with which all radii are finite at `confidence_level` (see :func:`smallest_floor`), for each group its own.
+    confidence_level : of the two choices ``"auto"``.
 
     Examples
     --------
@@ -63,6 +74,10 @@ class LocalConformal:
     >>> conformal = lvd.LocalConformal(kernel).conformalize(calib, np.abs(rng.normal(size=500)))
     >>> conformal.radius(calib[:4], confidence_level=[0.5, 0.9]).shape
     (4, 2)
+    >>> raised = lvd.LocalConformal(kernel, kernel_floor="auto")
+    >>> raised = raised.conformalize(calib, np.abs(rng.normal(size=500)), groups=np.repeat(["a", "b"], 250))
+    >>> np.isfinite(raised.radius([[99.0, 0.0, 0.0], [99.0, 0.0, 0.0]], groups=["a", "c"]))
+    array([ True, False])
     """
 
     def __init__(
@@ -71,36 +86,59 @@ class LocalConformal:
         *,
         bandwidth: float | str = 1.0,
         max_infinite: float = 0.1,
-        confidence_level: float = 0.9,
+        kernel_floor: float | str = 0.0,
+        confidence_level: Levels = 0.9,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.max_infinite = max_infinite
+        self.kernel_floor = kernel_floor
         self.confidence_level = confidence_level
 
-    def conformalize(self, embeddings: ArrayLike, scores: ArrayLike) -> LocalConformal:
+    def conformalize(
+        self,
+        embeddings: ArrayLike,
+        scores: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores."""
-        embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
-        check_same_length(embeddings=embeddings, scores=scores)
-        self.bandwidth_ = self._choose_bandwidth(len(scores))
-        points = self._locate(embeddings)
-        return self._take(points, torch.as_tensor(scores, device=points.device))
+        check_bandwidth(self.bandwidth, self.max_infinite)
+        check_floor(self.kernel_floor, weighted=weights is not None)
+        n_rows = len(self.kernel.scaled(embeddings))
+        n_groups = 1 if groups is None else len(set(check_groups(groups, n_rows).tolist()))
+        self.bandwidth_ = self._choose_bandwidth(n_rows // n_groups)
+        self._take(*self._scored(embeddings, scores, groups, weights))
+        self._warn_of_floor()
+        return self
 
-    def update(self, embeddings: ArrayLike, scores: ArrayLike) -> LocalConformal:
+    def update(
+        self,
+        embeddings: ArrayLike,
+        scores: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> LocalConformal:
         """Add newly labelled rows to the calibration set: the radii are those of calibrating on all at once."""
-        points, old_scores = self._in_order_of_arrival()
-        embeddings, scores = check_matrix(embeddings, "embeddings"), check_vector(scores, "scores")
-        check_same_length(embeddings=embeddings, scores=scores)
-        return self._take(
-            torch.cat([points, self._locate(embeddings)]),
-            torch.cat([old_scores, torch.as_tensor(scores, device=points.device)]),
-        )
+        known = self._calibration()
+        check_rows_given(groups, weights, known.rows)
+        rows, checked = self._scored(embeddings, scores, groups, weights)
+        return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]))
 
     def forget(self, n_newest: int) -> LocalConformal:
         """Keep only the `n_newest` rows that came last."""
         check_positive(n_newest, "n_newest", integer=True)
-        points, scores = self._in_order_of_arrival()
-        return self._take(points[-n_newest:], scores[-n_newest:])
+        known = self._calibration()
+        return self._take(known.rows.newest(n_newest), known.scores[-n_newest:])
+
+    def rescored(self, scores: ArrayLike) -> LocalConformal:
+        """The same calibration rows with other scores, in the order in which the rows came."""
+        known = self._calibration()
+        checked = torch.as_tensor(check_vector(scores, "scores"), device=known.scores.device)
+        check_same_length(calibration=known.scores, scores=checked)
+        return copy.copy(self)._take(known.rows, checked)
 
     def radius(
         self,
@@ -108,33 +146,109 @@ class LocalConformal:
         confidence_level: Levels = 0.9,
         *,
         guarantee: str = "local",
+        smoothed: bool = False,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         random_state: RandomState = 0,
+        row_keys: ArrayLike | None = None,
     ) -> Any:
-        """Half width at each row, (n,); for a list of levels (n, L). +inf where too little is known.
+        """Radii (n,) for one level, (n, L) for a list of them; +inf where too little is known.
 
-        `guarantee` chooses what the one calibration promises: ``"local"``, the paper's, says nothing about
+        `guarantee` chooses what the same calibration promises: ``"local"``, the paper's, says nothing about
         coverage on average; ``"randomized"`` (randomly localized) covers marginally and, robustly, locally, its
         draws fixed by the row and `random_state`; ``"calibrated"`` covers marginally without randomness, at
         O(m^2) once and O(m log m) a row.
+
+        `smoothed` is for ``"randomized"``: the level is then met exactly instead of at least (for scores without
+        ties), and a radius may be -inf, which stands for the empty set.
+
+        `row_keys`, whole numbers, are what the draws belong to. By default it is the embeddings, to the last bit.
         """
-        check_choice(guarantee, "guarantee", GUARANTEES)
-        levels = check_levels(confidence_level)
-        calibration, queries = self._calibration(), self._locate(embeddings)
-        if guarantee == "calibrated":
-            radius = calibrated.radius(queries, calibration, self._standing(), levels)
-        elif guarantee == "randomized":
-            centres = draw_centres(queries, seed_from(random_state))
-            own = (centres - queries).square().sum(1).neg().exp()
-            radius = engine.radius(centres, calibration, levels, own)
-        else:
-            radius = engine.radius(queries, calibration, levels, queries.new_ones(len(queries)))
-        result = radius.cpu().numpy()
+        rule = self._rule(guarantee, smoothed, random_state)
+        levels, rows = check_levels(confidence_level), self._queries(embeddings, groups, weights, row_keys)
+
+        def ask(part: Part, places: Tensor) -> Tensor:
+            return rule.radius(*rows.at(places), part, levels, keys=rows.keys_at(places))
+
+        unseen = rows.points.new_full((len(rows.points), len(levels)), torch.inf)
+        result = self.calibration_.answer(rows, unseen, ask).cpu().numpy()
         return like(result if np.ndim(confidence_level) else result[:, 0], embeddings)
 
-    def effective_sample_size(self, embeddings: ArrayLike) -> Any:
+    def interval(
+        self,
+        embeddings: ArrayLike,
+        confidence_level: Levels = 0.9,
+        *,
+        guarantee: str = "local",
+        smoothed: bool = False,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        random_state: RandomState = 0,
+        row_keys: ArrayLike | None = None,
+    ) -> Any:
+        """For signed scores the lower and upper end, (n, 2), or (n, 2, L) for a list of levels.
+
+        Each end misses at most (1 - level) / 2 of the scores: both are quantiles at (1 + level) / 2, of the scores
+        and of the scores with their signs turned round. The choices are those of :meth:`radius`; a lower end above
+        the upper one stands for the empty set.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> kernel = lvd.MahalanobisKernel.from_components([[0.0]], mean=[0.0], scale=[1.0])
+        >>> conformal = lvd.LocalConformal(kernel).conformalize(np.zeros((99, 1)), np.arange(-9.0, 90.0))
+        >>> conformal.interval([[0.0]], 0.9)
+        array([[-5., 85.]])
+        """
+        rule = self._rule(guarantee, smoothed, random_state)
+        levels, rows = check_levels(confidence_level), self._queries(embeddings, groups, weights, row_keys)
+
+        def ask(part: Part, places: Tensor) -> Tensor:
+            asked = partial(
+                rule.radius, *rows.at(places), part, (1.0 + levels) / 2.0, keys=rows.keys_at(places)
+            )
+            return torch.cat([asked(mirrored=True), asked()], 1)
+
+        unseen = rows.points.new_full((len(rows.points), 2 * len(levels)), torch.inf)
+        outwards = self.calibration_.answer(rows, unseen, ask).cpu().numpy().reshape(-1, 2, len(levels))
+        result = outwards * np.array([-1.0, 1.0])[:, None]
+        return like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
+
+    def distribution(
+        self,
+        embeddings: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> LocalDistribution:
+        """The local distribution of the scores at each row: its quantiles, distribution function and masses.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> kernel = lvd.MahalanobisKernel.from_components([[0.0]], mean=[0.0], scale=[1.0])
+        >>> conformal = lvd.LocalConformal(kernel).conformalize(np.zeros((99, 1)), np.arange(-49.0, 50.0))
+        >>> local = conformal.distribution([[0.0]])
+        >>> local.quantile([0.25, 0.5, 0.75])
+        array([[-25.,   0.,  25.]])
+        >>> local.cdf([0.0])
+        array([0.505])
+        """
+        return LocalDistribution(self._calibration(), self._queries(embeddings, groups, weights))
+
+    def effective_sample_size(self, embeddings: ArrayLike, *, groups: ArrayLike | None = None) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
-        calibration, queries = self._calibration(), self._locate(embeddings)
-        return like(tiles.effective_sample_size(queries, calibration.points).cpu().numpy(), embeddings)
+        weights = None if self._calibration().rows.weights is None else np.ones(len(embeddings))
+        rows = self._queries(embeddings, groups, weights)
+
+        def ask(part: Part, places: Tensor) -> Tensor:
+            known = part.sorted
+            return tiles.effective_sample_size(rows.points[places], known.points, known.weights, known.floor)[
+                :, None
+            ]
+
+        unseen = rows.points.new_zeros(len(rows.points), 1)
+        return like(self.calibration_.answer(rows, unseen, ask)[:, 0].cpu().numpy(), embeddings)
 
     def explain(
         self,
@@ -143,16 +257,34 @@ class LocalConformal:
         *,
         n_neighbors: int = 10,
         targets: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        two_sided: bool = False,
     ) -> list[Evidence]:
         """For each row the calibration rows that carry the weight, and one sentence on its radius.
 
-        `targets`, the calibration rows' y in the order they were given, are shown with the neighbours.
+        `targets`, the calibration rows' y in the order they were given, are shown with the neighbours. With
+        `two_sided` it is the :meth:`interval` of signed scores that is explained.
         """
         level = float(check_levels(confidence_level)[0])
         check_positive(n_neighbors, "n_neighbors", integer=True)
-        calibration = self._calibration()
-        known = None if targets is None else check_vector(targets, "targets")
-        return [explain(query, calibration, level, n_neighbors, known) for query in self._locate(embeddings)]
+        rows, known = self._queries(embeddings, groups, weights), self._calibration()
+        targets = None if targets is None else check_vector(targets, "targets")
+        nobody = Part(engine.sort_calibration(rows.points[:0], known.scores[:0]))
+        labels = [ALL] * len(rows.points) if rows.groups is None else rows.groups.tolist()
+        return [
+            explain(
+                point,
+                known.parts.get(group, nobody).sorted,
+                level,
+                n_neighbors,
+                targets,
+                self_weight=own,
+                group=group,
+                two_sided=two_sided,
+            )
+            for point, own, group in zip(rows.points, rows.self_weights.tolist(), labels, strict=True)
+        ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
@@ -160,43 +292,77 @@ class LocalConformal:
 
         save(self, folder)
 
-    def _take(self, points: Float[Tensor, "m k"], scores: Float[Tensor, "m"]) -> LocalConformal:
-        self.calibration_ = engine.sort_calibration(points, scores)
-        self.__dict__.pop("standing_", None)
+    def _take(self, rows: Rows, scores: Float[Tensor, "m"]) -> LocalConformal:
+        self.calibration_ = Calibration.of(rows, scores, self._floor_of)
         return self
 
-    def _locate(self, embeddings: ArrayLike) -> Float[Tensor, "n k"]:
-        """Coordinates in which the widened kernel is ``exp(-||u - v||^2)``."""
-        return self.kernel.scaled(embeddings) / self.bandwidth_
+    def _rows(self, embeddings: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None) -> Rows:
+        """The rows in coordinates in which the widened kernel is ``exp(-||u - v||^2)``."""
+        points = self.kernel.scaled(embeddings) / self.bandwidth_
+        return Rows(
+            points,
+            None if weights is None else points.new_tensor(check_weights(weights, len(points))),
+            None if groups is None else check_groups(groups, len(points)),
+        )
+
+    def _scored(
+        self,
+        embeddings: ArrayLike,
+        scores: ArrayLike,
+        groups: ArrayLike | None,
+        weights: ArrayLike | None,
+    ) -> tuple[Rows, Float[Tensor, "m"]]:
+        checked, rows = check_vector(scores, "scores"), self._rows(embeddings, groups, weights)
+        check_same_length(embeddings=rows.points, scores=checked)
+        return rows, rows.points.new_tensor(checked)
+
+    def _queries(
+        self,
+        embeddings: ArrayLike,
+        groups: ArrayLike | None,
+        weights: ArrayLike | None,
+        row_keys: ArrayLike | None = None,
+    ) -> Rows:
+        check_rows_given(groups, weights, self._calibration().rows)
+        rows = self._rows(embeddings, groups, weights)
+        return rows if row_keys is None else replace(rows, keys=check_keys(row_keys, len(rows.points)))
+
+    def _rule(self, guarantee: str, smoothed: bool, random_state: RandomState) -> Rule:
+        floored = self.kernel_floor != 0.0
+        return Rule(guarantee, smoothed, seed_from(random_state)).check(floored=floored)
 
     def _choose_bandwidth(self, n_calib: int) -> float:
         if self.bandwidth != "auto":
-            check_positive(self.bandwidth, "bandwidth")
             return float(self.bandwidth)
         points = getattr(self.kernel, "train_points_", None)
         if points is None:
             raise InputError(
                 'bandwidth="auto" needs a kernel that knows its training rows; give a number instead'
             )
-        if not 0.0 < self.max_infinite < 1.0:
-            raise InputError(f"max_infinite must lie in (0, 1), got {self.max_infinite!r}")
-        level = float(check_levels(self.confidence_level)[0])
         return choose_bandwidth(
-            torch.as_tensor(points), level=level, max_infinite=self.max_infinite, n_calib=n_calib
+            torch.as_tensor(points),
+            level=float(check_levels(self.confidence_level).max()),
+            max_infinite=self.max_infinite,
+            n_calib=n_calib,
+            floor=self._floor_of(n_calib),
         )
 
-    def _standing(self) -> calibrated.Standing:
-        """What the calibrated guarantee computes once, when it is first asked for."""
-        if not hasattr(self, "standing_"):
-            self.standing_ = calibrated.standing(self._calibration())
-        return self.standing_
+    def _floor_of(self, n_rows: int) -> float:
+        return floor_of(self.kernel_floor, self.confidence_level, n_rows)
 
-    def _in_order_of_arrival(self) -> tuple[Float[Tensor, "m k"], Float[Tensor, "m"]]:
-        calibration = self._calibration()
-        arrival = torch.argsort(calibration.order)
-        return calibration.points[arrival], calibration.scores[arrival]
+    def _warn_of_floor(self) -> None:
+        known, level = self.calibration_, float(check_levels(self.confidence_level).max())
+        fewest = min(part.sorted.n_rows for part in known.parts.values())
+        needed = smallest_floor(level, fewest)
+        if known.rows.weights is None and 0.0 < self._floor_of(fewest) < needed <= 1.0:
+            warnings.warn(
+                f"kernel_floor={self.kernel_floor:g} leaves infinite radii: at confidence_level={level:g} with "
+                f'{fewest} calibration rows it takes {needed:.4g} to make all finite; give that or "auto"',
+                CalibrationWarning,
+                stacklevel=3,
+            )
 
-    def _calibration(self) -> engine.SortedCalibration:
+    def _calibration(self) -> Calibration:
         if not hasattr(self, "calibration_"):
             raise NotFittedError(
                 "LocalConformal has no calibration set yet: call conformalize(embeddings, scores)"

@@ -1,4 +1,4 @@
-"""The weighted quantile as its definition reads. Every engine is tested against these two functions."""
+"""The weighted quantile as its definition reads. Every engine is tested against these functions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,35 @@ def gaussian_weights(query: Float[NDArray, "k"], points: Float[NDArray, "m k"]) 
     return np.exp(-np.square(points - query).sum(axis=1))
 
 
+def local_weights(
+    query: Float[NDArray, "k"],
+    points: Float[NDArray, "m k"],
+    weights: Float[NDArray, "m"],
+    floor: float = 0.0,
+) -> Float[NDArray, "m"]:
+    """``w ((1 - floor) K + floor)``: likelihood ratios times the kernel, raised to its floor."""
+    return weights * ((1.0 - floor) * gaussian_weights(query, points) + floor)
+
+
 def weighted_quantile(
-    scores: Float[NDArray, "m"], weights: Float[NDArray, "m"], self_weight: float, level: float
+    scores: Float[NDArray, "m"],
+    weights: Float[NDArray, "m"],
+    self_weight: float,
+    level: float,
+    below: float = 0.0,
 ) -> float:
     """The smallest score at which the cumulative weight reaches `level` (the paper's Eq. 8).
 
     The query's own weight sits at +inf: its score is not known. So the answer is +inf when the calibration
     rows together do not carry `level` of the weight, above all when there are none or all weights are zero.
+    Weight `below` sits at -inf, which is the answer when this alone reaches the level.
     """
     order = np.argsort(scores, kind="stable")
-    cumulative = np.cumsum(weights[order])
-    total = self_weight + (cumulative[-1] if len(cumulative) else 0.0)
+    cumulative = below + np.cumsum(weights[order])
+    total = self_weight + (cumulative[-1] if len(cumulative) else below)
     if total == 0.0:
         return float("inf")
+    if below >= level * total:
+        return -float("inf")
     rank = int(np.searchsorted(cumulative, level * total, side="left"))
     return float(scores[order[rank]]) if rank < len(scores) else float("inf")

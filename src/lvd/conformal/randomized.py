@@ -2,7 +2,7 @@
 
 The centre of the weights is not the query but a point drawn from the kernel around it, so that query and
 calibration rows play the same part. The draw belongs to the row: the same row and seed give the same centre,
-whatever rows stand beside it.
+whatever rows stand beside it. A row is known by a key, 64 bits.
 """
 
 from __future__ import annotations
@@ -16,15 +16,25 @@ from lvd._typing import Float, NDArray
 from lvd._validation import row_digests
 
 
-def draw_centres(queries: Float[Tensor, "n k"], seed: int) -> Float[Tensor, "n k"]:
+def draw_centres(
+    queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None
+) -> Float[Tensor, "n k"]:
     """One centre per query, from the normal density proportional to the kernel ``exp(-||u||^2)``."""
-    normals = ndtri(row_uniforms(queries, seed, queries.shape[1]))
+    normals = ndtri(row_uniforms(queries, seed, queries.shape[1], keys))
     return queries + torch.as_tensor(normals * 0.5**0.5, device=queries.device)
 
 
-def row_uniforms(rows: Float[Tensor, "n k"], seed: int, count: int) -> Float[NDArray, "n c"]:
-    """Numbers in (0, 1) that depend on a row's content and the seed alone."""
-    state = row_digests(rows.cpu().numpy())[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
+def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None) -> Float[Tensor, "n"]:
+    """One number in (0, 1) per query, independent of its centre."""
+    return queries.new_tensor(row_uniforms(queries, seed, queries.shape[1] + 1, keys)[:, -1])
+
+
+def row_uniforms(
+    rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
+) -> Float[NDArray, "n c"]:
+    """Numbers in (0, 1) that depend on a row's key and the seed alone; the key is a digest of its content."""
+    keys = row_digests(rows.cpu().numpy()) if keys is None else keys
+    state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
     mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
     return (np.right_shift(mixed, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 

@@ -10,7 +10,9 @@ import numpy as np
 from lvd import _store
 from lvd._device import resolve_device
 from lvd._validation import InputError, check_same_length
+from lvd.conformal.floor import check_floor
 from lvd.conformal.local import LocalConformal
+from lvd.conformal.rows import Rows, check_groups, check_weights
 from lvd.kernels import MahalanobisKernel
 
 
@@ -22,30 +24,52 @@ def save(conformal: LocalConformal, folder: str | os.PathLike[str]) -> None:
 def try_out(conformal: LocalConformal) -> None:
     """One radius: parts that do not fit together are found in loading, not in use."""
     if isinstance(conformal.kernel, MahalanobisKernel) and hasattr(conformal, "calibration_"):
-        radius = conformal.radius(conformal.kernel.mean_[None])
+        radius = conformal.radius(conformal.kernel.mean_[None], **labels_of_a_row(conformal))
         if np.isnan(radius).any():
             raise InputError("the radius is not a number")
 
 
+def labels_of_a_row(conformal: LocalConformal) -> dict[str, Any]:
+    """The group and the weight with which one row can be tried out."""
+    rows = conformal.calibration_.rows
+    return {
+        "groups": None if rows.groups is None else rows.groups[:1],
+        "weights": None if rows.weights is None else np.ones(1),
+    }
+
+
 def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
     """The rows as they came; what the engine makes of them is made again."""
-    attributes = {name: value for name, value in vars(conformal).items() if name != "standing_"}
+    attributes = dict(vars(conformal))
     if "calibration_" in attributes:
-        points, scores = conformal._in_order_of_arrival()
-        attributes["calibration_"] = {"points": points, "scores": scores}
+        rows = conformal.calibration_.rows
+        attributes["calibration_"] = {
+            "points": rows.points,
+            "scores": conformal.calibration_.scores,
+            "weights": rows.weights,
+            "groups": rows.groups,
+        }
     return attributes
 
 
 def _complete(conformal: LocalConformal) -> None:
     if not isinstance(conformal.kernel, MahalanobisKernel):
         raise InputError("a LocalConformal needs a MahalanobisKernel")
-    rows = vars(conformal).pop("calibration_", None)
-    if rows is not None:
-        points, scores = (
-            rows[name].to(resolve_device(conformal.kernel.device)) for name in ("points", "scores")
-        )
+    stored = vars(conformal).pop("calibration_", None)
+    if stored is not None:
+        device = resolve_device(conformal.kernel.device)
+        weights, groups = stored.get("weights"), stored.get("groups")
+        points, scores = stored["points"].to(device), stored["scores"].to(device)
         check_same_length(points=points, scores=scores)
-        conformal._take(points, scores)
+        check_floor(conformal.kernel_floor, weighted=weights is not None)
+        conformal._take(
+            Rows(
+                points,
+                None if weights is None else points.new_tensor(check_weights(weights, len(points))),
+                None if groups is None else check_groups(groups, len(points)),
+            ),
+            scores,
+        )
 
 
 STORABLES = (

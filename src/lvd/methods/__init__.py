@@ -1,6 +1,7 @@
 """Interval methods, one file each, all with one contract."""
 
-from lvd.methods.base import CalibrationWarning, IntervalRegressor
+from lvd.conformal import CalibrationWarning
+from lvd.methods.base import IntervalRegressor, SharedRowsWarning
 from lvd.methods.cqr import ConformalizedQuantileRegressor
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
@@ -36,5 +37,6 @@ __all__ = [
     "MADSplitRegressor",
     "MCDropoutRegressor",
     "PBPRegressor",
+    "SharedRowsWarning",
     "SplitConformalRegressor",
 ]

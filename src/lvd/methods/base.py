@@ -24,11 +24,13 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
+from lvd.conformal import CalibrationWarning
 from lvd.nets import Model, as_model
+from lvd.nets.molecules import Molecules
 
 
-class CalibrationWarning(UserWarning):
-    """The calibration set cannot give what was asked of it."""
+class SharedRowsWarning(CalibrationWarning):
+    """Calibration rows also stand in the training set."""
 
 
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -148,10 +150,12 @@ class ConformalRegressor(IntervalRegressor):
     def _rows_needed(self, level: float) -> int:
         """The fewest calibration rows with which an interval at this level can be finite."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
+    def fit(self, X: ArrayLike, y: ArrayLike, **labels: Any) -> Any:
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
-        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow.
+        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `labels` hold one value for
+        each row, such as the `groups` of :class:`LVDRegressor`; those of the rows set aside are used. Rows of the
+        same molecule are set aside together, or not at all.
         """
         self._check_parameters()
         self._check_bounds()
@@ -168,32 +172,45 @@ class ConformalRegressor(IntervalRegressor):
         inputs, targets = self._check_rows(X, y)
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
-        train, calib = _split(len(targets), self.calib_size, seed)
+        labels = _check_labels(labels, len(targets), calib_size=self.calib_size)
+        # Equal rows of numbers may be different cases; equal molecules are one.
+        cases = row_digests(inputs) if isinstance(inputs, Molecules) else np.arange(len(targets))
+        train, calib = _split(cases, self.calib_size, seed)
         self.__dict__.pop("n_calib_", None)
         train_inputs = _safe_indexing(inputs, train)
         self._train(train_inputs, targets[train], seed)
         self.train_digests_ = np.sort(row_digests(train_inputs))
         if len(calib):
-            self._take_calibration(_safe_indexing(inputs, calib), targets[calib], levels)
+            chosen = {name: _safe_indexing(values, calib) for name, values in labels.items()}
+            self._take_calibration(_safe_indexing(inputs, calib), targets[calib], levels, **chosen)
         return self
 
-    def conformalize(self, X_calib: ArrayLike, y_calib: ArrayLike) -> Any:
-        """Calibrate on rows of your own that training has not seen; replaces a former calibration."""
+    def conformalize(self, X_calib: ArrayLike, y_calib: ArrayLike, **labels: Any) -> Any:
+        """Calibrate on rows of your own that training has not seen; replaces a former calibration.
+
+        `labels` hold one value for each row, such as the `groups` and `weights` of :class:`LVDRegressor`.
+        """
         check_is_fitted(self, "train_digests_")
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_)
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
+            of_molecules = isinstance(inputs, Molecules)
+            which = "hold a molecule that stands" if of_molecules else "also stand"
             warnings.warn(
-                f"{shared} of {len(targets)} calibration rows also stand in the training set: the model's errors "
-                "on them are too small, and the guarantee does not hold; calibrate on rows training has not seen",
-                CalibrationWarning,
+                f"{shared} of {len(targets)} calibration rows {which} in the training set: the model's errors "
+                "on them are too small, and the guarantee does not hold; calibrate on "
+                f"{'molecules' if of_molecules else 'rows'} training has not seen",
+                SharedRowsWarning,
                 stacklevel=2,
             )
-        self._take_calibration(inputs, targets, check_levels(self.confidence_level))
+        self._take_calibration(inputs, targets, check_levels(self.confidence_level), **labels)
         return self
 
-    def _take_calibration(self, X: Any, y: Float[NDArray, "m t"], levels: Float[NDArray, "l"]) -> None:
-        self._calibrate(X, y)
+    def _take_calibration(
+        self, X: Any, y: Float[NDArray, "m t"], levels: Float[NDArray, "l"], **labels: Any
+    ) -> None:
+        calibrate: Any = self._calibrate
+        calibrate(X, y, **labels)
         self.n_calib_ = len(y)
         self._warn_if_too_few(levels)
 
@@ -220,8 +237,24 @@ def rows_needed(confidence_level: float) -> int:
     return int(np.ceil(confidence_level / (1.0 - confidence_level) - 1e-9))
 
 
-def _split(n_rows: int, calib_size: float | None, seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
-    """Row numbers for training and for calibration."""
+def _check_labels(labels: dict[str, Any], n_rows: int, *, calib_size: float | None) -> dict[str, Any]:
+    """The labels that were given, one for each row, for a fit that sets calibration rows aside."""
+    given = {name: values for name, values in labels.items() if values is not None}
+    for name, values in given.items():
+        if calib_size is None:
+            raise InputError(
+                f"fit sets no calibration rows aside (calib_size=None), so {name}= would go unused; "
+                "give it to conformalize"
+            )
+        check_same_length(**{"X": range(n_rows), name: values})
+    return given
+
+
+def _split(
+    cases: NDArray, calib_size: float | None, seed: int
+) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
+    """Row numbers for training and for calibration; all rows of one case are in the same part."""
+    n_rows = len(cases)
     order = np.random.default_rng(seed).permutation(n_rows)
     if calib_size is None:
         return np.arange(n_rows), order[:0]
@@ -229,10 +262,19 @@ def _split(n_rows: int, calib_size: float | None, seed: int) -> tuple[Int[NDArra
         raise InputError(
             f"calib_size must be None or lie in (0, 1), got {calib_size!r}; 0.25 sets a quarter aside"
         )
-    n_calib = max(1, round(calib_size * n_rows))
+    order, starts = _cases_together(order, cases)
+    n_calib = int(starts[np.abs(starts - max(1, round(calib_size * n_rows))).argmin()])
     if n_rows - n_calib < 2:
         raise InputError(
             f"fit needs at least 2 training rows beside the calibration rows, got {n_rows} sample(s) in all; "
             "give more rows, or calib_size=None and conformalize on rows of their own"
         )
     return np.sort(order[n_calib:]), np.sort(order[:n_calib])
+
+
+def _cases_together(order: Int[NDArray, "n"], cases: NDArray) -> tuple[Int[NDArray, "n"], Int[NDArray, "c"]]:
+    """The order with all rows of a case behind its first one, and the places after which a case is complete."""
+    _, first, case = np.unique(cases[order], return_index=True, return_inverse=True)
+    ranks = first[case]
+    moved = np.argsort(ranks, kind="stable")
+    return order[moved], np.append(np.flatnonzero(np.diff(ranks[moved])) + 1, len(order))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,44 +9,38 @@ from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_levels, like
-from lvd.conformal import AbsoluteResidual, LocalConformal, NormalizedResidual
-from lvd.conformal.explanation import Evidence
+from lvd.conformal import LocalConformal, SidedResidual
+from lvd.conformal.bandwidth import check_bandwidth
+from lvd.conformal.distribution import LocalDistribution
+from lvd.conformal.floor import check_floor
+from lvd.conformal.scores import error_unit
+from lvd.conformal.sides import side_scales
 from lvd.intervals import clip, covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
 from lvd.methods.monitor import DriftMonitor, RowMonitor
+from lvd.methods.predictive import PredictiveDistribution
+from lvd.methods.seen_rows import Explanation, SeenRows
 from lvd.methods.shared_names import SharedName
 from lvd.nets import Evaluation
 from lvd.nets.adapters import Embed
 from lvd.nets.wrap import seeded_clone
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """One row's interval and what stands behind it."""
-
-    row: int
-    target: int
-    y_pred: float
-    lower: float
-    upper: float
-    evidence: Evidence
-
-    @property
-    def sentence(self) -> str:
-        """Why the interval is as wide as it is, or infinite."""
-        return self.evidence.sentence
-
-
-class LVDRegressor(ConformalRegressor):
+class LVDRegressor(ConformalRegressor, PredictiveDistribution):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
 
     The promise is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` take one
-    that holds on average too, from the same calibration (see :meth:`LocalConformal.radius`).
+    that holds on average too, from the same calibration; with ``"randomized"`` also ``smoothed=True``, which meets
+    the level exactly (see :meth:`LocalConformal.radius`).
 
     A network is trained (or taken as it is), a kernel is learned on its last hidden layer, and the calibration
     errors, weighted by their similarity to the row in question, give the radius of its interval.
+
+    `fit` and `conformalize` take ``groups=``, for a promise within each group, and ``weights=``, likelihood ratios
+    for new rows of another population (:func:`lvd.shift.estimate_weights`); whatever predicts intervals then takes
+    those of its rows, as in ``predict_interval(X, groups=..., weights=...)``.
 
     Parameters
     ----------
@@ -56,9 +48,16 @@ class LVDRegressor(ConformalRegressor):
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
     predictor : centre the intervals at the ``"net"``'s prediction or at the ``"kernel"`` regression.
     score : ``"absolute"`` errors, or ``"normalized"`` by a second model's prediction of the error.
+    sides : ``"same"`` puts both ends of an interval at one distance from the prediction. For errors that are not
+        symmetric ``"each"`` takes for each end its own quantile of the signed errors, at (1 - level) / 2, and
+        ``"joint"`` one quantile of errors that are measured by what is usual on their side among the training
+        rows like this one. ``"each"`` bounds the misses on either side and needs twice the rows, ``"joint"`` bounds
+        their sum.
     smoothness, n_components : of the kernel; `kernel` replaces it by a MahalanobisKernel of your settings.
     bandwidth, max_infinite : widen the kernel by this factor, or ``"auto"``: just so far that at most
         `max_infinite` of the training rows would have infinite intervals at `confidence_level`.
+    kernel_floor : raises the kernel to ``(1 - e) K + e``; ``"auto"``: just so far that all intervals at
+        `confidence_level` are finite (see :func:`lvd.conformal.smallest_floor`).
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
@@ -81,11 +80,17 @@ class LVDRegressor(ConformalRegressor):
     >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
     >>> y_pred.shape, intervals.shape
     ((5,), (5, 2, 2))
+    >>> skewed = lvd.LVDRegressor(sides="each", kernel_floor="auto", random_state=0)
+    >>> halves = np.where(X[:, 0] > 0, "right", "left")
+    >>> _, intervals = skewed.fit(X, y, groups=halves).predict_interval(X[:5], groups=halves[:5])
+    >>> bool(np.isfinite(intervals).all())
+    True
     """
 
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = True
     y_calib_: Float[NDArray, "m t"]
+    errors_calib_: Float[NDArray, "m t"]
 
     def __init__(
         self,
@@ -93,11 +98,13 @@ class LVDRegressor(ConformalRegressor):
         *,
         predictor: str = "net",
         score: str = "absolute",
+        sides: str = "same",
         smoothness: bool = True,
         n_components: int = 10,
         kernel: MahalanobisKernel | None = None,
         bandwidth: float | str = 1.0,
         max_infinite: float = 0.1,
+        kernel_floor: float | str = 0.0,
         confidence_level: float = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
@@ -112,11 +119,13 @@ class LVDRegressor(ConformalRegressor):
         self.estimator = estimator
         self.predictor = predictor
         self.score = score
+        self.sides = sides
         self.smoothness = smoothness
         self.n_components = n_components
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.max_infinite = max_infinite
+        self.kernel_floor = kernel_floor
         self.confidence_level = confidence_level
         self.calib_size = calib_size
         self.prefit = prefit
@@ -143,13 +152,21 @@ class LVDRegressor(ConformalRegressor):
         """The constructor's parameters."""
         return super().get_params(deep) | {name: vars(self)[name] for name in ("embed", "score")}
 
-    def update(self, X: ArrayLike, y: ArrayLike) -> LVDRegressor:
+    def update(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> LVDRegressor:
         """Add newly labelled rows to the calibration set; nothing is trained again."""
         self._check_calibrated()
         inputs, targets = self._check_rows(X, y, self.n_targets_)
-        embeddings, scores = self._score(inputs, targets)
-        for conformal, column in zip(self.conformals_, scores, strict=True):
-            conformal.update(embeddings, column)
+        seen, known = self._see(inputs), self._known_errors()
+        for conformal, column in zip(self.conformals_, self._scores(seen, targets).T, strict=True):
+            conformal.update(seen.embeddings, column, groups=groups, weights=weights)
+        self.errors_calib_ = np.concatenate([known, seen.errors(targets)])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
         self.n_calib_ = len(self.y_calib_)
         return self
@@ -157,9 +174,10 @@ class LVDRegressor(ConformalRegressor):
     def forget(self, n_newest: int) -> LVDRegressor:
         """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
         self._check_calibrated()
+        known = self._known_errors()
         for conformal in self.conformals_:
             conformal.forget(n_newest)
-        self.y_calib_ = self.y_calib_[-n_newest:]
+        self.errors_calib_, self.y_calib_ = known[-n_newest:], self.y_calib_[-n_newest:]
         self.n_calib_ = len(self.y_calib_)
         return self
 
@@ -177,8 +195,14 @@ class LVDRegressor(ConformalRegressor):
             raise InputError(
                 f"monitor watches one target, this model has {self.n_targets_}; fit one for each"
             )
+        calibration = self.conformals_[0].calibration_
+        if calibration.rows.weights is not None:
+            raise InputError(
+                "monitor compares new rows with the calibration rows as they are, and these came with weights= "
+                "for another population; calibrate on rows of that population first"
+            )
         watch = DriftMonitor(
-            self.conformals_[0].calibration_.scores.cpu().numpy(),
+            np.abs(calibration.scores.cpu().numpy()),
             confidence_level=self._one_level(confidence_level),
             false_alarm_rate=false_alarm_rate,
             window=window,
@@ -186,54 +210,71 @@ class LVDRegressor(ConformalRegressor):
         )
         return RowMonitor(self._judge, watch)
 
-    def _judge(self, X: ArrayLike, y: ArrayLike, level: float) -> tuple[NDArray, NDArray]:
-        """Scores of labelled rows, and whether their intervals cover."""
+    def _judge(
+        self, X: ArrayLike, y: ArrayLike, level: float, groups: ArrayLike | None
+    ) -> tuple[NDArray, NDArray]:
+        """Sizes of the scores of labelled rows, and whether their intervals cover."""
         inputs, targets = self._check_rows(X, y, self.n_targets_)
-        _, intervals = self._predict_interval(inputs, np.array([level]))
-        return self._score(inputs, targets)[1][0], covered(targets[:, 0], intervals[..., 0])[:, 0]
+        seen = self._see(inputs)
+        intervals = self._intervals(seen, np.array([level]), groups=groups)
+        return np.abs(self._scores(seen, targets)[:, 0]), covered(targets[:, 0], intervals[..., 0])[:, 0]
 
     def _one_level(self, confidence_level: float | None) -> float:
         """The level asked for, or the first of the constructor's."""
         return float(check_levels(self.confidence_level if confidence_level is None else confidence_level)[0])
 
     def explain(
-        self, X: ArrayLike, confidence_level: float | None = None, *, n_neighbors: int = 10
+        self,
+        X: ArrayLike,
+        confidence_level: float | None = None,
+        *,
+        n_neighbors: int = 10,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
     ) -> list[Explanation]:
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
-        level = np.array([self._one_level(confidence_level)])
-        inputs = self._check_inputs(X)
-        y_pred, intervals = self._predict_interval(inputs, level)
-        intervals = clip(intervals, self.y_min, self.y_max)
-        embeddings = self.model_.evaluate(inputs).embeddings
+        level, seen = self._one_level(confidence_level), self._see(self._check_inputs(X))
+        labels = {"groups": groups, "weights": weights}
+        intervals = clip(self._intervals(seen, np.array([level]), **labels), self.y_min, self.y_max)
         evidence = [
-            conformal.explain(embeddings, float(level[0]), n_neighbors=n_neighbors, targets=column)
+            conformal.explain(
+                seen.embeddings,
+                level,
+                n_neighbors=n_neighbors,
+                targets=column,
+                two_sided=self.sides == "each",
+                **labels,
+            )
             for conformal, column in zip(self.conformals_, self.y_calib_.T, strict=True)
         ]
         return [
             Explanation(
                 row=row,
                 target=target,
-                y_pred=float(y_pred[row, target]),
+                y_pred=float(seen.y_pred[row, target]),
                 lower=float(intervals[row, 0, 0, target]),
                 upper=float(intervals[row, 1, 0, target]),
                 evidence=evidence[target][row],
             )
-            for row in range(len(y_pred))
+            for row in range(len(seen.y_pred))
             for target in range(self.n_targets_)
         ]
 
     def _check_parameters(self) -> None:
         check_choice(self.predictor, "predictor", ("net", "kernel"))
         check_choice(vars(self)["score"], "score", ("absolute", "normalized"))
+        check_choice(self.sides, "sides", ("same", "each", "joint"))
+        check_bandwidth(self.bandwidth, self.max_infinite)
+        check_floor(self.kernel_floor, weighted=False)
         if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
 
     def _rows_needed(self, level: float) -> int:
-        return rows_needed(level)
+        return rows_needed(self._side_level(level))
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         self.model_.fit(X, y)
@@ -247,57 +288,106 @@ class LVDRegressor(ConformalRegressor):
             self.error_model_ = fit_error_model(
                 self.error_estimator, self.model_, X, y, device=self.device, seed=seed
             )
+        if self.sides == "joint":
+            self.train_errors_ = self._see(X).errors(y)
 
-    def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
-        embeddings, scores = self._score(X, y)
+    def _calibrate(
+        self,
+        X: Any,
+        y: Float[NDArray, "m t"],
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
+        seen = self._see(X)
+        level = self._side_level(float(check_levels(self.confidence_level).max()))
         self.conformals_ = [
             LocalConformal(
                 kernel,
                 bandwidth=self.bandwidth,
                 max_infinite=self.max_infinite,
-                confidence_level=self._one_level(None),
-            ).conformalize(embeddings, column)
-            for kernel, column in zip(self.kernels_, scores, strict=True)
+                kernel_floor=self.kernel_floor,
+                confidence_level=level,
+            ).conformalize(seen.embeddings, column, groups=groups, weights=weights)
+            for kernel, column in zip(self.kernels_, self._scores(seen, y).T, strict=True)
         ]
-        self.y_calib_ = y
+        self.errors_calib_, self.y_calib_ = seen.errors(y), y
 
-    def _score(self, X: Any, y: Float[NDArray, "m t"]) -> tuple[Float[NDArray, "m h"], list[NDArray]]:
-        """Embeddings of the rows, and their scores for each target."""
+    def _see(self, X: Any) -> SeenRows:
+        """One pass of the network over the rows, and what their scores are made of."""
         evaluation = self.model_.evaluate(X)
-        scores = self._scores(X, evaluation, self._centres(evaluation))
-        return evaluation.embeddings, [score(column) for score, column in zip(scores, y.T, strict=True)]
+        y_pred = self._centres(evaluation)
+        if self.error_model_ is None:
+            return SeenRows(X, evaluation.embeddings, y_pred, np.ones_like(y_pred))
+        units = error_unit(self.error_model_.predict(X, evaluation))
+        return SeenRows(X, evaluation.embeddings, y_pred, units)
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self._centres(self.model_.evaluate(X))
 
     def _predict_interval(
-        self,
-        X: Any,
-        levels: Float[NDArray, "l"],
-        *,
-        guarantee: str = "local",
-        random_state: RandomState = 0,
+        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
-        evaluation = self.model_.evaluate(X)
-        y_pred = self._centres(evaluation)
-        radius = partial(LocalConformal.radius, guarantee=guarantee, random_state=random_state)
-        intervals = [
-            score.intervals(radius(conformal, evaluation.embeddings, levels))
-            for conformal, score in zip(self.conformals_, self._scores(X, evaluation, y_pred), strict=True)
-        ]
-        return y_pred, np.stack(intervals, axis=-1)
+        seen = self._see(X)
+        return seen.y_pred, self._intervals(seen, levels, **choices)
+
+    def _intervals(
+        self, seen: SeenRows, levels: Float[NDArray, "l"], **choices: Any
+    ) -> Float[NDArray, "n 2 l t"]:
+        """Intervals of all targets; the choices are those of :meth:`LocalConformal.radius`."""
+        if choices.get("guarantee") == "randomized":
+            choices["row_keys"] = seen.keys
+        columns = []
+        for target, conformal in enumerate(self.conformals_):
+            if self.sides == "each":
+                ends = conformal.interval(seen.embeddings, levels, **choices)
+                columns.append(seen.residual(target).intervals(ends))
+            else:
+                radius = conformal.radius(seen.embeddings, levels, **choices)
+                columns.append(self._sided(seen, target).intervals(radius))
+        return np.stack(columns, axis=-1)
+
+    def _scores(self, seen: SeenRows, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        """What is calibrated: signed errors, or errors against what is usual on their side."""
+        if self.sides == "each":
+            return seen.errors(y)
+        return np.stack([self._sided(seen, target)(column) for target, column in enumerate(y.T)], axis=1)
+
+    def _sided(self, seen: SeenRows, target: int) -> SidedResidual:
+        y_pred, unit = seen.y_pred[:, target], seen.units[:, target]
+        if self.sides == "same":
+            return SidedResidual(y_pred, unit, unit)
+        kernel = self.kernels_[target]
+        queries = kernel.scaled(seen.embeddings)
+        points, errors = (
+            queries.new_tensor(a) for a in (kernel.train_points_, self.train_errors_[:, target])
+        )
+        below, above = side_scales(queries, points, errors)
+        return SidedResidual(y_pred, unit * below, unit * above)
+
+    def _side_level(self, level: float) -> float:
+        """The level at which each end is calibrated."""
+        return (1.0 + level) / 2.0 if self.sides == "each" else level
 
     def _centres(self, evaluation: Evaluation) -> Float[NDArray, "n t"]:
         if self.predictor == "net":
             return evaluation.y_pred
         return np.stack([kernel.predict(evaluation.embeddings) for kernel in self.kernels_], axis=1)
 
-    def _scores(
-        self, X: Any, evaluation: Evaluation, y_pred: Float[NDArray, "n t"]
-    ) -> list[AbsoluteResidual | NormalizedResidual]:
-        """One score per target, bound to these rows."""
-        if self.error_model_ is None:
-            return [AbsoluteResidual(column) for column in y_pred.T]
-        error_pred = self.error_model_.predict(X, evaluation)
-        return [NormalizedResidual(*columns) for columns in zip(y_pred.T, error_pred.T, strict=True)]
+    def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[SeenRows, list[LocalDistribution]]:
+        self._check_calibrated()
+        seen = self._see(self._check_inputs(X))
+        signed = map(LocalConformal.rescored, self.conformals_, self._known_errors().T)
+        return seen, [conformal.distribution(seen.embeddings, **labels) for conformal in signed]
+
+    def _known_errors(self) -> Float[NDArray, "m t"]:
+        """The signed errors of the calibration rows."""
+        if not hasattr(self, "errors_calib_"):
+            raise InputError(
+                "this model was saved by an lvd that kept no signed errors: conformalize it again for this"
+            )
+        return self.errors_calib_
+
+    def _target_columns(self, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
+        return self._check_rows(X, y, self.n_targets_)[1]

@@ -147,12 +147,12 @@ class DriftMonitor:
 class RowMonitor:
     """A :class:`DriftMonitor` that takes rows: `judge` gives their scores and whether their intervals cover."""
 
-    judge: Callable[[ArrayLike, ArrayLike, float], tuple[NDArray, NDArray]]
+    judge: Callable[[ArrayLike, ArrayLike, float, ArrayLike | None], tuple[NDArray, NDArray]]
     watch: DriftMonitor
 
-    def take(self, X: ArrayLike, y: ArrayLike) -> MonitorReport:
-        """Take newly labelled rows, in order of arrival."""
-        return self.watch.take(*self.judge(X, y, self.watch.confidence_level))
+    def take(self, X: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None) -> MonitorReport:
+        """Take newly labelled rows, in order of arrival; with their groups where the calibration has groups."""
+        return self.watch.take(*self.judge(X, y, self.watch.confidence_level, groups))
 
     def report(self) -> MonitorReport:
         """What is known so far."""

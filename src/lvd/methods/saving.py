@@ -14,11 +14,13 @@ from lvd._validation import InputError, check_levels
 from lvd.conformal import LocalConformal
 from lvd.conformal import saving as conformal_saving
 from lvd.methods import ALL_METHODS, IntervalRegressor
-from lvd.methods.cqr import PinballLoss
 from lvd.methods.errors import ErrorModel
 from lvd.nets import NetRegressor
 from lvd.nets.adapters import FunctionModel, SklearnModel
 from lvd.nets.model import Fitted
+from lvd.nets.molecules import ChempropEstimator, TrainedMPNN
+from lvd.nets.molecules import storing as molecule_storing
+from lvd.nets.molecules.ensemble import MoleculeStack
 from lvd.nets.probabilistic import ProbabilisticNet
 from lvd.nets.stack import NetStack
 
@@ -71,8 +73,9 @@ def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLik
             if isinstance(model, LocalConformal):
                 conformal_saving.try_out(model)
             elif hasattr(model, "model_"):
-                centre = getattr(model.model_, "x_mean_", np.zeros(model.n_features_in_))
-                if np.isnan(model.predict_interval(centre[None])[1]).any():
+                conformals = getattr(model, "conformals_", [])
+                labels = conformal_saving.labels_of_a_row(conformals[0]) if conformals else {}
+                if np.isnan(model.predict_interval(_example(model), **labels)[1]).any():
                     raise InputError("an interval is not a number")
     except NotFittedError:  # saved before conformalize
         return
@@ -81,6 +84,14 @@ def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLik
             f"the parts of the model in {os.fspath(folder)!r} do not fit together "
             f"({type(error).__name__}: {error}); save the model again"
         ) from error
+
+
+def _example(model: IntervalRegressor) -> Any:
+    """One row of the kind that the model takes: methane, or the mean of the training rows, or zeros."""
+    base = model.model_.model if isinstance(model.model_, Fitted) else model.model_
+    if isinstance(base, ChempropEstimator | TrainedMPNN | MoleculeStack):
+        return ["C"]
+    return getattr(base, "x_mean_", np.zeros(model.n_features_in_))[None]
 
 
 def _check_method(method: Any) -> None:
@@ -99,6 +110,6 @@ CLASSES = _store.registry(
     _store.Storable(NetStack),
     _store.Storable(ProbabilisticNet),
     _store.Storable(ErrorModel),
-    _store.Storable(PinballLoss),
+    *molecule_storing.STORABLES,
     *(_store.Storable(method, check=_check_method) for method in ALL_METHODS),
 )

@@ -1,4 +1,4 @@
-"""Figures of intervals: bands with covered and missed rows, and width against error.
+"""Figures of intervals: bands with covered and missed rows, width against error, and PIT histograms.
 
 Drawn with matplotlib's objects alone: no display, no global state. The colours can be told apart by
 colour-blind readers (Okabe and Ito), the marks and hatches without any colour. What is infinite is drawn
@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from scipy.stats import binom
 
 from lvd._files import atomic_path
 from lvd._typing import Bool, Float, NDArray
@@ -133,6 +134,26 @@ def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
         ticks = [float(tick) for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
         axes.set_xticks([*ticks, infinity], [*(f"{tick:g}" for tick in ticks), "∞"])
         _legend_below(axes)
+    return figure
+
+
+def pit_figure(pit: Float[NDArray, "n"], *, n_bins: int = 10, title: str = "PIT histogram") -> Figure:
+    """How often each stretch of the predictive distributions held y, and the range of luck where they are right.
+
+    The range holds 95% of the counts of a bin under uniform values. A heap in the middle says that the
+    distributions are too wide, heaps at both ends that they are too narrow, a slope that they lie to one side.
+    """
+    figure, (axes,) = panels_of(1)
+    counts, edges = np.histogram(pit, bins=n_bins, range=(0.0, 1.0))
+    low, high = binom.interval(0.95, len(pit), 1.0 / n_bins)
+    axes.set_title(title)
+    axes.set_xlabel("probability integral transform")
+    axes.set_ylabel(f"rows (of {len(pit)})")
+    axes.set_xlim(0.0, 1.0)
+    axes.axhspan(low, high, label="95% of bins where all is right", **_BAND)
+    axes.stairs(counts, edges, color=_BLUE, linewidth=1.6, label="rows", zorder=3)
+    axes.set_ylim(0.0, 1.15 * max(float(counts.max()), high))
+    _legend_below(axes)
     return figure
 
 

@@ -1,0 +1,71 @@
+"""Calibration rows, sorted by score within their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import Tensor
+
+from lvd._typing import Float, Int
+from lvd.conformal import calibrated, engine
+from lvd.conformal.rows import Group, Rows
+
+
+class CalibrationWarning(UserWarning):
+    """The calibration set cannot give what was asked of it."""
+
+
+@dataclass
+class Part:
+    """The calibration rows of one group; what only some guarantees need is computed when it is first asked for."""
+
+    sorted: engine.SortedCalibration
+
+    @cached_property
+    def standing(self) -> calibrated.Standing:
+        """What the calibrated guarantee computes once."""
+        return calibrated.standing(self.sorted)
+
+    @cached_property
+    def mirrored(self) -> Part:
+        """The same rows with the signs of the scores turned round, for the lower end of an interval."""
+        rows = self.sorted
+        return Part(
+            engine.sort_calibration(rows.points, -rows.scores, weights=rows.weights, floor=rows.floor)
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All calibration rows in order of arrival, and sorted by group."""
+
+    rows: Rows
+    scores: Float[Tensor, "m"]
+    parts: dict[Group, Part]
+
+    @classmethod
+    def of(cls, rows: Rows, scores: Float[Tensor, "m"], floor_of: Callable[[int], float]) -> Calibration:
+        """Sort the rows; `floor_of` gives the kernel's floor for a group of that many."""
+        parts: dict[Group, Part] = {}
+        for group, places in rows.by_group():
+            weights = None if rows.weights is None else rows.weights[places]
+            one = engine.sort_calibration(
+                rows.points[places], scores[places], weights=weights, floor=floor_of(len(places))
+            )
+            parts[group] = Part(replace(one, order=places[one.order]))
+        return cls(rows, scores, parts)
+
+    def answer(
+        self,
+        queries: Rows,
+        unseen: Float[Tensor, "n c"],
+        ask: Callable[[Part, Int[Tensor, "g"]], Float[Tensor, "g c"]],
+    ) -> Float[Tensor, "n c"]:
+        """What `ask` gives for the queries of each group, by their places; `unseen` for groups without a row."""
+        result = unseen.clone()
+        for group, places in queries.by_group():
+            if group in self.parts:
+                result[places] = ask(self.parts[group], places)
+        return result
