@@ -234,7 +234,8 @@ def test_the_same_molecule_gives_the_same_string() -> None:
     pytest.importorskip("rdkit")
     assert len(set(canonical_smiles(["OCC", "CCO", "C(O)C"]))) == 1
     with pytest.raises(
-        InputError, match=r"RDKit refuses 2 SMILES, first in rows 1 \(C1\), 2 \(x\); mend or drop"
+        InputError,
+        match=r"RDKit refuses 2 SMILES, first in rows 2 \(C1\), 3 \(x\), counting from 1; mend or drop",
     ):
         canonical_smiles(["C", "C1", "x"])
 

@@ -187,11 +187,6 @@ class TestRegressor:
         assert (first == again).all()
         assert (first != other).any()
 
-    def test_default_length_of_training(self):
-        reg = lvd.DeepEnsembleRegressor()
-        assert reg._count_epochs(100) == 1000
-        assert reg._count_epochs(1_000_000) == 40
-
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [

@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import lvd
-from lvd.methods.cqr import pinball_loss
+from lvd.nets.losses import PinballLoss
 
 LEVELS = [0.8, 0.5]
 NET = lvd.NetRegressor(hidden_sizes=(8,), n_batches=20)
@@ -35,17 +35,17 @@ def given(**changes):
 def test_pinball_loss_by_hand():
     output, target = torch.zeros(2, 2), torch.tensor([[1.0, 1.0], [-2.0, -2.0]])
     # Orders 0.1 and 0.9: 0.1 + 0.9 above, 0.9 * 2 + 0.1 * 2 below.
-    assert float(pinball_loss(output, target, level=0.8)) == pytest.approx((1.0 + 2.0) / 4)
+    assert float(PinballLoss(0.8)(output, target)) == pytest.approx((1.0 + 2.0) / 4)
 
 
 def test_pinball_loss_is_least_at_the_quantiles(rng):
     y = torch.as_tensor(rng.exponential(size=(1001, 1))).expand(-1, 2)
     orders = torch.tensor([0.1, 0.9], dtype=torch.float64)
     best = torch.quantile(y[:, 0], orders)
-    least = pinball_loss(best.expand_as(y), y, level=0.8)
+    least = PinballLoss(0.8)(best.expand_as(y), y)
     for step in (torch.tensor([0.05, 0.0]), torch.tensor([0.0, 0.05])):
-        assert pinball_loss((best + step).expand_as(y), y, level=0.8) > least
-        assert pinball_loss((best - step).expand_as(y), y, level=0.8) > least
+        assert PinballLoss(0.8)((best + step).expand_as(y), y) > least
+        assert PinballLoss(0.8)((best - step).expand_as(y), y) > least
 
 
 def test_one_network_learns_both_quantiles_of_every_target(rng):

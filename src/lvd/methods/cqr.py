@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from sklearn.base import clone
-from torch import Tensor, nn
+from torch import nn
 
 from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_levels
@@ -16,25 +14,10 @@ from lvd.conformal import QuantileResidual, conformal_quantile
 from lvd.conformal.quantiles import QUANTILES
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.nets import Model, NetRegressor
+from lvd.nets.losses import PinballLoss
+from lvd.nets.molecules import ChempropEstimator
 
-
-def pinball_loss(output: Float[Tensor, "b q"], target: Float[Tensor, "b q"], *, level: float) -> Tensor:
-    """Mean pinball loss; the first half of the columns are lower quantiles of `level`, the others upper."""
-    half = output.shape[1] // 2
-    orders = output.new_tensor([(1.0 - level) / 2.0] * half + [(1.0 + level) / 2.0] * half)
-    error = target - output
-    return torch.maximum(orders * error, (orders - 1.0) * error).mean()
-
-
-@dataclass(frozen=True)
-class PinballLoss:
-    """:func:`pinball_loss` at one level; an object, because a model with a function in it could not be saved."""
-
-    level: float
-
-    def __call__(self, output: Float[Tensor, "b q"], target: Float[Tensor, "b q"]) -> Tensor:
-        """The loss of a batch."""
-        return pinball_loss(output, target, level=self.level)
+TRAINABLE = (NetRegressor, ChempropEstimator, nn.Module, type(None))
 
 
 class ConformalizedQuantileRegressor(ConformalRegressor):
@@ -47,9 +30,9 @@ class ConformalizedQuantileRegressor(ConformalRegressor):
 
     Parameters
     ----------
-    estimator : None builds an MLP, a NetRegressor gives its settings, a torch module returns two values per
-        target (all lower quantiles, then all upper ones); these are trained with the pinball loss. With
-        `prefit` any trained model that predicts these columns.
+    estimator : None builds an MLP, a NetRegressor or a ChempropEstimator gives its settings, a torch module
+        returns two values per target (all lower quantiles, then all upper ones); these are trained with the
+        pinball loss. With `prefit` any trained model that predicts these columns.
     symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
@@ -109,11 +92,11 @@ class ConformalizedQuantileRegressor(ConformalRegressor):
                 "a prefit estimator gives the quantiles of one level, got "
                 f"confidence_level={self.confidence_level!r}; give that level alone"
             )
-        if not self.prefit and not isinstance(self.estimator, NetRegressor | nn.Module | None):
+        if not self.prefit and not isinstance(self.estimator, TRAINABLE):
             raise InputError(
-                "estimator must be None, a NetRegressor or a torch module, to be trained with the pinball "
-                f"loss, got {type(self.estimator).__name__}; train a quantile model of another kind first and "
-                "pass it with prefit=True, predicting the lower and the upper quantile as two columns"
+                "estimator must be None, a NetRegressor, a ChempropEstimator or a torch module, to be trained "
+                f"with the pinball loss, got {type(self.estimator).__name__}; train a quantile model of another "
+                "kind first and pass it with prefit=True, predicting the lower and upper quantile as two columns"
             )
 
     def _rows_needed(self, level: float) -> int:
@@ -133,7 +116,7 @@ class ConformalizedQuantileRegressor(ConformalRegressor):
     def _new_quantile_model(self, level: float) -> Model:
         if self.prefit:
             return self.model_
-        network: NetRegressor = clone(self.model_)
+        network: NetRegressor | ChempropEstimator = clone(self.model_)
         return network.set_params(loss=PinballLoss(level))
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
 from lvd._device import resolve_device
@@ -15,8 +16,10 @@ from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
 from lvd.methods.mixture import MixtureRegressor
 from lvd.nets.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
+from lvd.nets.molecules import ChempropEstimator
+from lvd.nets.molecules.ensemble import MoleculeStack
 from lvd.nets.scaling import mean_and_scale
-from lvd.nets.stack import NetStack, Parameters
+from lvd.nets.stack import NetStack
 
 
 class DeepEnsembleRegressor(MixtureRegressor):
@@ -28,6 +31,9 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     Parameters
     ----------
+    estimator : None builds perceptrons. A ChempropEstimator gives the settings of graph networks on molecules,
+        and replaces those below; of molecules there are no adversarial examples, and every network chooses its
+        epoch by rows of its own.
     n_members : number of networks.
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
@@ -52,6 +58,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     def __init__(
         self,
+        estimator: Any = None,
         *,
         n_members: int = 5,
         hidden_sizes: Sequence[int] = (100,),
@@ -65,6 +72,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
+        self.estimator = estimator
         self.n_members = n_members
         self.hidden_sizes = hidden_sizes
         self.epochs = epochs
@@ -79,16 +87,26 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     def _check_parameters(self) -> None:
         check_positive(self.n_members, "n_members", integer=True)
+        if self.estimator is not None and not isinstance(self.estimator, ChempropEstimator):
+            raise InputError(
+                "estimator must be None, for perceptrons, or a ChempropEstimator, for graph networks on molecules, "
+                f"got {type(self.estimator).__name__}; other models learn no variance here"
+            )
         if not (isinstance(self.adversarial_step, int | float) and self.adversarial_step >= 0.0):
             raise InputError(
                 "adversarial_step must be a share of each input's range, 0 or more, "
                 f"got {self.adversarial_step!r}; 0.01 is usual"
             )
 
-    def _new_model(self) -> NetStack:
+    def _new_model(self) -> NetStack | MoleculeStack:
+        if self.estimator is not None:
+            return MoleculeStack(clone(self.estimator), self.n_members)
         return NetStack(self.n_members, self.hidden_sizes, outputs_per_target=2, device=self.device)
 
-    def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
+    def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
+        if isinstance(self.model_, MoleculeStack):
+            self.model_.fit(X, y, seed=seed)
+            return
         step = torch.as_tensor(
             self.adversarial_step * np.ptp(X, axis=0) / mean_and_scale(X)[1],
             dtype=torch.float32,
@@ -104,8 +122,8 @@ class DeepEnsembleRegressor(MixtureRegressor):
             seed=seed,
         )
 
-    def _members(self) -> Parameters:
-        return self.model_.parameters_
+    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Any) -> list[Any]:
+        return self.model_.map_outputs(function, X)
 
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
         return mixture_moments(*mean_and_variance(outputs))

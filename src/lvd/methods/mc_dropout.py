@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
 from lvd.methods.mixture import MixtureRegressor
 from lvd.nets.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
-from lvd.nets.stack import NetStack, Parameters
+from lvd.nets.stack import NetStack, Parameters, map_outputs
 
 VALIDATION_PASSES = 100
 LEAST_EPOCHS = 40
@@ -170,7 +170,11 @@ class MCDropoutRegressor(MixtureRegressor):
             return self.epochs
         return max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / math.ceil(n_rows / self.batch_size)))
 
+    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Float[NDArray, "n p"]) -> list[Any]:
+        return map_outputs(function, self._members(), self.model_.scale_inputs(X))
+
     def _members(self) -> Parameters:
+        """The network with the units of each pass."""
         generator = torch.Generator().manual_seed(self.mask_seed_)
         return thin(self.model_.parameters_, self.dropout_, self.n_passes, generator)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from lvd import intervals
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
 from lvd.methods.base import IntervalRegressor
-from lvd.nets.stack import NetStack, Parameters, map_outputs
+from lvd.nets.molecules.ensemble import MoleculeStack
+from lvd.nets.stack import NetStack
 
 
 class MixtureRegressor(IntervalRegressor):
@@ -25,6 +26,7 @@ class MixtureRegressor(IntervalRegressor):
     Inside, inputs and targets are standardised; what leaves is in the units of y.
     """
 
+    model_: Any
     hidden_sizes: Sequence[int]
     epochs: int | None
     batch_size: int
@@ -37,16 +39,16 @@ class MixtureRegressor(IntervalRegressor):
         """Refuse the method's own parameters that cannot work."""
 
     @abstractmethod
-    def _new_model(self) -> NetStack:
+    def _new_model(self) -> NetStack | MoleculeStack:
         """The untrained networks."""
 
     @abstractmethod
-    def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
+    def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         """Train ``model_``."""
 
     @abstractmethod
-    def _members(self) -> Parameters:
-        """The networks that make up the mixture."""
+    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Any) -> list[Any]:
+        """``function(rows, outputs)`` for chunks of rows, with the outputs of all parts of the mixture."""
 
     @abstractmethod
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
@@ -78,30 +80,22 @@ class MixtureRegressor(IntervalRegressor):
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         scaled = self.model_.scale_targets(targets)
         log_density = torch.cat(
-            map_outputs(
-                lambda rows, outputs: self._log_density(scaled[rows], outputs),
-                self._members(),
-                self.model_.scale_inputs(inputs),
-            )
+            self._map_outputs(lambda rows, outputs: self._log_density(scaled[rows], outputs), inputs)
         )
         return like(self._as_given(log_density.numpy() - np.log(self.model_.y_scale_)), X)
 
-    def _predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n t"]:
+    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self._mean_and_deviation(X)[0]
 
     def _predict_interval(
-        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"]
+        self, X: Any, levels: Float[NDArray, "l"]
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         mean, deviation = self._mean_and_deviation(X)
         quantiles = norm.ppf(0.5 + 0.5 * levels)
         return mean, intervals.from_radius(mean, quantiles[:, None] * deviation[:, None])
 
-    def _mean_and_deviation(
-        self, X: Float[NDArray, "n p"]
-    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-        chunks = map_outputs(
-            lambda _, outputs: self._moments(outputs), self._members(), self.model_.scale_inputs(X)
-        )
+    def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+        chunks = self._map_outputs(lambda _, outputs: self._moments(outputs), X)
         means, variances = zip(*chunks, strict=True)
         deviation = torch.cat(variances).sqrt().numpy() * self.model_.y_scale_
         return torch.cat(means).numpy() * self.model_.y_scale_ + self.model_.y_mean_, deviation

@@ -15,8 +15,8 @@ LEAST_VARIANCE = 1e-6
 
 
 def mean_and_variance(
-    outputs: Float[Tensor, "m n o"],
-) -> tuple[Float[Tensor, "m n t"], Float[Tensor, "m n t"]]:
+    outputs: Float[Tensor, "*rows o"],
+) -> tuple[Float[Tensor, "*rows t"], Float[Tensor, "*rows t"]]:
     """The first half of the columns are means; the second, through a softplus, are variances."""
     mean, raw = outputs.chunk(2, dim=-1)
     return mean, softplus(raw) + LEAST_VARIANCE

@@ -163,6 +163,12 @@ class NetStack:
         """Standardised targets, in float64 as the networks' outputs are."""
         return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
 
+    def map_outputs(
+        self, function: Callable[[slice, Tensor], Result], X: Float[NDArray, "n p"]
+    ) -> list[Result]:
+        """:func:`map_outputs` of all networks."""
+        return map_outputs(function, self.parameters_, self.scale_inputs(X))
+
     def member(self, index: int) -> Parameters:
         """One network, as a stack of its own."""
         return {name: parameter[index : index + 1] for name, parameter in self.parameters_.items()}

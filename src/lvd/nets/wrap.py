@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from lvd._typing import RandomState
 from lvd._validation import InputError
 from lvd.nets.adapters import Embed, FunctionModel, SklearnModel
 from lvd.nets.model import Fitted, Model
+from lvd.nets.molecules.lazy import chemprop_adapter
+from lvd.nets.molecules.trained import TrainedMPNN
 from lvd.nets.regressor import NetRegressor
 
 
@@ -24,13 +27,23 @@ def as_model(
     device: str = "auto",
     random_state: RandomState = None,
 ) -> Model:
-    """The model for `estimator`: None, a torch module, a NetRegressor, scikit-learn, or two functions."""
-    is_net = estimator is None or isinstance(estimator, nn.Module)
-    is_sklearn = not (is_net or isinstance(estimator, Model)) and hasattr(estimator, "predict")
+    """The model for `estimator`: None, a torch module, a model of lvd's, scikit-learn, or two functions.
+
+    A network of chemprop's is a torch module too, but takes molecules.
+    """
+    is_mpnn = "chemprop" in sys.modules and chemprop_adapter().is_mpnn(estimator)
+    is_net = not is_mpnn and (estimator is None or isinstance(estimator, nn.Module))
+    is_sklearn = not (is_net or is_mpnn or isinstance(estimator, Model)) and hasattr(estimator, "predict")
     if embedding_layer is not None and not is_net:
         raise InputError("embedding_layer= belongs to torch modules; use embed= for other estimators")
     if embed is not None and not is_sklearn:
         raise InputError("embed= belongs to scikit-learn estimators; use embedding_layer= for torch modules")
+    if is_mpnn:
+        if not prefit:
+            raise InputError(
+                "a chemprop MPNN must come trained, with prefit=True; to train one, give a ChempropEstimator"
+            )
+        return TrainedMPNN(estimator)
     if is_net:
         if estimator is None and prefit:
             raise InputError("prefit=True needs a trained estimator; pass it as the first argument")
@@ -49,14 +62,14 @@ def as_model(
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
         return SklearnModel(fresh, prefit=prefit, embed=embed)
     raise InputError(
-        "estimator must be None, a torch module, a scikit-learn regressor or a pair of functions "
-        f"(predict, embed), got {type(estimator).__name__}"
+        "estimator must be None, a torch module, a ChempropEstimator, a scikit-learn regressor or a pair of "
+        f"functions (predict, embed), got {type(estimator).__name__}"
     )
 
 
 def came_trained(model: Model) -> bool:
     """Whether the model was given as trained: its `fit` trains nothing."""
-    return isinstance(model, Fitted | FunctionModel) or bool(getattr(model, "prefit", False))
+    return isinstance(model, Fitted | FunctionModel | TrainedMPNN) or bool(getattr(model, "prefit", False))
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:

@@ -1,0 +1,133 @@
+"""Steps of training a graph network on QM9: ``python -m benchmarks.molecules --data-dir FOLDER``.
+
+With ``--rehearse`` on a few hundred molecules, where no GPU is at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from lvd._device import resolve_device
+from lvd.data.cells import numbers, read_file
+from lvd.data.smiles import valid_smiles
+from lvd.nets.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
+from lvd.nets.molecules import run as stepping
+from lvd.nets.molecules.network import run_all
+from lvd.nets.molecules.packed import gather
+from lvd.nets.molecules.run import Run
+from lvd.nets.molecules.table import Molecules
+from lvd.nets.molecules.training import start_run
+
+TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def repeat(step: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        step()
+
+
+def chemprop_steps(molecules: Molecules, run: Run, times: int) -> Callable[[], None]:
+    """As one would write it down: exact batches, chemprop's own forward pass, Adam."""
+    optimizer = torch.optim.Adam(run.module.parameters(), lr=1e-4)
+    sizes, orders = molecules.packed.sizes(), run.tables.orders.cpu().numpy()
+
+    def work() -> None:
+        for order in orders[:times]:
+            rows = order[order < len(molecules)]
+            graphs = gather(
+                run.tables.packed,
+                torch.as_tensor(rows, device=run.tables.rows.device),
+                *sizes[rows].sum(0).tolist(),
+            )
+            optimizer.zero_grad()
+            (run.module(graphs) - run.tables.targets[rows]).square().mean().backward()
+            optimizer.step()
+
+    return work
+
+
+def different_jobs(y: np.ndarray, train: np.ndarray, valid: np.ndarray, count: int) -> list[NetworkJob]:
+    """The networks of a split, as the experiments need them: base, two levels of CQR, error, ensemble."""
+    twice = np.concatenate([y, y], axis=1)
+    kinds = [
+        NetworkJob(y, train, valid),
+        NetworkJob(twice, train, valid, PinballLoss(0.9)),
+        NetworkJob(twice, train, valid, PinballLoss(0.5)),
+        NetworkJob(y, train, valid, NormalLoss()),
+    ]
+    return (kinds + [NetworkJob(y, train, valid, NormalLoss(), seed=seed) for seed in range(1, 6)])[:count]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder with qm9.csv or qm9.csv.gz")
+    parser.add_argument("--rehearse", action="store_true", help="300 molecules, few steps")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+    device, steps = resolve_device(options.device), 5 if options.rehearse else options.steps
+    cells = read_file(next(path for path in sorted(options.data_dir.glob("qm9.csv*"))))
+    smiles, y = np.array(cells["smiles"], dtype=object), np.column_stack([numbers(cells, t) for t in TARGETS])
+    if options.rehearse:
+        torch.set_num_threads(1)
+        smiles, y = smiles[::400][:300], y[::400][:300]
+        valid = valid_smiles(smiles)
+        smiles, y = smiles[valid], y[valid]
+    table = Table("what", "ms", "30 epochs, s", title=f"QM9, {len(smiles):,} molecules, {device}")
+    for name in ("features", "features, from disk"):
+        table.add_row(name, f"{1e3 * seconds(lambda: read_molecules(smiles), torch.device('cpu')):.0f}", "")
+    molecules = read_molecules(smiles)
+    train, valid, _ = inner_split(round(0.6 * len(molecules)))
+
+    def started(count: int, recipe: Recipe = Recipe()) -> list[Run]:  # noqa: B008
+        return [start_run(molecules, job, recipe, device) for job in different_jobs(y, train, valid, count)]
+
+    (first,) = started(1)
+    n_steps = len(first.tables.orders)
+    steps = min(steps, n_steps - 10)
+
+    def report(name: str, total: float) -> None:
+        per_step = total / steps
+        table.add_row(name, f"{1e3 * per_step:.3f}", f"{per_step * n_steps:.1f}")
+
+    repeat(first._take_step, 3)
+    report("chemprop's forward, exact batches", seconds(chemprop_steps(molecules, first, steps), device))
+    (first,) = started(1)
+    repeat(first._take_step, 3)
+    report("steps of fixed shape, not captured", seconds(lambda: repeat(first._take_step, steps), device))
+    for count in (1, 4, 9):
+        runs = started(count)
+        repeat(lambda runs=runs: [run.advance() for run in runs], stepping.EAGER_STEPS + 1)
+        seconds(lambda: None, device)
+        name = f"{count} network(s) side by side, captured where there is a GPU"
+        report(
+            name, seconds(lambda runs=runs: repeat(lambda: [run.advance() for run in runs], steps), device)
+        )
+    part = molecules[: min(20_000, len(molecules))]
+    run_all(first.module, part)
+    total = seconds(lambda: run_all(first.module, part), device)
+    table.add_row(f"predict and embed {len(part):,} molecules", f"{1e3 * total:.1f}", "")
+    Console().print(table)
+    print(f"atoms and bonds of a batch: {first.tables.capacity}, steps: {n_steps}")
+    if device.type == "cuda":
+        print(f"GPU memory at most: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
