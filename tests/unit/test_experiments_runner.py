@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -39,8 +40,14 @@ def done(monkeypatch):
 
 def test_a_failed_run_is_recorded_and_the_rest_goes_on(done, tmp_path):
     counts = []
-    runner.execute(RUNS, tmp_path, on_done=counts.append)
-    assert counts == [3, 3]
+
+    @contextmanager
+    def progress(what, total):
+        counts.append((what, total))
+        yield counts.append
+
+    runner.execute(RUNS, tmp_path, progress=progress)
+    assert counts == [("runs", 6), 3, 3]
     assert len(store.read_all(tmp_path)) == 6
     failed = Run("sound", "synthetic", "CQR", 1)
     assert runner.failures(RUNS, tmp_path) == [(failed, "MemoryError: not today")]

@@ -15,7 +15,7 @@ from lvd.report.comparison_grids import comparison_csv, comparison_grids
 from lvd.report.significance import Sample
 from lvd.report.tables import Cell
 
-PRINTED = PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, False, 1)
+PRINTED = PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, False, 1, 1)
 
 
 def ours(mean: float, std: float, n: int = 10, printed: PrintedCell = PRINTED) -> Comparison:
@@ -61,7 +61,7 @@ def test_a_broken_value_is_incompatible():
     ],
 )
 def test_rounding_makes_no_rejection(mean, std, compatible, as_printed):
-    rounded = replace(PRINTED, metric="MAD", mean=0.07, std=0.0, decimals=2)
+    rounded = replace(PRINTED, metric="MAD", mean=0.07, std=0.0, decimals=2, std_decimals=2)
     comparison = ours(mean, std, printed=rounded)
     assert (comparison.compatible, comparison.p_as_printed >= 0.01) == (compatible, as_printed)
     assert comparison.p_value >= comparison.p_as_printed

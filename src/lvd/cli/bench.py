@@ -58,6 +58,15 @@ Protocol = Annotated[
 ]
 
 
+Workers = Annotated[int, typer.Option(metavar="N", help="How many splits to work on at the same time.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where the tables lie."
+    ),
+]
+
+
 @bench.command(
     epilog=console.examples(
         "lvd bench run --protocol paper --workers 2 --out RESULTS",
@@ -72,27 +81,29 @@ def run(
         typer.Option(metavar="paper|sound", help="As the printed numbers were made, or as we recommend."),
     ] = "paper",
     datasets: Annotated[
-        str, typer.Option(metavar="NAMES", help="Names separated by commas, or all.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Names separated by commas; qm8 and qm9 mean all their tasks, 'qm9(mu)' one; all: six small ones.",
+        ),
     ] = "all",
-    methods: Annotated[str, typer.Option(metavar="NAMES", help="Names separated by commas, or all.")] = "all",
+    methods: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Names separated by commas; all: those there are for the dataset."
+        ),
+    ] = "all",
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="0:10 for 0 to 9, or seeds separated by commas.")
     ] = "0:10",
     levels: Annotated[
         str, typer.Option(metavar="LEVELS", help="Confidence levels separated by commas.")
     ] = "0.5,0.9",
-    workers: Annotated[
-        int, typer.Option(metavar="N", help="How many splits to work on at the same time.")
-    ] = 1,
+    workers: Workers = 1,
     engine: Annotated[
         Engine, typer.Option(help="Processes of this machine, or a Ray cluster (extra ray).")
     ] = Engine.local,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where the tables lie."
-        ),
-    ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run experiments; what is finished is not done again, so the command may be stopped and started at will.
 
@@ -100,21 +111,20 @@ def run(
     the others, and is tried again next time.
     """
     from lvd.experiments import provenance
-    from lvd.experiments.methods import METHODS
+    from lvd.experiments.names import SMALL_DATASETS
     from lvd.experiments.runner import execute, failures, unfinished
-    from lvd.experiments.runs import SMALL_DATASETS, parse_levels, parse_names, parse_seeds, plan
+    from lvd.experiments.runs import parse_levels, parse_names, parse_seeds, plan
 
     runs = plan(
         protocol=protocol,
-        datasets=parse_names(datasets, SMALL_DATASETS),
-        methods=parse_names(methods, tuple(METHODS)),
+        datasets=SMALL_DATASETS if datasets == "all" else parse_names(datasets),
+        methods=None if methods == "all" else parse_names(methods),
         seeds=parse_seeds(seeds),
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
     start, spent = perf_counter(), provenance.processor_seconds()
-    with console.progress("runs", len(todo)) as on_done:
-        execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, on_done=on_done)
+    execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
     if todo:
         command = (
             f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
@@ -143,19 +153,57 @@ def collect(
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .csv file to write.")],
+    workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
     from lvd.experiments import provenance
-    from lvd.experiments.collect import collect, write_csv
-    from lvd.experiments.store import read_all
+    from lvd.experiments.collect import collect_folder, write_csv
 
-    rows = collect(result for folder in results for result in read_all(folder))
+    rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_csv(rows, out)
     provenance.write(
         [call for folder in results for call in provenance.read(folder)], out.with_suffix(".json")
     )
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
+
+
+@bench.command(
+    epilog=console.examples(
+        "lvd bench groups RESULTS --out results/qm9_groups.csv", "lvd bench groups results/qm9_groups.csv"
+    )
+)
+def groups(
+    results: Results,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Write the counts to this .csv file instead."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(metavar="paper|sound", help="Which protocol's runs to show.")
+    ] = "paper",
+    workers: Workers = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Show the coverage of molecules within functional groups, from a folder of results or from counts of it."""
+    from lvd.data import load
+    from lvd.experiments.functional_groups import count_groups, read_counts, write_counts
+    from lvd.experiments.names import MOLECULE_DATASETS
+    from lvd.report.formats import to_terminal
+    from lvd.report.group_grids import group_grids
+
+    if results.is_dir():
+        counts = count_groups(results, lambda name: load(name, data_dir=data_dir), workers=workers)
+    else:
+        counts = read_counts(results)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_counts(counts, out)
+        console.show(f"{out}: {len(counts)} counts")
+        return
+    for table in MOLECULE_DATASETS:
+        console.show_parts(to_terminal(group_grids(counts, protocol, table)))
 
 
 @bench.command(
@@ -234,7 +282,8 @@ def figures(
 
 @bench.command(
     epilog=console.examples(
-        "lvd bench page results/small_paper.csv results/small_sound.csv --out docs/reproduction.md"
+        "lvd bench page results/small_paper.csv results/small_sound.csv --out docs/reproduction.md",
+        "lvd bench page --molecules results/qm.csv --groups results/qm9_groups.csv --out docs/molecules.md",
     )
 )
 def page(
@@ -258,11 +307,22 @@ def page(
             help="What is known of single cells: a TOML file with [[note]].",
         ),
     ] = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Counts that lvd bench groups wrote."),
+    ] = None,
+    molecules: Annotated[
+        bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
+    ] = False,
 ) -> None:
     """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
+    from lvd.report.molecules import write_molecules_page
     from lvd.report.reproduction import write_page
 
-    write_page(results, out, notes=notes)
+    if molecules:
+        write_molecules_page(results, out, groups=groups, notes=notes)
+    else:
+        write_page(results, out, notes=notes)
     console.show(str(out))
 
 

@@ -10,7 +10,10 @@ from importlib.resources import files
 
 @dataclass(frozen=True)
 class PrintedCell:
-    """Mean and standard deviation over ten seeds; the mean is rounded to `decimals` digits."""
+    """Mean and standard deviation over ten seeds, rounded to `decimals` and `std_decimals` digits.
+
+    A negative number of digits is one before the point: 160 printed as 1.6e+02 is rounded to tens.
+    """
 
     table: str
     metric: str
@@ -21,6 +24,7 @@ class PrintedCell:
     std: float
     bold: bool
     decimals: int
+    std_decimals: int
 
 
 def printed_cells() -> list[PrintedCell]:
@@ -37,6 +41,7 @@ def printed_cells() -> list[PrintedCell]:
                 std=float(row["std"]),
                 bold=row["bold"] == "1",
                 decimals=-int(Decimal(row["mean"]).as_tuple().exponent),
+                std_decimals=-int(Decimal(row["std"]).as_tuple().exponent),
             )
             for row in csv.DictReader(file)
         ]

@@ -14,8 +14,9 @@ from lvd._files import atomic_path
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
 from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
+from lvd.experiments.pool import map_processes
 from lvd.experiments.protocols import get_protocol
-from lvd.experiments.store import Result, read_all
+from lvd.experiments.store import Result, files_by_split, read
 from lvd.intervals import widths
 from lvd.metrics import (
     marginal_coverage_rate,
@@ -30,7 +31,8 @@ class Measured:
     """The metrics of one run at one level; rates in percent, as the paper prints them.
 
     `width` is over all rows with a finite interval, `width_lvd` over the rows where LVD's main variant is finite
-    (the paper's main table), `width_variants` over those where all eight variants are (its variant tables).
+    (the paper's main table), `width_variants` over those where all eight variants are (its variant tables);
+    `finite_variants` is how many these are.
     """
 
     protocol: str
@@ -47,8 +49,14 @@ class Measured:
     width: float
     width_lvd: float
     width_variants: float
+    finite_variants: float
     seconds: float
     error: str
+
+
+def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
+    """The metrics of all results in a folder, a few splits in memory at a time."""
+    return [row for rows in map_processes(_collect_files, files_by_split(folder), workers) for row in rows]
 
 
 def collect(results: Iterable[Result]) -> list[Measured]:
@@ -57,6 +65,10 @@ def collect(results: Iterable[Result]) -> list[Measured]:
     for result in results:
         splits.setdefault((result.run.protocol, result.run.dataset, result.run.seed), []).append(result)
     return [row for members in splits.values() for row in _collect_split(members)]
+
+
+def _collect_files(files: Sequence[Path]) -> list[Measured]:
+    return _collect_split([read(file) for file in files])
 
 
 def _collect_split(results: Sequence[Result]) -> list[Measured]:
@@ -94,7 +106,7 @@ def _measure(
     if result.error is not None:
         return Measured(
             run.protocol, run.dataset, run.method, run.seed, run.levels[index], 0,
-            *(nothing,) * 8, result.seconds, result.error,
+            *(nothing,) * 9, result.seconds, result.error,
         )  # fmt: skip
     y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
     width = widths(intervals)
@@ -115,6 +127,7 @@ def _measure(
         width=_mean(width[finite]),
         width_lvd=nothing if lvd_finite is None else _mean(width[lvd_finite]),
         width_variants=nothing if variants_finite is None else _mean(width[variants_finite]),
+        finite_variants=nothing if variants_finite is None else float(variants_finite.sum()),
         seconds=result.seconds,
         error="",
     )
@@ -132,7 +145,7 @@ def _mean(values: NDArray) -> float:
 
 def read_results(path: Path) -> list[Measured]:
     """The metrics of a folder of results, or those of a compact table made from one."""
-    return collect(read_all(path)) if path.is_dir() else read_csv(path)
+    return collect_folder(path) if path.is_dir() else read_csv(path)
 
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from lvd import methods
 from lvd._typing import Float, NDArray
 from lvd.conformal import conformal_quantile
-from lvd.experiments.split import Split
+from lvd.experiments.split import Split, TableSplit
 from lvd.methods import ConformalizedQuantileRegressor
 
 
@@ -24,7 +25,8 @@ class Prediction:
     intervals: Float[NDArray, "n 2 l"]
 
 
-Method = Callable[[Split, NDArray], Prediction]
+Method = Callable[[Any, NDArray], Prediction]
+"""From a split, of the kind that the method works on, and levels to the test rows' intervals."""
 
 
 def lvd_variant(
@@ -35,7 +37,7 @@ def lvd_variant(
     absolute = split.absolute(kernel if predictor == "KR" else None)
     calib, test = split.normalized(*absolute) if normalized else absolute
     radius = split.local_radius(kernel, calib(split.y[split.calib]), levels)
-    return _same_at_all_levels(test.y_pred, test.intervals(radius))
+    return same_at_all_levels(test.y_pred, test.intervals(radius))
 
 
 def split_conformal(split: Split, levels: Float[NDArray, "l"], *, normalized: bool) -> Prediction:
@@ -44,10 +46,10 @@ def split_conformal(split: Split, levels: Float[NDArray, "l"], *, normalized: bo
     calib, test = split.normalized(*absolute) if normalized else absolute
     quantile = split.protocol.quantile if normalized else "finite_sample"
     radius = conformal_quantile(calib(split.y[split.calib]), levels, quantile=quantile)
-    return _same_at_all_levels(test.y_pred, test.intervals(np.tile(radius, (len(test.y_pred), 1))))
+    return same_at_all_levels(test.y_pred, test.intervals(np.tile(radius, (len(test.y_pred), 1))))
 
 
-def cqr(split: Split, levels: Float[NDArray, "l"]) -> Prediction:
+def cqr(split: TableSplit, levels: Float[NDArray, "l"]) -> Prediction:
     """Conformalized quantile regression: one network per level."""
     predictions, intervals = [], []
     for level in levels.tolist():
@@ -67,16 +69,17 @@ def cqr(split: Split, levels: Float[NDArray, "l"]) -> Prediction:
     return Prediction(np.stack(predictions, axis=1), np.concatenate(intervals, axis=2))
 
 
-def uncalibrated(split: Split, levels: Float[NDArray, "l"], *, regressor: str) -> Prediction:
+def uncalibrated(split: TableSplit, levels: Float[NDArray, "l"], *, regressor: str) -> Prediction:
     """A method without a calibration step, as its own paper defines it."""
     parts = [split.train] if split.protocol.uncalibrated_rows == "train" else [split.train, split.calib]
     rows = np.concatenate(parts)
     fitted = getattr(methods, regressor)(random_state=split.seed).fit(split.X[rows], split.y[rows])
     y_pred, intervals = fitted.predict_interval(split.X[split.test], levels)
-    return _same_at_all_levels(y_pred, intervals)
+    return same_at_all_levels(y_pred, intervals)
 
 
-def _same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 l"]) -> Prediction:
+def same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 l"]) -> Prediction:
+    """One point prediction for every level."""
     return Prediction(np.tile(y_pred[:, None], (1, intervals.shape[2])), intervals)
 
 

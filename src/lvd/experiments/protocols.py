@@ -17,7 +17,8 @@ class Protocol:
     how MADSplit and CQR take theirs. `max_neighbors` limits the kernel's training neighbours.
     `uncalibrated_rows` says on which rows methods without a calibration step are trained: on the training part
     alone, or on training and calibration part together. `interval_ends` says whether a y exactly at the end of
-    its interval is covered; in Concrete, where rows stand twice, this moves a printed digit.
+    its interval is covered; in Concrete, where rows stand twice, this moves a printed digit. On molecules
+    `scale_target` is about CQR and deep ensembles alone: the paper's base networks had their targets standardised.
     """
 
     name: str
@@ -47,10 +48,10 @@ class Protocol:
             random_state=seed,
         )
 
-    def kernel(self, seed: int, *, smoothness: bool) -> MahalanobisKernel:
+    def kernel(self, seed: int, *, smoothness: bool, device: str) -> MahalanobisKernel:
         """The kernel of a split."""
         return MahalanobisKernel(
-            smoothness=smoothness, max_neighbors=self.max_neighbors, device="cpu", random_state=seed
+            smoothness=smoothness, max_neighbors=self.max_neighbors, device=device, random_state=seed
         )
 
 

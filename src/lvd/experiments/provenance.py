@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lvd._files import atomic_path
 from lvd._validation import InputError
+from lvd._version import __version__
 
-PACKAGES = ("lvd", "torch", "numpy", "scipy", "scikit-learn")
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
 
 
 @dataclass(frozen=True)
 class Call:
     """One call of the runner that went to its end: how many runs it did, in how many seconds.
 
-    `processor_seconds` is what this machine's processors spent on it, whatever else they did meanwhile.
+    `processor_seconds` is what this machine's processors spent on it, whatever else they did meanwhile; None where
+    it was not taken.
     """
 
     command: str
@@ -29,7 +32,7 @@ class Call:
     machine: str
     runs: int
     seconds: float
-    processor_seconds: float
+    processor_seconds: float | None
 
 
 def record(folder: Path, command: str, *, runs: int, seconds: float, processor_seconds: float) -> None:
@@ -38,8 +41,8 @@ def record(folder: Path, command: str, *, runs: int, seconds: float, processor_s
     call = Call(
         command,
         ended,
-        {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        {"python": platform.python_version(), "lvd": __version__} | _versions(),
+        _machine(),
         runs,
         round(seconds, 1),
         round(processor_seconds, 1),
@@ -47,6 +50,22 @@ def record(folder: Path, command: str, *, runs: int, seconds: float, processor_s
     calls = folder / "calls"
     calls.mkdir(parents=True, exist_ok=True)
     write([call], calls / f"{ended.replace(':', '')}-{os.getpid()}.json")
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    versions = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def _machine() -> str:
+    import torch
+
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}"
 
 
 def processor_seconds() -> float:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,14 +18,27 @@ import numpy as np
 import torch
 
 from lvd._validation import InputError, check_choice, check_positive
-from lvd.data import load
-from lvd.experiments import store
-from lvd.experiments.methods import METHODS
+from lvd.data import Dataset, load
+from lvd.experiments import networks, store
+from lvd.experiments.methods import METHODS, Method
+from lvd.experiments.molecule_methods import MOLECULE_METHODS
+from lvd.experiments.molecule_split import StoredNetworks, TaskSplit
+from lvd.experiments.names import is_molecules, task_of
 from lvd.experiments.protocols import get_protocol
 from lvd.experiments.runs import Job, Run, group_by_split
-from lvd.experiments.split import Split
+from lvd.experiments.split import Split, TableSplit
 
 ENGINES = ("local", "ray")
+Tables = dict[tuple[str, str], Dataset]
+"""Datasets by name and version."""
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Told what is done and how much of it there is, it gives a function to call with how much was just done."""
+
+
+@contextmanager
+def silent(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress that nobody sees."""
+    yield lambda n_done: None
 
 
 def execute(
@@ -34,21 +48,26 @@ def execute(
     workers: int = 1,
     engine: str = "local",
     data_dir: Path | None = None,
-    on_done: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> None:
-    """Do all runs that are not finished in `folder` yet.
+    """Do all runs that are not finished in `folder` yet; the networks that runs on molecules share come first.
 
     A failed run is recorded with its error, does not stop the rest, and is tried again next time. A killed
-    process loses the runs in flight, no more. `on_done` is told how many runs were just done.
+    process loses what is in flight, no more. `progress` shows how much of each stage is done.
     """
     check_choice(engine, "engine", ENGINES)
     check_positive(workers, "workers", integer=True)
-    jobs = group_by_split(unfinished(runs, folder))
-    _fetch_tables(jobs, data_dir)
+    todo = unfinished(runs, folder)
+    jobs = group_by_split(todo)
+    tables = _load_tables(jobs, data_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    work = partial(do_job, folder=folder, data_dir=data_dir)
-    for done in _ENGINES[engine](work, jobs, workers):
-        if on_done is not None:
+    missing = _untrained(jobs, folder)
+    if missing:
+        with progress("networks", len(missing)) as on_done:
+            networks.train(missing, folder, {name: table for (name, _), table in tables.items()}, on_done)
+    work = partial(do_job, folder=folder, tables=tables)
+    with progress("runs", len(todo)) as on_done:
+        for done in _ENGINES[engine](work, jobs, workers):
             on_done(done)
 
 
@@ -65,24 +84,41 @@ def failures(runs: Iterable[Run], folder: Path) -> list[tuple[Run, str]]:
     return [(run, error) for run, error in errors if error is not None]
 
 
-def do_job(job: Job, *, folder: Path, data_dir: Path | None) -> int:
+def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     """Do the runs of one split, storing each as it ends; returns how many there were."""
     torch.set_num_threads(1)
     protocol = get_protocol(job.protocol)
-    split = Split(load(job.dataset, protocol=protocol.data, data_dir=data_dir), protocol, job.seed)
-    for run in job.runs:
-        store.write(folder, _do_run(run, split))
+    dataset = tables[job.table, protocol.data]
+    if is_molecules(job.table):
+        stored = StoredNetworks(job.table, job.seed, protocol, folder)
+        by_task: dict[str, list[Run]] = {}
+        for run in job.runs:
+            by_task.setdefault(task_of(run.dataset), []).append(run)
+        for task, runs in by_task.items():
+            _do_runs(runs, TaskSplit(dataset, task, stored, protocol, job.seed), MOLECULE_METHODS, folder)
+    else:
+        _do_runs(job.runs, TableSplit(dataset, protocol, job.seed), METHODS, folder)
     return len(job.runs)
 
 
-def _do_run(run: Run, split: Split) -> store.Result:
+def _untrained(jobs: Iterable[Job], folder: Path) -> list[networks.Network]:
+    """The networks that these jobs share and that `folder` does not have yet."""
+    of_molecules = (job for job in jobs if is_molecules(job.table))
+    needed = dict.fromkeys(network for job in of_molecules for network in networks.needed(job))
+    return [network for network in needed if not network.path(folder).exists()]
+
+
+def _do_runs(runs: Iterable[Run], split: Split, methods: dict[str, Method], folder: Path) -> None:
+    for run in runs:
+        store.write(folder, _do_run(run, split, methods[run.method]))
+
+
+def _do_run(run: Run, split: Split, method: Method) -> store.Result:
     start = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
-            prediction, seconds = split.stages.as_if_alone(
-                lambda: METHODS[run.method](split, np.array(run.levels))
-            )
+            prediction, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
     except Exception as error:  # whatever it is, the other runs go on
         return store.failure(run, f"{type(error).__name__}: {error}", time.process_time() - start)
     return store.Result(
@@ -90,10 +126,10 @@ def _do_run(run: Run, split: Split) -> store.Result:
     )
 
 
-def _fetch_tables(jobs: list[Job], data_dir: Path | None) -> None:
-    """Load every dataset once: a missing one is told before the work begins, and none is downloaded twice."""
-    for dataset in dict.fromkeys(job.dataset for job in jobs):
-        load(dataset, data_dir=data_dir)
+def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
+    """Every dataset once: a missing one is told before the work begins, and no worker has to look for it."""
+    wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
+    return {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
 
 
 def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
@@ -116,18 +152,17 @@ def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> I
 
 
 def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise InputError("engine='ray' needs Ray: pip install 'lvd[ray]'") from None
-    ray.init(
-        ignore_reinit_error=True, log_to_driver=False, num_cpus=workers if not ray.is_initialized() else None
-    )
-    remote = ray.remote(num_cpus=1)(work)
-    pending = [remote.remote(job) for job in jobs]
-    while pending:
-        finished, pending = ray.wait(pending)
-        yield from ray.get(finished)
+    """One job is one task of a core; a task whose worker is killed is done again."""
+    with cluster(n_cpus=workers) as ray, own_errors(ray):
+
+        @ray.remote(num_cpus=1)
+        def remote_work(job: Job) -> int:
+            return work(job)
+
+        pending = [remote_work.remote(job) for job in jobs]
+        while pending:
+            finished, pending = ray.wait(pending)
+            yield from ray.get(finished)
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from lvd._validation import InputError, check_levels
+from lvd.experiments.names import expand, is_molecules, table_of
 from lvd.experiments.protocols import get_protocol
 
-SMALL_DATASETS = ("yacht", "housing", "energy", "bike", "kin8nm", "concrete")
 FORMAT = 1
 
 
@@ -36,10 +36,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """The runs of one split, done in one process so that they share its networks."""
+    """The runs of one split of a table, done in one process so that they share its networks."""
 
     protocol: str
-    dataset: str
+    table: str
     seed: int
     runs: tuple[Run, ...]
 
@@ -48,37 +48,39 @@ def plan(
     *,
     protocol: str,
     datasets: Sequence[str],
-    methods: Sequence[str],
+    methods: Sequence[str] | None = None,
     seeds: Iterable[int],
     levels: Sequence[float] = (0.5, 0.9),
 ) -> list[Run]:
-    """All runs asked for, split by split."""
+    """All runs asked for, split by split. Without `methods` each dataset gets all that there are for it."""
     from lvd.experiments.methods import METHODS
+    from lvd.experiments.molecule_methods import MOLECULE_METHODS
 
     get_protocol(protocol)
-    known = (*SMALL_DATASETS, "synthetic", "diabetes")
-    _check_names("datasets", datasets, known)
-    _check_names("methods", methods, tuple(METHODS))
-    checked = tuple(check_levels(list(levels)).tolist())
-    return [
-        Run(protocol, dataset, method, seed, checked)
-        for dataset in datasets
-        for seed in seeds
-        for method in methods
-    ]
+    checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
+    runs = []
+    for dataset in expand(datasets):
+        known = tuple(MOLECULE_METHODS if is_molecules(dataset) else METHODS)
+        _check_methods(known if methods is None else methods, known, dataset)
+        runs += [
+            Run(protocol, dataset, method, seed, checked)
+            for seed in seeds
+            for method in (known if methods is None else methods)
+        ]
+    return runs
 
 
 def group_by_split(runs: Iterable[Run]) -> list[Job]:
     """Jobs, one per split, in the order of their first run."""
     jobs: dict[tuple[str, str, int], list[Run]] = {}
     for run in runs:
-        jobs.setdefault((run.protocol, run.dataset, run.seed), []).append(run)
+        jobs.setdefault((run.protocol, table_of(run.dataset), run.seed), []).append(run)
     return [Job(*split, tuple(members)) for split, members in jobs.items()]
 
 
-def parse_names(text: str, everything: Sequence[str]) -> list[str]:
-    """``"all"``, or names separated by commas."""
-    return list(everything) if text == "all" else [name.strip() for name in text.split(",")]
+def parse_names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",")]
 
 
 def parse_levels(text: str) -> list[float]:
@@ -104,7 +106,9 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+def _check_methods(given: Sequence[str], known: Sequence[str], dataset: str) -> None:
     for name in given:
         if name not in known:
-            raise InputError(f"unknown name {name!r} in {what}; choose from all, {', '.join(known)}")
+            raise InputError(
+                f"unknown name {name!r} in methods for {dataset}; choose from all, {', '.join(known)}"
+            )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
 from lvd._typing import Float, NDArray
+from lvd._validation import to_numpy
 from lvd.conformal import AbsoluteResidual, LocalConformal, NormalizedResidual
 from lvd.data import Dataset, split_indices
 from lvd.experiments.protocols import Protocol
@@ -24,32 +26,30 @@ class Parts:
     test: Evaluation
 
 
-class Split:
+class Split(ABC):
     """Training, calibration and test rows of one seed; what several methods need is computed once."""
 
-    def __init__(self, dataset: Dataset, protocol: Protocol, seed: int) -> None:
-        self.protocol, self.seed, self.stages = protocol, seed, Stages()
-        self.X, self.y = dataset.X, dataset.y
-        self.train, self.calib, self.test = split_indices(len(self.y), seed, sizes=protocol.sizes)
+    device = "auto"
+
+    def __init__(self, y: Float[NDArray, "n"], protocol: Protocol, seed: int) -> None:
+        self.y, self.protocol, self.seed, self.stages = y, protocol, seed, Stages()
+        self.train, self.calib, self.test = split_indices(len(y), seed, sizes=protocol.sizes)
 
     @property
+    @abstractmethod
     def base(self) -> Parts:
         """The base network's predictions and embeddings."""
-        return self.stages.once("base", lambda: self._train_and_evaluate(self.y[self.train]))
 
     @property
+    @abstractmethod
     def errors(self) -> Parts:
         """The second network's predictions of the base network's absolute error."""
-        return self.stages.once(
-            "errors",
-            lambda: self._train_and_evaluate(np.abs(self.y[self.train] - self.base.train.y_pred[:, 0])),
-        )
 
     def kernel(self, *, smoothness: bool) -> MahalanobisKernel:
         """The kernel trained with the smoothness term, or without it."""
         return self.stages.once(
             f"kernel {smoothness=}",
-            lambda: self.protocol.kernel(self.seed, smoothness=smoothness).fit(
+            lambda: self.protocol.kernel(self.seed, smoothness=smoothness, device=self.device).fit(
                 self.base.train.embeddings, self.y[self.train]
             ),
         )
@@ -62,8 +62,8 @@ class Split:
                 AbsoluteResidual(self.base.test.y_pred[:, 0]),
             )
         return (
-            AbsoluteResidual(kernel.predict(self.base.calib.embeddings)),
-            AbsoluteResidual(kernel.predict(self.base.test.embeddings)),
+            AbsoluteResidual(to_numpy(kernel.predict(self.base.calib.embeddings))),
+            AbsoluteResidual(to_numpy(kernel.predict(self.base.test.embeddings))),
         )
 
     def normalized(
@@ -80,7 +80,30 @@ class Split:
     ) -> Float[NDArray, "n l"]:
         """Local radii of the test rows from the scores of the calibration rows."""
         conformal = LocalConformal(kernel).conformalize(self.base.calib.embeddings, scores)
-        return conformal.radius(self.base.test.embeddings, levels)
+        return to_numpy(conformal.radius(self.base.test.embeddings, levels))
+
+
+class TableSplit(Split):
+    """A split of a table of numbers, whose networks are trained here and now."""
+
+    device = "cpu"
+
+    def __init__(self, dataset: Dataset, protocol: Protocol, seed: int) -> None:
+        super().__init__(dataset.y, protocol, seed)
+        self.X = dataset.X
+
+    @property
+    def base(self) -> Parts:
+        """The base network's predictions and embeddings."""
+        return self.stages.once("base", lambda: self._train_and_evaluate(self.y[self.train]))
+
+    @property
+    def errors(self) -> Parts:
+        """The second network's predictions of the base network's absolute error."""
+        return self.stages.once(
+            "errors",
+            lambda: self._train_and_evaluate(np.abs(self.y[self.train] - self.base.train.y_pred[:, 0])),
+        )
 
     def _train_and_evaluate(self, target: Float[NDArray, "n"]) -> Parts:
         network = self.protocol.network(self.seed).fit(self.X[self.train], target)

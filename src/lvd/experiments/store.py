@@ -81,7 +81,7 @@ def read(path: Path) -> Result:
     with _explained(path):
         table = pq.read_table(path)
         about = _about(table.schema)
-        run = Run(**{**about["run"], "levels": tuple(about["run"]["levels"])})
+        run = _run_of(about)
         column = {name: table[name].to_numpy() for name in table.column_names}
         names = [f"{level:g}" for level in run.levels]
         return Result(
@@ -97,6 +97,12 @@ def read(path: Path) -> Result:
         )
 
 
+def read_run(path: Path) -> Run:
+    """The run whose result is stored there; its rows are not read."""
+    with _explained(path):
+        return _run_of(_about(pq.read_schema(path)))
+
+
 def read_error(path: Path) -> str | None:
     """The error of a stored run, None if it went well; its rows are not read."""
     with _explained(path):
@@ -104,17 +110,35 @@ def read_error(path: Path) -> str | None:
         return error
 
 
-def read_all(folder: Path) -> list[Result]:
+def files_of(folder: Path) -> list[Path]:
     """All results in a folder; hidden files are what a killed process had begun to write."""
     files = sorted((folder / "runs").glob("[!.]*.parquet"))
     if not files:
         raise InputError(f"no results in {folder}; make some with: lvd bench run --out {folder}")
-    return [read(file) for file in files]
+    return files
+
+
+def read_all(folder: Path) -> list[Result]:
+    """All results in a folder, read."""
+    return [read(file) for file in files_of(folder)]
+
+
+def files_by_split(folder: Path) -> list[list[Path]]:
+    """The results of a folder, those of one split of one dataset together; their rows are not read."""
+    splits: dict[tuple[str, str, int], list[Path]] = {}
+    for file in files_of(folder):
+        run = read_run(file)
+        splits.setdefault((run.protocol, run.dataset, run.seed), []).append(file)
+    return list(splits.values())
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
     about: dict[str, Any] = json.loads((schema.metadata or {})[b"lvd"])
     return about
+
+
+def _run_of(about: dict[str, Any]) -> Run:
+    return Run(**{**about["run"], "levels": tuple(about["run"]["levels"])})
 
 
 @contextmanager

@@ -36,9 +36,8 @@ class Comparison:
     @property
     def p_value(self) -> float:
         """Welch's test, with the allowance for rounding."""
-        half_digit = 0.5 * 10.0**-self.printed.decimals
-        distance = math.copysign(max(0.0, abs(self.difference) - half_digit), self.difference)
-        favourable = Sample(self.cell.sample.mean - distance, self.printed.std + half_digit, PRINTED_SEEDS)
+        distance = math.copysign(max(0.0, abs(self.difference) - self._half_digit), self.difference)
+        favourable = Sample(self.cell.sample.mean - distance, self._largest_std, PRINTED_SEEDS)
         return p_different(self.cell.sample, favourable)
 
     @property
@@ -52,23 +51,40 @@ class Comparison:
         return self.p_value >= P_VALUE
 
     @property
+    def within_three(self) -> bool:
+        """Whether our mean lies within three printed standard deviations, or would be printed the same."""
+        return abs(self.difference) <= 3.0 * self._largest_std + self._half_digit
+
+    @property
     def same_mean(self) -> bool:
         """Whether our mean would be printed with the same digits."""
-        return self._rounds_to(self.cell.sample.mean, self.printed.mean)
+        return _same_digits(self.cell.sample.mean, self.printed.mean, self.printed.decimals)
 
     @property
     def same_cell(self) -> bool:
         """Whether mean and standard deviation would be."""
-        return self.same_mean and self._rounds_to(self.cell.sample.std, self.printed.std)
+        return self.same_mean and _same_digits(
+            self.cell.sample.std, self.printed.std, self.printed.std_decimals
+        )
 
     @property
     def counted(self) -> bool:
         """Whether the printed cell was made by the procedure we follow, not by a faulty version of a rival."""
         return self.cell.method in REPRODUCED
 
-    def _rounds_to(self, ours: float, printed: float) -> bool:
-        digits = self.printed.decimals
-        return f"{ours:.{digits}f}" == f"{printed:.{digits}f}"
+    @property
+    def _half_digit(self) -> float:
+        return 0.5 * 10.0**-self.printed.decimals
+
+    @property
+    def _largest_std(self) -> float:
+        """The largest standard deviation that would be printed so."""
+        return self.printed.std + 0.5 * 10.0**-self.printed.std_decimals
+
+
+def _same_digits(ours: float, printed: float, digits: int) -> bool:
+    unit = 10.0 ** min(digits, 0)
+    return f"{ours * unit:.{max(digits, 0)}f}" == f"{printed * unit:.{max(digits, 0)}f}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,7 @@ class Count:
     cells: int
     compatible: int
     compatible_as_printed: int
+    within_three: int
     same_mean: int
     same_cell: int
 
@@ -111,6 +128,7 @@ def count(name: str, comparisons: Sequence[Comparison]) -> Count:
         len(comparisons),
         sum(c.compatible for c in comparisons),
         sum(c.p_as_printed >= P_VALUE for c in comparisons),
+        sum(c.within_three for c in comparisons),
         sum(c.same_mean for c in comparisons),
         sum(c.same_cell for c in comparisons),
     )

@@ -78,7 +78,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
 
 def _line(comparison: Comparison) -> tuple[Entry, ...]:
     cell, printed = comparison.cell, comparison.printed
-    digits = printed.decimals
+    digits = max(printed.decimals, 0)
     return (
         *(Entry(text) for text in (cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset)),
         Entry(cell.method),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lvd.data import available
+from lvd.experiments.names import task_of
 from lvd.report.layout import LAYOUTS, Block, Layout, dataset_title, method_title
 from lvd.report.tables import Cell, Tables
 
@@ -40,11 +41,12 @@ def table_grids(tables: Tables) -> list[Grid]:
 def sizes_grid(tables: Tables) -> Grid:
     """Rows of each dataset, and of its test part."""
     totals = {dataset_title(dataset.name): dataset.rows for dataset in available()}
-    counts = (Entry(f"{totals[name]} ({tables.test_sizes[name]})") for name in tables.datasets)
+    datasets = [name for name in tables.datasets if not task_of(name)]
+    counts = (Entry(f"{totals[name]} ({tables.test_sizes[name]})") for name in datasets)
     return Grid(
         "Datasets",
         "Rows of each dataset; those of its test part in parentheses.",
-        ("", *tables.datasets),
+        ("", *datasets),
         ((Entry("rows"), *counts),),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
+from lvd.experiments.names import is_molecules, table_of
 from lvd.report import emphasis
 from lvd.report.emphasis import Rule
 
@@ -12,8 +13,11 @@ CONFORMAL = (MAIN_VARIANT, "MADSplit", "CQR")
 RIVALS = ("MADSplit", "CQR", "DJ", "DE", "MCDP", "PBP")
 MAIN = (MAIN_VARIANT, *RIVALS)
 EIGHT = tuple(VARIANTS)
-DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete")
-"""The paper's small datasets, in its order."""
+ALL_VARIANTS = "all"
+"""Instead of a method's name: what is counted over the rows where all eight variants are finite."""
+SUB_TASKS = (*EIGHT, "MADSplit", "CQR")
+DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete", "QM8", "QM9")
+"""The paper's datasets, in its order."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Layout:
     title: str
     caption: str
     panels: tuple[tuple[Block, ...], ...]
+    of_tasks: bool = False
+    """Whether its rows are the single tasks of the tables of molecules."""
 
 
 def _rates(methods: tuple[str, ...]) -> tuple[tuple[Block, ...], ...]:
@@ -123,6 +129,30 @@ LAYOUTS = (
             _widths("width_variants", EIGHT, 0.9, emphasis.lowest),
         ),
     ),
+    Layout("qm_coverage", "Coverage by task", "As the table of coverage.", _rates(SUB_TASKS), of_tasks=True),
+    Layout(
+        "qm_discrimination",
+        "Discrimination by task",
+        "As the table of discrimination.",
+        (
+            (Block("AUROC", 0.5, "AUROC", SUB_TASKS, 1, emphasis.above_chance),),
+            (Block("MAD", 0.9, "MAD", SUB_TASKS, 4, emphasis.lowest_if_significant),),
+        ),
+        of_tasks=True,
+    ),
+    Layout(
+        "qm_width",
+        "Width by task",
+        "Rows on which all eight variants are finite, and mean width on these rows, the lowest in bold.",
+        tuple(
+            (
+                Block("finite_count", level, "finite_variants", (ALL_VARIANTS,), 1, emphasis.nothing),
+                *_widths("width_variants", SUB_TASKS, level, emphasis.lowest, decimals=4),
+            )
+            for level in (0.5, 0.9)
+        ),
+        of_tasks=True,
+    ),
     Layout(
         "split",
         "Split conformal",
@@ -143,17 +173,20 @@ LAYOUTS = (
         ),
     ),
 )
-"""The paper's tables for the small datasets, and one of our own for split conformal."""
+"""The paper's tables, and one of our own for split conformal."""
 
 
 def dataset_title(name: str) -> str:
     """A dataset's name as printed."""
-    return name.capitalize()
+    if not is_molecules(name):
+        return name.capitalize()
+    return table_of(name).upper() + name.removeprefix(table_of(name))
 
 
 def dataset_order(title: str) -> tuple[int, str]:
-    """A key to sort datasets by: the paper's order, then the rest by name."""
-    return (DATASETS.index(title), title) if title in DATASETS else (len(DATASETS), title)
+    """A key to sort datasets by: the paper's order, tasks behind their table, then the rest by name."""
+    table = table_of(title)
+    return (DATASETS.index(table), title) if table in DATASETS else (len(DATASETS), title)
 
 
 def method_title(method: str, layout: str) -> str:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from lvd._validation import InputError
 from lvd.experiments.collect import Measured
-from lvd.report.layout import LAYOUTS, Block, Layout, dataset_order, dataset_title
+from lvd.experiments.methods import MAIN_VARIANT
+from lvd.experiments.names import table_of, task_of
+from lvd.report.layout import ALL_VARIANTS, LAYOUTS, Block, Layout, dataset_order, dataset_title
 from lvd.report.significance import Sample, sample_of
 
 LONG_FORM = ("table", "metric", "confidence_level", "dataset", "method", "mean", "std", "n")
@@ -58,8 +60,10 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables
     figures: dict[tuple[str, str, float], list[Measured]] = {}
     for row in rows:
         if row.protocol == chosen and not row.error:
-            key = (dataset_title(row.dataset), row.method, row.confidence_level)
-            figures.setdefault(key, []).append(row)
+            # A table of molecules stands for all its tasks, every one of every seed.
+            for name in dict.fromkeys((row.dataset, table_of(row.dataset))):
+                key = (dataset_title(name), row.method, row.confidence_level)
+                figures.setdefault(key, []).append(row)
     sizes = {dataset: members[0].n_test for (dataset, _, _), members in figures.items()}
     cells = [
         cell
@@ -67,6 +71,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables
         for panel in layout.panels
         for block in panel
         for dataset in sorted(sizes, key=dataset_order)
+        if bool(task_of(dataset)) == layout.of_tasks
         for cell in _row(layout, block, dataset, figures)
     ]
     return Tables(chosen, tuple(cells), sizes)
@@ -87,11 +92,13 @@ def long_form(cells: Iterable[Cell]) -> str:
 def _row(
     layout: Layout, block: Block, dataset: str, figures: dict[tuple[str, str, float], list[Measured]]
 ) -> Iterator[Cell]:
+    # What holds for all variants together stands with each of them.
+    sources = [MAIN_VARIANT if method == ALL_VARIANTS else method for method in block.methods]
     samples = [
         sample_of(
-            [getattr(row, block.field) for row in figures.get((dataset, method, block.confidence_level), [])]
+            [getattr(row, block.field) for row in figures.get((dataset, source, block.confidence_level), [])]
         )
-        for method in block.methods
+        for source in sources
     ]
     for method, sample, emphasis in zip(block.methods, samples, block.rule(samples), strict=True):
         yield Cell(

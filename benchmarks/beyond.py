@@ -1,0 +1,176 @@
+"""Past the paper, measured: ``python -m benchmarks.beyond --data-dir FOLDER``.
+
+The ways to fewer infinite intervals and to marginal coverage, beside MAPIE's conditional conformal prediction and
+crepes (normalised by nearest neighbours, Mondrian). Six small tables, ten seeds, the sound protocol: on a split all
+methods share one network, one calibration part and one test part. Each finished split is written at once, and a
+second call goes on from there. ``--page docs/beyond.md`` writes the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import torch
+
+import lvd
+from benchmarks import elsewhere
+from lvd import metrics
+from lvd._files import atomic_path
+from lvd._typing import NDArray
+from lvd.experiments.methods import MAIN_VARIANT, METHODS
+from lvd.experiments.protocols import SOUND
+from lvd.experiments.runs import SMALL_DATASETS
+from lvd.experiments.split import TableSplit
+
+RESULTS = Path(__file__).parents[1] / "results" / "beyond.csv"
+LEVELS = (0.5, 0.9)
+SEEDS = range(10)
+LOCAL = "LVD"
+
+Intervals = Callable[[TableSplit, float], NDArray]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one split at one level; widths are those on the rows where plain LVD is finite."""
+
+    dataset: str
+    seed: int
+    level: float
+    method: str
+    n_test: int
+    MCR: float
+    TCR: float
+    worst_slab: float
+    finite: float
+    width: float
+    median_width: float
+    seconds: float
+
+
+def local(guarantee: str = "local", **choices: object) -> Intervals:
+    """Local radii around the network, with one of the ways past the paper."""
+
+    def intervals(split: TableSplit, level: float) -> NDArray:
+        calib, test = split.absolute()
+        conformal = lvd.LocalConformal(split.kernel(smoothness=True), confidence_level=level, **choices)
+        conformal.conformalize(split.base.calib.embeddings, calib(split.y[split.calib]))
+        radius = conformal.radius(
+            split.base.test.embeddings, level, guarantee=guarantee, random_state=split.seed
+        )
+        return test.intervals(radius[:, None])
+
+    return intervals
+
+
+def of_the_bench(name: str) -> Intervals:
+    """A method of ``lvd bench``."""
+    return lambda split, level: METHODS[name](split, np.array([level])).intervals
+
+
+OURS: dict[str, Intervals] = {
+    LOCAL: local(),
+    "LVD, bandwidth auto": local(bandwidth="auto"),
+    "LVD, bandwidth 2": local(bandwidth=2.0),
+    "LVD, floor auto": local(kernel_floor="auto"),
+    "LVD, floor 0.01": local(kernel_floor=0.01),
+    "LVD, normalised": of_the_bench(MAIN_VARIANT.replace("base", "MN")),
+    "LVD, randomized": local("randomized"),
+    "LVD, calibrated": local("calibrated"),
+    "split": of_the_bench("split"),
+    "MADSplit": of_the_bench("MADSplit"),
+}
+THEIRS: dict[str, Intervals] = {
+    "crepes, KNN": elsewhere.crepes_knn,
+    "crepes, Mondrian": elsewhere.crepes_mondrian,
+    "MAPIE, conditional": elsewhere.mapie_conditional,
+}
+METHODS_SHOWN = {**OURS, **THEIRS}
+
+
+def evaluate(split: TableSplit, dataset: str, level: float, chosen: Iterable[str]) -> list[Result]:
+    """All methods on one split, on the rows that the slowest can do in reasonable time for that one."""
+    y, X = split.y[split.test], split.X[split.test]
+    scaled = (X - X.mean(0)) / np.maximum(X.std(0), 1e-12)
+    plain = OURS[LOCAL](split, level)
+    common = metrics.finite_rows(plain)
+    results = []
+    for name in chosen:
+        start = process_time()
+        intervals = METHODS_SHOWN[name](split, level)
+        seconds = process_time() - start
+        rows = slice(len(intervals))
+        width = (intervals[:, 1, 0] - intervals[:, 0, 0])[common[rows]]
+        worst = metrics.worst_slab_coverage(scaled[rows], y[rows], intervals, random_state=split.seed)
+        results.append(
+            Result(
+                dataset,
+                split.seed,
+                level,
+                name,
+                len(intervals),
+                metrics.marginal_coverage_rate(y[rows], intervals),
+                metrics.tail_coverage_rate(y[rows], intervals),
+                worst.coverage,
+                metrics.finite_fraction(intervals),
+                float(width.mean()) if len(width) else float("nan"),
+                float(np.median(intervals[:, 1, 0] - intervals[:, 0, 0])),
+                seconds,
+            )
+        )
+    return results
+
+
+def read_results(path: Path) -> list[Result]:
+    if not path.exists():
+        return []
+    kinds = {"dataset": str, "method": str, "seed": int, "n_test": int}
+    with path.open(newline="") as file:
+        return [Result(**{k: kinds.get(k, float)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+
+
+def write_results(path: Path, results: list[Result]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with atomic_path(path) as part, part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Result)])
+        writer.writeheader()
+        for result in results:
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(result).items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", help="folder with the datasets (else LVD_DATA, the cache, a download)")
+    parser.add_argument("--datasets", nargs="+", choices=SMALL_DATASETS, default=SMALL_DATASETS)
+    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS_SHOWN), default=tuple(METHODS_SHOWN))
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, help="only write the tables of the results so far to this file")
+    arguments = parser.parse_args()
+    if arguments.page:
+        from benchmarks.beyond_page import write_page
+
+        write_page(arguments.page, read_results(arguments.results))
+        return
+    torch.set_num_threads(1)
+    for name in arguments.datasets:
+        dataset = lvd.data.load(name, protocol=SOUND.data, data_dir=arguments.data_dir)
+        for seed in range(arguments.seeds):
+            split = TableSplit(dataset, SOUND, seed)
+            for level in LEVELS:
+                before = read_results(arguments.results)
+                done = {r.method for r in before if (r.dataset, r.seed, r.level) == (name, seed, level)}
+                todo = [method for method in arguments.methods if method not in done]
+                results = evaluate(split, name, level, todo) if todo else []
+                write_results(arguments.results, [*before, *results])
+            print(name, seed, flush=True)
+
+
+if __name__ == "__main__":
+    main()
