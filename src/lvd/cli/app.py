@@ -23,6 +23,8 @@ from lvd.cli.fit import EXAMPLES as FIT_EXAMPLES
 from lvd.cli.fit import fit
 from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
 from lvd.cli.predict import predict
+from lvd.cli.report import EXAMPLES as REPORT_EXAMPLES
+from lvd.cli.report import report
 
 app = typer.Typer(
     name="lvd",
@@ -67,6 +69,7 @@ app.command(epilog=FIT_EXAMPLES, no_args_is_help=True)(fit)
 app.command(epilog=PREDICT_EXAMPLES, no_args_is_help=True)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate)
 app.command(epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain)
+app.command(epilog=REPORT_EXAMPLES, no_args_is_help=True)(report)
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(data)
 app.add_typer(bench)

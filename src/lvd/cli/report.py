@@ -1,0 +1,122 @@
+"""``lvd report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.options import Data, Model, SkipInvalid
+
+EXAMPLES = console.examples(
+    "lvd report homes-model sold-homes.csv --target price --out report.html",
+    "lvd report homes-model sold-homes.csv --target price --by district --compare split,madsplit "
+    "--out report.html",
+    "lvd report molecules-model test.csv --target mu --out report.html  # fitted with --smiles: drawn",
+)
+
+
+def report(
+    model: Model,
+    data: Data,
+    target: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN", show_default=False, help="Column with the true values, one a page."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .html file to write.")],
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            show_default=False,
+            help="Also show the coverage by this column's values; repeat it for several.",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", show_default=False, help="Rival methods to show: split, madsplit, or both."
+        ),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
+    ] = None,
+    fitted_on: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="The table that lvd fit was given, to show the cells of the neighbours, too.",
+        ),
+    ] = None,
+    smiles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            show_default="that of lvd fit",
+            help="Column of SMILES, which are drawn (needs RDKit).",
+        ),
+    ] = None,
+    skip_invalid: SkipInvalid = False,
+) -> None:
+    """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
+
+    The page stands alone: it opens offline, asks nothing of any network, and can be sent by mail. It shows a
+    verdict with its exact binomial band; coverage and width; the calibration curve; the coverage by group and by
+    feature, worst first; width against error; where intervals are infinite; and rows that can be sorted,
+    filtered and opened, each with its neighbours and the sentence of lvd explain.
+
+    All figures are computed from all rows. The table in the page holds 1,000 rows at most: those missed by most,
+    infinite and widest ones, and others at random.
+
+    Use rows that the model has not seen, with their true values. The rivals of --compare use the same network and
+    the same calibration rows as the model.
+
+    The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model knows; a
+    model of other columns draws neighbours with --smiles and --fitted-on.
+    """
+    import datetime
+    import warnings
+
+    from lvd.data.tables import read_table
+    from lvd.methods import CalibrationWarning
+    from lvd.methods.table import TableModel
+    from lvd.report.page.molecules import draw
+    from lvd.report.page.render import Origin, write_page
+    from lvd.report.page.report import check_one_target, make_report
+    from lvd.report.page.rivals import parse_rivals
+    from lvd.report.page.rows import Pictures
+
+    rivals, one_target = parse_rivals(compare), check_one_target(target)
+    fitted = TableModel.load(model)
+    if skip_invalid:
+        fitted = fitted.skipping_invalid()
+    drawn = smiles or getattr(fitted.encoder, "smiles", None)
+    with console.working("evaluating"):
+        content = make_report(
+            fitted,
+            read_table(data, column_types={}),
+            target=one_target,
+            by=tuple(dict.fromkeys(by or ())),
+            rivals=rivals,
+            confidence_level=level,
+            fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
+            pictures=None if drawn is None else Pictures(drawn, draw),
+        )
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        write_page(content, Origin(model.resolve().name, data.name, today), out)
+    if content.n_known:
+        warnings.warn(
+            f"{content.n_known} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "
+            "trained on them, its errors are too small; report on rows that it has not seen",
+            CalibrationWarning,
+            stacklevel=1,
+        )
+    if content.n_skipped:
+        console.show(f"left out: {console.count_refused(content.n_skipped)}")
+    console.show(content.verdict.sentence)
+    console.show(f"page written to {out}")

@@ -1,0 +1,283 @@
+"use strict";
+// Sorts, filters and opens rows. Texts only ever become text nodes; drawings are shown as images, which run nothing.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const STEP = 25;
+  const SVG = "http://www.w3.org/2000/svg";
+
+  const rows = data.rows.map((r) => {
+    const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture] = r;
+    const finite = lower !== null && upper !== null;
+    return {
+      row, y, prediction, evidence, status, sentence, unknown, missing, neighbors, cells, picture,
+      lower: lower === null ? -Infinity : lower,
+      upper: upper === null ? Infinity : upper,
+      width: finite ? upper - lower : Infinity,
+      error: Math.abs(y - prediction),
+      text: [row, status, ...cells].join("\n").toLowerCase(),
+    };
+  });
+  const FIGURES = ["row", "y", "prediction", "lower", "upper", "width", "error", "evidence", "status"];
+  const state = { key: "error", descending: true, query: "", status: "", shown: STEP, open: null };
+
+  // --- numbers and elements
+
+  function number(value) {
+    if (value === Infinity) return "∞";
+    if (value === -Infinity) return "−∞";
+    if (data.decimals === null) return value.toExponential(3);
+    const digits = { minimumFractionDigits: data.decimals, maximumFractionDigits: data.decimals };
+    return value.toLocaleString("en-US", digits);
+  }
+
+  const percent = (share) => `${(100 * share).toFixed(1)}%`;
+
+  function element(name, attributes = {}, ...children) {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  }
+
+  function shape(name, attributes) {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  }
+
+  // --- filter and sort
+
+  function parse(query) {
+    const parts = query.match(/^\s*(.*?)\s*([=<>])\s*(.*?)\s*$/s);
+    const plain = { test: (row) => row.text.includes(query.trim().toLowerCase()) };
+    if (!parts) return plain;
+    const name = parts[1].toLowerCase();
+    const wanted = parts[3].toLowerCase();
+    const column = data.columns.findIndex((one) => one.toLowerCase() === name);
+    const figure = FIGURES.find((one) => one === name) ?? (name === data.target.toLowerCase() ? "y" : undefined);
+    if (column < 0 && figure === undefined) return plain;
+    const value = (row) => (column >= 0 ? row.cells[column] : row[figure]);
+    if (parts[2] === "=") {
+      const same = (text) => text.toLowerCase() === wanted || (wanted !== "" && text !== "" && Number(text) === Number(wanted));
+      return { test: (row) => same(String(value(row))) };
+    }
+    const sign = parts[2] === "<" ? -1 : 1;
+    const limit = Number(wanted);
+    return { test: (row) => value(row) !== "" && sign * (Number(value(row)) - limit) > 0 };
+  }
+
+  function selected() {
+    const filter = parse(state.query);
+    const found = rows.filter((row) => (!state.status || row.status === state.status) && filter.test(row));
+    const sign = state.descending ? -1 : 1;
+    const before = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    return found.sort((a, b) => sign * before(a[state.key], b[state.key]) || a.row - b.row);
+  }
+
+  // --- one row opened
+
+  const heaviest = (row) => Math.max(...row.neighbors.map((one) => one[1]), 1e-12);
+
+  function drawLine(row) {
+    const values = [row.y, row.prediction, row.lower, row.upper, ...row.neighbors.map((one) => one[4])];
+    const known = values.filter(Number.isFinite);
+    let low = Math.min(...known);
+    let high = Math.max(...known);
+    const room = (high - low || Math.abs(high) || 1) * 0.07;
+    low -= room;
+    high += room;
+    const wide = Math.min(720, table.parentElement.clientWidth - 40);
+    const x = (value) => 12 + ((Math.min(Math.max(value, low), high) - low) / (high - low)) * (wide - 24);
+    const label = `Interval from ${number(row.lower)} to ${number(row.upper)}, prediction ${number(row.prediction)}, true value ${number(row.y)}`;
+    const svg = shape("svg", { width: wide, height: 78, class: "line", role: "img", "aria-label": label });
+    svg.append(shape("line", { class: "axis", x1: 12, x2: wide - 12, y1: 58, y2: 58 }));
+    const span = Number.isFinite(row.lower) && Number.isFinite(row.upper) ? "span" : "span open-end";
+    svg.append(shape("line", { class: span, x1: x(row.lower), x2: x(row.upper), y1: 24, y2: 24 }));
+    const most = heaviest(row);
+    for (const [, weight, , , target] of row.neighbors) {
+      svg.append(shape("circle", { class: "near", cx: x(target), cy: 46, r: 2 + 6 * Math.sqrt(weight / most) }));
+    }
+    svg.append(shape("line", { class: "guess", x1: x(row.prediction), x2: x(row.prediction), y1: 14, y2: 34 }));
+    const at = x(row.y);
+    const truth = `${at},15 ${at + 8},24 ${at},33 ${at - 8},24`;
+    svg.append(shape("polygon", { class: row.status === "missed" ? "truth missed" : "truth", points: truth }));
+    const ends = [[low + room, "start"], [high - room, "end"]];
+    for (const [value, anchor] of ends) {
+      const text = shape("text", { x: x(value), y: 74, "text-anchor": anchor });
+      text.textContent = number(value);
+      svg.append(text);
+    }
+    return svg;
+  }
+
+  function drawing(index, caption) {
+    const source = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(data.pictures[index])}`;
+    return element("figure", {}, element("img", { src: source, alt: caption }), element("figcaption", {}, caption));
+  }
+
+  function drawings(row) {
+    const list = element("ul", { class: "molecules" });
+    if (row.picture !== null) list.append(element("li", {}, drawing(row.picture, `row ${row.row}`)));
+    for (const [place, weight, , , target] of row.neighbors) {
+      const index = data.neighbors[place]?.[1] ?? null;
+      if (index !== null) {
+        list.append(element("li", {}, drawing(index, `neighbour ${place}: weight ${percent(weight)}, ${number(target)}`)));
+      }
+    }
+    return list;
+  }
+
+  function neighborTable(row) {
+    const names = ["Calibration row", "Weight", "Similarity", "Error", "True value", ...data.neighborColumns];
+    const head = element("tr", {}, ...names.map((name, at) => element("th", { scope: "col", class: at < 5 ? "num" : "" }, name)));
+    const most = heaviest(row);
+    const body = row.neighbors.map(([place, weight, similarity, error, target]) => {
+      const bar = element("span", { class: "weight", "aria-hidden": "true" });
+      bar.style.width = `${Math.round((48 * weight) / most)}px`;
+      const cells = data.neighbors[place]?.[0] ?? [];
+      return element("tr", {},
+        element("th", { scope: "row", class: "num" }, String(place)),
+        element("td", { class: "num" }, bar, percent(weight)),
+        element("td", { class: "num" }, similarity.toFixed(3)),
+        element("td", { class: "num" }, number(error)),
+        element("td", { class: "num" }, number(target)),
+        ...cells.map((cell) => element("td", {}, cell)));
+    });
+    const table = element("table", {}, element("caption", { class: "unseen" }, `Neighbours of row ${row.row}`),
+      element("thead", {}, head), element("tbody", {}, ...body));
+    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Neighbours of row ${row.row}` }, table);
+  }
+
+  function panel(row) {
+    const made = element("div", { class: "panel" });
+    made.append(element("h3", {}, `Row ${row.row}`));
+    made.append(element("p", { class: "why" }, row.sentence));
+    made.append(drawLine(row));
+    made.append(element("p", { class: "small" },
+      "Bar: interval; upright line: prediction; diamond: true value; circles: true values of the neighbours, larger with their weight."));
+    const pictures = drawings(row);
+    if (pictures.childElementCount) made.append(pictures);
+    const rest = 1 - row.unknown - row.neighbors.reduce((sum, one) => sum + one[1], 0);
+    made.append(element("h4", {}, "Neighbours"));
+    if (row.neighbors.length) made.append(neighborTable(row));
+    made.append(element("p", { class: "small" },
+      `The calibration rows that weigh most, by their number in the table of lvd fit. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} stand for what is unknown about this row.`));
+    if (data.columns.length) {
+      made.append(element("h4", {}, "Cells"));
+      const cells = element("dl", { class: "cells" });
+      data.columns.forEach((name, at) => {
+        cells.append(element("div", {}, element("dt", {}, name), element("dd", {}, row.cells[at] || "missing")));
+      });
+      made.append(cells);
+    }
+    return made;
+  }
+
+  // --- the table
+
+  const table = document.getElementById("table");
+  const headings = [...table.tHead.rows[0].cells];
+  const body = table.tBodies[0];
+  const count = document.getElementById("count");
+  const more = document.getElementById("more");
+  const classes = headings.map((heading) => heading.className);
+
+  function line(row) {
+    const opened = state.open === row.row;
+    const button = element("button", { type: "button", class: "open", "aria-expanded": String(opened), "aria-label": `Row ${row.row}` }, String(row.row));
+    if (opened) button.setAttribute("aria-controls", "panel");
+    const figures = [row.y, row.prediction, row.lower, row.upper, row.width, row.error].map(number);
+    const made = element("tr", { class: opened ? "row opened" : "row", "data-row": row.row },
+      element("th", { scope: "row" }, button),
+      ...figures.map((text, at) => element("td", { class: classes[at + 1] }, text)),
+      element("td", { class: classes[7] }, row.evidence.toFixed(1)),
+      element("td", {}, element("span", { class: `badge ${row.status}` }, row.status)));
+    made.addEventListener("click", (event) => {
+      const selecting = event.detail > 0 && getSelection().toString() !== "";
+      if (!selecting) toggle(row.row);
+    });
+    return made;
+  }
+
+  function fitPanel() {
+    const open = body.querySelector(".panel");
+    if (open) open.style.width = `${table.parentElement.clientWidth}px`;
+  }
+
+  function show() {
+    const found = selected();
+    const lines = [];
+    for (const row of found.slice(0, state.shown)) {
+      lines.push(line(row));
+      if (state.open === row.row) {
+        lines.push(element("tr", {}, element("td", { class: "detail", colspan: headings.length, id: "panel" }, panel(row))));
+      }
+    }
+    body.replaceChildren(...lines);
+    fitPanel();
+    const listed = Math.min(state.shown, found.length).toLocaleString("en-US");
+    count.textContent = found.length
+      ? `${listed} of ${found.length.toLocaleString("en-US")} rows listed.`
+      : "No row fits the filter.";
+    more.hidden = found.length <= state.shown;
+    for (const heading of headings) {
+      if (heading.dataset.key === state.key) heading.setAttribute("aria-sort", state.descending ? "descending" : "ascending");
+      else heading.removeAttribute("aria-sort");
+    }
+  }
+
+  function toggle(number) {
+    state.open = state.open === number ? null : number;
+    show();
+    body.querySelector(`tr[data-row="${number}"] button`)?.focus({ preventScroll: true });
+  }
+
+  for (const heading of headings) {
+    const button = element("button", { type: "button" }, heading.textContent);
+    button.addEventListener("click", () => {
+      const key = heading.dataset.key;
+      state.descending = state.key === key ? !state.descending : key !== "row" && key !== "status";
+      state.key = key;
+      state.shown = STEP;
+      show();
+    });
+    heading.replaceChildren(button);
+  }
+  body.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.open !== null) toggle(state.open);
+  });
+  more.addEventListener("click", () => {
+    const first = state.shown;
+    state.shown += STEP;
+    show();
+    body.querySelectorAll("tr.row")[first]?.querySelector("button").focus();
+  });
+  const form = document.getElementById("filter");
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", () => {
+    state.query = document.getElementById("query").value;
+    state.status = document.getElementById("status").value;
+    state.shown = STEP;
+    show();
+  });
+  addEventListener("resize", fitPanel);
+
+  // --- light and dark
+
+  const theme = document.getElementById("theme");
+  const root = document.documentElement;
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const tell = () => theme.setAttribute("aria-pressed", String(isDark()));
+  theme.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    tell();
+  });
+  prefersDark.addEventListener("change", tell);
+
+  theme.hidden = false;
+  form.hidden = false;
+  for (const one of document.querySelectorAll(".scripted")) one.hidden = false;
+  tell();
+  show();
+})();

@@ -1,0 +1,96 @@
+"""``lvd report``: the page of the command, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+
+
+@pytest.fixture(scope="module")
+def page(lvd_here, homes, tmp_path_factory):
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    options = ("--by", "district", "--by", "rooms", "--compare", "split,madsplit", "--fitted-on", homes.table)
+    outcome = lvd_here("report", homes.model, homes.new, "--target", "price", *options, "--out", out)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == ""
+    assert outcome.out.endswith(f"page written to {out}\n")
+    return out
+
+
+def test_the_page_agrees_with_the_other_commands(lvd_here, homes, page):
+    (found,) = json.loads(lvd_here("evaluate", homes.model, homes.new, "--json").out)["targets"]
+    figures = found["summary"]["rows"][0]
+    text = page.read_text()
+    assert f"they contain {figures['marginal_coverage_rate']:.1%} of 120 true values" in text
+    assert f"<dd>{figures['mean_absolute_deviation']:.1f}</dd>" in text
+    data = data_of(page)
+    assert len(data["rows"]) == 120
+    row = next(row for row in data["rows"] if row[0] == 17)
+    (explained,) = json.loads(
+        lvd_here("explain", homes.model, homes.new, "--row", 17, "--neighbors", 8, "--json").out
+    )
+    assert row[7] == explained["sentence"]
+    assert [one[0] for one in row[10]] == [one["index"] for one in explained["evidence"]["neighbors"]]
+
+
+def test_parquet_gives_the_same_page_as_csv(lvd_here, homes, page, tmp_path):
+    pq.write_table(pa_csv.read_csv(homes.new), tmp_path / "new.parquet")
+    options = ("--target", "price", "--by", "district", "--by", "rooms", "--compare", "split,madsplit")
+    outcome = lvd_here(
+        "report", homes.model, tmp_path / "new.parquet", *options, "--out", tmp_path / "other.html"
+    )
+    assert outcome.code == 0, outcome.err
+    figures = [[row[:6] for row in data_of(one)["rows"]] for one in (page, tmp_path / "other.html")]
+    assert figures[0] == figures[1]
+
+
+def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
+    outcome = lvd_here(
+        "report", homes.model, homes.table, "--target", "price", "--out", tmp_path / "report.html"
+    )
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: 300 of 500 rows have the inputs of a training row")
+    assert "this page is too kind" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--target", "area"), "target must be what the model was fitted to predict, 'price', got 'area'"),
+        (("--target", "price", "--target", "area"), "a page shows one target, got --target 2 times"),
+        (("--target", "price", "--by", "distict"), "no column 'distict'; did you mean 'district'?"),
+        (("--target", "price", "--compare", "cqr"), "compare must be one of 'split', 'madsplit', got 'cqr'"),
+        (("--target", "price", "--level", 90), "confidence_level must lie in (0, 1), got 90; did you mean"),
+        (("--target", "price", "--smiles", "smile"), "the table has no column 'smile'"),
+    ],
+)
+def test_refusals_leave_nothing(lvd_here, homes, tmp_path, options, message):
+    outcome = lvd_here("report", homes.model, homes.new, *options, "--out", tmp_path / "report.html")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_neighbours_table_must_be_the_fitted_one(lvd_here, homes, tmp_path):
+    outcome = lvd_here(
+        *("report", homes.model, homes.new, "--target", "price", "--fitted-on", homes.new),
+        *("--out", tmp_path / "report.html"),
+    )
+    assert outcome.code == 2
+    assert "must be the one that lvd fit was given, of 500 rows, got one of 120" in outcome.err
+
+
+@pytest.mark.parametrize("out", [".", "nowhere/report.html"])
+def test_a_page_that_cannot_be_written(lvd_here, homes, tmp_path, out):
+    outcome = lvd_here("report", homes.model, homes.new, "--target", "price", "--out", tmp_path / out)
+    assert outcome.code == 2
+    assert "cannot write" in outcome.err

@@ -1,0 +1,335 @@
+"""The report page's pure pieces: verdict, groups, choice of rows, charts, numbers, JSON, drawings."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lvd._validation import InputError
+from lvd.metrics import binomial_band, calibration_curve
+from lvd.report.page import axes, charts
+from lvd.report.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
+from lvd.report.page.groups import (
+    feature_slabs,
+    group_rows,
+    judged_together,
+    measure,
+    most_infinite_first,
+    worst_first,
+)
+from lvd.report.page.molecules import compact, draw
+from lvd.report.page.numbers import Digits, digits_for, short
+from lvd.report.page.render import to_script_json
+from lvd.report.page.report import axis_floor, check_one_target
+from lvd.report.page.rivals import parse_rivals
+from lvd.report.page.sample import choose_rows, missed_by
+from lvd.report.page.slab import joint_slab
+from lvd.report.page.verdict import judge, percent, rows_to_tell, tolerated
+
+INF = np.inf
+
+
+def hits(n, n_covered):
+    return np.arange(n) < n_covered
+
+
+def none_of(n):
+    return np.zeros(n, dtype=bool)
+
+
+def evaluated(y, intervals, level=0.9):
+    """Rows with these intervals at every level, predicted in the middle of the finite ones."""
+    y, intervals = np.asarray(y, dtype=float), np.asarray(intervals, dtype=float)
+    n, levels = len(y), np.unique([*CURVE_LEVELS, level])
+    return Evaluated(
+        target="y",
+        confidence_level=level,
+        levels=levels,
+        X=np.zeros((n, 1)),
+        feature_names=("x",),
+        embeddings=np.zeros((n, 1)),
+        y=y,
+        y_pred=np.zeros(n),
+        all_intervals=np.repeat(intervals[:, :, None], len(levels), axis=2),
+        n_effective=np.ones(n),
+        n_known=0,
+        y_range=(-INF, INF),
+    )
+
+
+# --- verdict
+
+
+@pytest.mark.parametrize(
+    ("n", "n_covered", "kind", "begins"),
+    [
+        (
+            1000,
+            905,
+            "holds",
+            "The intervals hold: at level 90% they contain 90.5% of 1,000 true values (exact",
+        ),
+        (1000, 1000, "holds", "The intervals hold: at level 90% they contain 100.0%"),
+        (1000, 850, "fails", "The intervals fail: at level 90% they contain 85.0%"),
+        (20, 18, "cannot tell", "These rows cannot tell whether the intervals hold: at level 90%"),
+        (1, 0, "cannot tell", "These rows cannot tell"),
+        (3, 0, "fails", "The intervals fail"),
+    ],
+)
+def test_verdict(n, n_covered, kind, begins):
+    verdict = judge(hits(n, n_covered), none_of(n), 0.9)
+    lower, upper = binomial_band(n_covered, n)
+    assert verdict.kind == kind
+    assert verdict.sentence.startswith(begins)
+    assert (verdict.coverage, verdict.lower, verdict.upper) == (n_covered / n, lower, upper)
+
+
+def test_infinite_intervals_hold_nothing():
+    everywhere = judge(hits(500, 500), ~none_of(500), 0.9)
+    assert everywhere.kind == "cannot tell"
+    assert "every one of the 500 is infinite" in everywhere.sentence
+    some = judge(hits(500, 480), hits(500, 100), 0.9)
+    assert some.kind == "holds"
+    assert some.sentence.endswith("; 20.0% of them are infinite and hold trivially.")
+
+
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.9, 0.99, 0.999])
+def test_so_many_rows_can_tell(level):
+    n = round(1.1 * rows_to_tell(level))
+    assert binomial_band(round(level * n), n)[0] >= tolerated(level)
+    assert binomial_band(round(level * 0.7 * n), 0.7 * n)[0] < tolerated(level)
+
+
+def test_percent_rounds_nothing_away():
+    assert [percent(0.9), percent(0.9, 1), percent(0.99999, 1), percent(1e-6, 1), percent(1.0, 1)] == [
+        *("90%", "90.0%", ">99.9%", "<0.1%", "100.0%")
+    ]
+
+
+# --- groups
+
+
+def test_groups_of_few_values_texts_and_missing_ones():
+    numbers = group_rows("x", pa.chunked_array([[1.0, 2.0, None, 1.0]]), n_bins=10)
+    assert [numbers.labels[code] for code in numbers.codes] == ["1", "2", "missing", "1"]
+    texts = group_rows("x", pa.chunked_array([["b", None, "", "<script>"]]), n_bins=10)
+    assert [texts.labels[code] for code in texts.codes] == ["b", "missing", "missing", "<script>"]
+    true = group_rows("x", pa.chunked_array([[True, False]]), n_bins=10)
+    assert [true.labels[code] for code in true.codes] == ["true", "false"]
+    empty = group_rows("x", pa.chunked_array([pa.array([None, None], pa.float64())]), n_bins=10)
+    assert [empty.labels[code] for code in empty.codes] == ["missing", "missing"]
+
+
+def test_many_values_are_cut_into_slabs_and_missing_ones_stay_apart():
+    values = [*range(100), None, None]
+    grouping = group_rows("x", pa.chunked_array([values]), n_bins=4)
+    assert grouping.labels == ("0 to 24", "25 to 49", "50 to 74", "75 to 99", "missing")
+    assert np.bincount(grouping.codes).tolist() == [25, 25, 25, 25, 2]
+
+
+def test_slabs_that_differ_in_the_last_digit_have_different_names():
+    values = pa.chunked_array([1e9 + np.arange(40.0)])
+    assert len(set(group_rows("x", values, n_bins=10).labels)) == 10
+
+
+def test_few_rows_are_cut_into_few_slabs():
+    assert len(feature_slabs("x", pa.chunked_array([np.arange(8.0)])).labels) == 2
+    assert len(feature_slabs("x", pa.chunked_array([np.arange(1000.0)])).labels) == 10
+
+
+def measured(columns, y, intervals, unlimited):
+    made = []
+    for name, values in columns.items():
+        grouping = group_rows(name, pa.chunked_array([values]), n_bins=10)
+        made += measure(grouping, np.asarray(y, float), np.asarray(intervals, float), unlimited, 0.9)
+    return made
+
+
+def test_worst_groups_come_first_and_are_flagged():
+    kinds = ["good"] * 50 + ["bad"] * 50 + ["lone"]
+    y = [0.0] * 50 + [0.0] * 20 + [9.0] * 30 + [9.0]
+    groups = worst_first(measured({"kind": kinds}, y, [[-1, 1]] * 101, none_of(101)))
+    assert [group.label for group in groups] == ["lone", "bad", "good"]
+    assert [group.below_level for group in groups] == [False, True, False]
+    bad = groups[1]
+    assert (bad.count, bad.coverage) == (50, 0.4)
+    assert (bad.lower, bad.upper) == tuple(map(float, binomial_band(20, 50)))
+
+
+def test_flags_are_corrected_for_all_columns_together():
+    y = [9.0] * 4 + [0.0] * 16
+    alone = measured({"a": ["x"] * 20}, y, [[-1, 1]] * 20, none_of(20))
+    assert [group.below_level for group in judged_together(alone)] == [False]
+    worse = [replace(alone[0], p_value=0.04)]
+    assert [group.below_level for group in judged_together(worse)] == [True]
+    assert not any(group.below_level for group in judged_together(worse * 2))
+    assert judged_together([]) == []
+
+
+def test_where_infinite_intervals_concentrate():
+    unlimited = hits(100, 20)
+    where = ["far"] * 25 + ["near"] * 75
+    groups = measured({"where": where, "noise": ["u", "v"] * 50}, [0.0] * 100, [[-1, 1]] * 100, unlimited)
+    (found,) = most_infinite_first(groups, 0.2)
+    assert (found.column, found.label, found.infinite) == ("where", "far", 0.8)
+    assert (found.infinite_lower, found.infinite_upper) == tuple(map(float, binomial_band(20, 25)))
+    assert most_infinite_first([], 0.2) == []
+
+
+def test_the_slab_across_features_is_judged_on_other_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3)) * [1.0, 1000.0, 0.0]
+    y = np.where(X[:, 0] > 1.0, 9.0, 0.0)
+    intervals = np.tile([-1.0, 1.0], (2000, 1))
+    slab = joint_slab(X, ("x", "large", "constant"), y, intervals)
+    assert slab.n_searched == 500
+    assert slab.upper < 0.3
+    assert slab.along[0][0] == "x"
+    assert {name for name, _ in slab.along} == {"x", "large"}
+    assert joint_slab(X[:100], ("x", "large", "constant"), y[:100], intervals[:100]) is None
+    assert joint_slab(X[:, :1], ("x",), y, intervals) is None
+
+
+# --- which rows
+
+
+def test_chosen_rows_are_a_mixture():
+    y = np.concatenate([np.arange(10.0) + 5, np.zeros(990)])
+    intervals = np.tile([-1.0, 1.0], (1000, 1))
+    intervals[100:200] = -INF, INF
+    intervals[300] = -50, 50
+    rows = evaluated(y, intervals)
+    chosen = choose_rows(rows, n_most=40)
+    assert len(set(chosen.tolist())) == 40
+    assert chosen[0] == 9  # missed by most
+    assert set(range(10)) <= set(chosen.tolist())
+    assert 300 in chosen[:4]
+    assert 8 <= (rows.unlimited[chosen]).sum() <= 25
+    assert sorted(choose_rows(rows).tolist()) == list(range(1000))
+    assert chosen.tolist() == choose_rows(rows, n_most=40).tolist()
+
+
+def test_missed_by_and_says_nothing():
+    intervals = np.array([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [-INF, INF]])
+    assert missed_by(np.array([-2.0, 0.5, 4.0, 1e9]), intervals).tolist() == [2.0, 0.0, 3.0, 0.0]
+    assert says_nothing(intervals, (-INF, INF)).tolist() == [False, False, False, True]
+    clipped = np.clip(intervals, 0.0, 5.0)
+    assert says_nothing(clipped, (0.0, 5.0)).tolist() == [False, False, False, True]
+    assert says_nothing(np.array([[0.0, INF]]), (0.0, INF)).tolist() == [True]
+
+
+# --- charts
+
+
+def test_scales_and_ticks():
+    scale = axes.Scale(0.0, 10.0, 100.0, 0.0)
+    assert [scale(0.0), scale(5.0), scale(20.0)] == [100.0, 50.0, 0.0]
+    assert axes.nice_ticks(10.0) == [0, 2, 4, 6, 8, 10]
+    assert axes.nice_ticks(0.37) == pytest.approx([0, 0.1, 0.2, 0.3])
+    for high in (1e-9, 0.03, 7.0, 99.0, 1e12):
+        values = axes.nice_ticks(high)
+        assert 2 <= len(values) <= 7
+        assert values[-1] <= high * (1 + 1e-9)
+
+
+def test_the_calibration_chart_says_what_it_shows():
+    y, levels = np.arange(4.0), [0.5, 0.9]
+    curve = calibration_curve(y, [[[0, 0], [1, 3]]] * 4, levels)
+    chart = charts.calibration_chart([("LVD", curve), ("Split", curve)], 0.9)
+    assert [shape.css for shape in chart.shapes if shape.element == "polyline"] == [
+        "ideal",
+        "curve s1",
+        "curve s0",
+    ]
+    assert "never below" in chart.label
+    assert "coverage 50.0%" in chart.shapes[-2].tip
+
+
+def test_the_chart_of_width_and_error():
+    rows = evaluated([0.0, 3.0, 0.5, 0.0], [[-1, 1], [-1, 1], [-2, 2], [-INF, INF]])
+    covered = np.array([True, False, True, True])
+    chart = charts.width_error_chart(rows, covered, Digits(1))
+    dots = [shape for shape in chart.shapes if shape.element == "circle"]
+    assert sorted(dot.css for dot in dots) == ["dot covered", "dot covered", "dot missed"]
+    assert dots[-1].tip == "row 2: width 2.0, error 3.0"
+    nothing = evaluated([0.0], [[-INF, INF]])
+    assert charts.width_error_chart(nothing, np.array([True]), Digits(1)) is None
+    exact = evaluated([0.0, 0.0], [[0, 0], [0, 0]])
+    assert charts.width_error_chart(exact, np.array([True, True]), Digits(1)) is not None
+
+
+def test_the_chart_of_finite_shares():
+    levels = np.array([0.5, 0.9])
+    chart = charts.finite_chart(levels, [("LVD", np.array([0.8, 0.2]))], 0.9)
+    assert chart.label.endswith("At least half of them are finite up to level 50%.")
+    assert "Fewer than half" in charts.finite_chart(levels, [("LVD", np.array([0.3, 0.2]))], 0.9).label
+
+
+def test_an_axis_begins_at_a_tenth():
+    assert [axis_floor([0.83, 0.97]), axis_floor([0.0]), axis_floor([1.0])] == [0.8, 0.0, 0.9]
+
+
+# --- numbers and JSON
+
+
+def test_numbers_line_up():
+    digits = digits_for(np.array([10.0, 20.0, 35.5]))
+    assert [digits.text(value) for value in (3.14159, 1234.5, INF, -INF, np.nan)] == [
+        *("3.1", "1,234.5", "∞", "\N{MINUS SIGN}∞", "\N{EN DASH}")
+    ]
+    assert digits_for(np.array([0.001, 0.002])).decimals == 6
+    assert digits_for(np.array([1e15, 3e15])).text(1.5e15) == "1.500e+15"
+    assert digits_for(np.zeros(3)).decimals == 2
+    assert [short(1 / 3), short(INF)] == [0.3333333, None]
+
+
+def test_json_cannot_leave_its_element():
+    hostile = {"</script><script>": ["<!--", "\u2028", "é"]}
+    text = str(to_script_json(hostile))
+    assert "<" not in text
+    assert json.loads(text) == hostile
+
+
+# --- options
+
+
+def test_rivals_are_named():
+    assert parse_rivals(None) == ()
+    assert parse_rivals("split, MADSplit,split") == ("split", "madsplit")
+    with pytest.raises(InputError, match="compare must be one of 'split', 'madsplit', got 'cqr'"):
+        parse_rivals("split,cqr")
+
+
+def test_one_target_a_page():
+    assert check_one_target(["mu"]) == "mu"
+    with pytest.raises(
+        InputError, match="a page shows one target, got --target 2 times; make a page for each"
+    ):
+        check_one_target(["mu", "alpha"])
+
+
+# --- molecules
+
+
+def test_molecules_are_drawn():
+    pytest.importorskip("rdkit", reason="drawing molecules needs RDKit")
+    drawing = draw("CC(=O)Oc1ccccc1C(=O)O")
+    root = ET.fromstring(drawing)
+    assert root.tag.endswith("svg")
+    assert len(drawing) < 5000
+    assert draw("no molecule") is None
+    assert draw("") is None
+    assert draw("C" * 500) is None
+
+
+def test_drawings_lose_what_nobody_sees():
+    svg = (
+        "<?xml version='1.0'?>\n<svg version='1.1'\n  xmlns:xlink='x'\n  width='9px'>\n<!-- END -->\n"
+        "<path class='bond-0' d='M 1.234,2.00' style='fill:none;stroke-opacity:1' />\n</svg>\n"
+    )
+    assert compact(svg) == "<svg version='1.1' width='9px'><path d='M 1.2,2' style='fill:none;' /></svg> "
