@@ -22,6 +22,7 @@ class Trained:
     def __init__(self, split: TableSplit) -> None:
         rows = np.concatenate([split.X[split.calib], split.X[split.test]])
         y_pred = np.concatenate([split.base.calib.y_pred[:, 0], split.base.test.y_pred[:, 0]])
+        self.fitted_ = True
         self.known = {row.tobytes(): value for row, value in zip(rows, y_pred, strict=True)}
 
     def fit(self, X: NDArray, y: NDArray) -> Trained:
