@@ -14,6 +14,7 @@ COMMANDS = [
     ("predict",),
     ("evaluate",),
     ("explain",),
+    ("report",),
     ("demo",),
     ("data", "list"),
     ("data", "export"),

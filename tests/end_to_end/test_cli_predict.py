@@ -128,7 +128,8 @@ def test_json_says_how_many_intervals_are_finite(lvd_here, homes, tmp_path):
     out = tmp_path / "out.csv"
     report = json.loads(lvd_here("predict", homes.model, homes.new, "--out", out, "--json").out)
     upper = np.array(read_columns(out.read_text())["upper_90"], dtype=float)
-    assert report == {"out": str(out), "n_rows": 120, "finite_fraction": {"90": np.isfinite(upper).mean()}}
+    finite = {"90": np.isfinite(upper).mean()}
+    assert report == {"out": str(out), "n_rows": 120, "n_skipped": 0, "finite_fraction": finite}
 
 
 def test_only_a_terminal_shows_progress_and_colours(lvd_on_terminal, lvd_here, homes, tmp_path, monkeypatch):

@@ -50,6 +50,7 @@ def evaluated(y, intervals, level=0.9):
         target="y",
         confidence_level=level,
         levels=levels,
+        row_numbers=np.arange(1, n + 1),
         X=np.zeros((n, 1)),
         feature_names=("x",),
         embeddings=np.zeros((n, 1)),

@@ -26,6 +26,11 @@ def show(text: str = "") -> None:
     _console().print(text, soft_wrap=True)
 
 
+def count_refused(n_rows: int) -> str:
+    """``3 rows whose SMILES RDKit refuses``."""
+    return f"{n_rows:,} row{'' if n_rows == 1 else 's'} whose SMILES RDKit refuses"
+
+
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:
     """Print a table of the result; all but the first `text_columns` are numbers."""
     from rich.table import Table
@@ -55,6 +60,12 @@ def complain(kind: str, message: str) -> None:
     console = _console(stderr=True)
     console.print(f"{kind}: ", style="bold red" if kind == "error" else "yellow", end="")
     console.print(message, soft_wrap=True)
+
+
+def announce(text: str) -> None:
+    """Say what comes next, on terminals only."""
+    if sys.stderr.isatty():
+        _console(stderr=True).print(text)
 
 
 @contextmanager

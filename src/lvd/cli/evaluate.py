@@ -9,7 +9,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, Levels, Model
+from lvd.cli.options import Data, Json, Levels, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -35,6 +35,7 @@ def evaluate(
         ),
     ] = None,
     level: Levels = None,
+    skip_invalid: SkipInvalid = False,
     json: Json = False,
 ) -> None:
     """Measure the intervals where the true values are known.
@@ -44,8 +45,8 @@ def evaluate(
     the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
     ones: 50% is chance.
 
-    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps its test
-    rows for this.
+    Use rows that the model has not seen; it warns of those it was trained on, and knows molecules by their
+    canonical SMILES. lvd fit --test-out keeps its test rows for this.
 
     With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
@@ -55,9 +56,13 @@ def evaluate(
     from lvd.methods.table_rows import read_rows
 
     fitted = TableModel.load(model)
+    if skip_invalid:
+        fitted = fitted.skipping_invalid()
     with console.working("evaluating"):
-        reports = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
+        report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     if json:
-        console.show_json({"targets": [asdict(report) for report in reports]})
-    else:
-        show_metrics(reports, f"the rows of {data}", by=by)
+        console.show_json(asdict(report))
+        return
+    if report.n_skipped:
+        console.show(f"left out: {console.count_refused(report.n_skipped)}")
+    show_metrics(report.targets, f"the rows of {data}", by=by)

@@ -11,7 +11,7 @@ from lvd.cli import console
 from lvd.cli.options import Data, Json, Model
 
 if TYPE_CHECKING:
-    from lvd.methods.lvd import Explanation
+    from lvd.methods.seen_rows import Explanation
 
 EXAMPLES = console.examples(
     "lvd explain homes-model new-homes.csv --row 17",
@@ -43,7 +43,7 @@ def explain(
     (1 is the first row below the header), their share of the weight, their similarity (1 is the same as this
     row), the error made on them, and their true value. The weight that no calibration row carries stands for
     what is unknown; when it is too much for the level, the interval is infinite, and the number of rows that
-    are missing is given.
+    are missing is given. Molecules are shown by their SMILES; lvd report draws them.
     """
     from lvd.methods.table import TableModel
     from lvd.methods.table_rows import read_rows
@@ -59,8 +59,9 @@ def explain(
 
 
 def _show(explanation: Explanation, target: str) -> None:
-    evidence = explanation.evidence
-    console.show(f"row {explanation.row}, {target}: prediction {explanation.y_pred:.6g}")
+    evidence, named = explanation.evidence, explanation.label is not None
+    row = f"row {explanation.row} ({explanation.label})" if named else f"row {explanation.row}"
+    console.show(f"{row}, {target}: prediction {explanation.y_pred:.6g}")
     console.show(
         f"at level {evidence.confidence_level:g} from {explanation.lower:.6g} to {explanation.upper:.6g}"
     )
@@ -70,9 +71,10 @@ def _show(explanation: Explanation, target: str) -> None:
         f"{evidence.weight_at_infinity:.1%}\n"
     )
     console.show_table(
-        ["calibration row", "weight", "similarity", "error", target],
+        [*(["molecule"] if named else []), "calibration row", "weight", "similarity", "error", target],
         [
             [
+                *([str(neighbor.label)] if named else []),
                 str(neighbor.index),
                 f"{neighbor.weight:.2%}",
                 f"{neighbor.similarity:.3f}",
@@ -81,5 +83,5 @@ def _show(explanation: Explanation, target: str) -> None:
             ]
             for neighbor in evidence.neighbors
         ],
-        text_columns=0,
+        text_columns=int(named),
     )

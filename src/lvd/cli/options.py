@@ -25,6 +25,13 @@ Levels = Annotated[
         help="Confidence level between 0 and 1; repeat it for several levels.",
     ),
 ]
+SkipInvalid = Annotated[
+    bool,
+    typer.Option(
+        "--skip-invalid",
+        help="Leave out, and count, rows whose SMILES RDKit refuses; else they are an error.",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON for machines; null stands for infinite and undefined numbers."),

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Data, Json, Levels, Model
+from lvd.cli.options import Json, Levels, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
     "lvd predict homes-model new-homes.parquet --level 0.5 --level 0.9 --out priced.parquet",
     "lvd predict homes-model new-homes.csv --out - | head",
+    "lvd predict homes-model 'homes/*.parquet' --engine ray --address auto --out priced.parquet",
 )
+
+
+class Engine(StrEnum):
+    """Where rows are predicted."""
+
+    local = "local"
+    ray = "ray"
 
 
 def predict(
     model: Model,
-    data: Data,
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA...",
+            show_default=False,
+            help="Tables with a header: .csv, .csv.gz or .parquet; several, or 'data/*.parquet', are read as one.",
+        ),
+    ],
     out: Annotated[
         str,
         typer.Option(
@@ -30,6 +46,18 @@ def predict(
     ],
     *,
     level: Levels = None,
+    skip_invalid: SkipInvalid = False,
+    engine: Annotated[
+        Engine, typer.Option(help="This machine, or a Ray cluster (extra ray).")
+    ] = Engine.local,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            show_default="a new one on this machine",
+            help="The Ray cluster to use; auto finds the one that runs on this machine.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Add predictions and intervals to a table.
@@ -39,22 +67,50 @@ def predict(
     target's: y_pred_mu. An infinite interval, from -inf to inf, says that too little is known about rows like
     this one; lvd explain says how much is missing.
 
+    A model of molecules refuses a table with SMILES that RDKit cannot read, and names the rows. With --skip-invalid
+    they stay in the output, so that it has the rows of the input, with empty cells for prediction and intervals.
+
+    Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
+    name; rows are counted through all of them.
+
     The table is read and written in batches, so it may be larger than memory. The file appears when it is
-    complete: whatever goes wrong before leaves nothing behind.
+    complete: whatever goes wrong before leaves nothing behind. A Ray cluster gives the same rows in the same
+    order with the same numbers; its machines must be able to read the files under the same names.
     """
     from lvd._validation import InputError
+    from lvd.data.many_files import find_files
     from lvd.data.tables import count_rows
     from lvd.methods.table import TableModel
     from lvd.methods.table_rows import read_rows
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
+    if address is not None and engine is not Engine.ray:
+        raise InputError(f"--address is of a Ray cluster, got --engine {engine}; give --engine ray with it")
+    paths = find_files(data)
     fitted = TableModel.load(model)
-    with console.progress("predicting", count_rows(data)) as on_rows:
-        report = fitted.predict_to(out, read_rows(data), level, on_rows=on_rows)
+    if skip_invalid:
+        fitted = fitted.skipping_invalid()
+    counts = [count_rows(path) for path in paths]
+    total = None if None in counts else sum(count for count in counts if count is not None)
+    with console.progress("predicting", total) as on_rows:
+        if engine is Engine.ray:
+            from lvd import distributed
+
+            report = distributed.predict_to(
+                *(out, paths, fitted, level),
+                address=address,
+                batch_rows=fitted.batch_rows,
+                on_rows=on_rows,
+            )
+        else:
+            rows = read_rows(*paths, batch_rows=fitted.batch_rows)
+            report = fitted.predict_to(out, rows, level, on_rows=on_rows)
     if json:
         console.show_json({"out": out, **asdict(report)})
     elif out != "-":
         console.show(f"{report.n_rows:,} rows written to {out}")
+        if report.n_skipped:
+            console.show(f"{report.n_skipped:,} of them without a prediction: RDKit refuses their SMILES")
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

@@ -24,7 +24,7 @@ LEAF_RADIUS = 3.0
 TWO, NEARLY_BEST = 0.9, 0.97
 """Rows fall into two where a cut explains so much of their variance along a line (0.75 of a uniform one's); and so
 little worse than the best cut is one that leaves full clusters, in rows that are all of one kind."""
-ROUNDING = 1.0 + 1e-9
+ROUNDING = 1.0 + 1e-6
 """Bounds are widened by this factor, so that they hold in spite of rounding."""
 
 
@@ -99,7 +99,7 @@ def partition(
     With `regular`, sets may be wider than `radius` if they do not fall into two, and most of them are full. A set
     too large is cut across the direction in which it varies most.
     """
-    small = points.float()
+    small = (points - points.mean(0)).float()
     todo = [torch.arange(len(points))]
     while todo:
         rows = todo.pop()
@@ -108,8 +108,8 @@ def partition(
         if len(rows) <= most and (len(rows) == 1 or members.square().sum(1).max() <= radius**2):
             yield rows
             continue
-        direction = torch.linalg.eigh(members.T @ members).eigenvectors[:, -1]
-        along, order = (members @ direction).double().sort(stable=True)
+        direction = torch.linalg.eigh((members.T @ members).double()).eigenvectors[:, -1]
+        along, order = (members @ direction.float()).double().sort(stable=True)
         between = _variance_between(along)
         best = int(between.argmax()) + 1
         if regular and len(rows) <= most and between[best - 1] < TWO * along.square().sum():

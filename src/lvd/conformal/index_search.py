@@ -79,10 +79,11 @@ class Search:
         certain = own + least.sum(1)
         ascending = torch.from_numpy(np.sort(most.numpy(), axis=1))
         n_far = torch.searchsorted(ascending.cumsum(1), (share * certain)[:, None], right=True)
-        n_far.clamp_(max=most.shape[1] - 1)  # the nearest cluster is always kept
         limits = torch.where(n_far > 0, ascending.gather(1, (n_far - 1).clamp(min=0)), -1.0)
-        left_out = torch.where(most <= limits, most, 0.0).sum(1) * ROUNDING
-        chosen = [row.nonzero()[:, 0] for row in most > limits]
+        # The heaviest cluster is always near.
+        far = (most <= limits) & (most < ascending[:, -1:])
+        left_out = torch.where(far, most, 0.0).sum(1) * ROUNDING
+        chosen = [row.nonzero()[:, 0] for row in ~far]
         return list(map(Near, chosen, left_out.tolist(), certain.tolist()))
 
     def ranks(
@@ -183,8 +184,9 @@ def search(
     # Beside a very small own weight, weights matter that float32 does not have.
     _on_threads(work, queries, own.sum(1) >= max(calibration.least_own, LEAST_SINGLE), FIRST)
     _on_threads(work, queries, ~exact & ~wide, SECOND)
-    result[wide] = engine.radius_from_all_rows(queries[wide], calibration, levels, own[wide])
-    exact[wide] = calibration.n_rows <= engine.EXACT_ROWS
+    if wide.any():
+        result[wide] = engine.radius_from_all_rows(queries[wide], calibration, levels, own[wide])
+        exact[wide] = calibration.n_rows <= engine.EXACT_ROWS
     return result, exact
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError, check_choice
-from lvd.data.column_values import count, list_rows, to_numbers
 from lvd.data.columns import Column, Kind, encode_column, for_each_column, learn_column
+from lvd.data.targets import as_table, check_names, check_targets_vary, name_targets, read_targets
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,9 @@ class TableEncoder:
     columns : tuple of Column
         The columns that features are made of, in the order of the features.
     """
+
+    repeated: ClassVar[str] = "have the inputs of a training row"
+    """What is said of rows that are known from training."""
 
     targets: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -51,9 +53,7 @@ class TableEncoder:
         """
         if impute is not None:
             check_choice(impute, "impute", ("median",))
-        targets = (target,) if isinstance(target, str) else tuple(target)
-        if not targets or len(set(targets)) < len(targets):
-            raise InputError(f"target must name at least one column, and each once, got {list(targets)}")
+        targets = name_targets(target)
         check_names(table, [*targets, *drop])
         if both := [name for name in targets if name in drop]:
             raise InputError(f"column {both[0]!r} is the target and cannot be dropped; name another one")
@@ -62,7 +62,7 @@ class TableEncoder:
             raise InputError(
                 "no column is left to predict from besides the target and those dropped; keep one"
             )
-        for_each_column(targets, lambda name: _check_varies(_target(table, name)), noun="target")
+        check_targets_vary(table, targets)
         columns = for_each_column(
             names, lambda name: learn_column(name, table[name], impute=impute is not None), may_drop=True
         )
@@ -78,9 +78,13 @@ class TableEncoder:
         """What a CSV file's columns are to be read as; see `read_table` and `iter_batches`."""
         return {column.name: column.arrow_type for column in self.columns}
 
+    def usable(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Bool[NDArray, "n"]:
+        """All rows; :meth:`transform` refuses what it cannot code."""
+        return np.ones(table.num_rows, dtype=bool)
+
     def transform(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n p"]:
         """The features of a table, or of a batch that starts at row `first_row` of its table."""
-        table = _as_table(table)
+        table = as_table(table)
         columns = {column.name: column for column in self.columns}
         check_names(table, list(columns))
         blocks = for_each_column(
@@ -90,10 +94,7 @@ class TableEncoder:
 
     def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
         """The target as a vector, or several as the columns of a matrix."""
-        table = _as_table(table)
-        check_names(table, self.targets)
-        arrays = for_each_column(self.targets, lambda name: _target(table, name, first_row), noun="target")
-        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
+        return read_targets(table, self.targets, first_row=first_row)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
@@ -104,7 +105,7 @@ class TableEncoder:
     def from_dict(cls, content: Any) -> TableEncoder:
         """The encoder that `to_dict` described; anything else is refused."""
         try:
-            targets = _texts(content["targets"])
+            targets = check_texts(content["targets"])
             columns = tuple(_column_from_dict(entry) for entry in content["columns"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(
@@ -118,45 +119,8 @@ class TableEncoder:
         return cls(targets, columns)
 
 
-def check_names(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> None:
-    """The table has columns of these names; an error suggests similar ones."""
-    known = table.schema.names
-    lacking = [name for name in names if name not in known]
-    if not lacking:
-        return
-    similar = difflib.get_close_matches(lacking[0].casefold(), [name.casefold() for name in known], n=3)
-    hints = [name for name in known if name.casefold() in similar]
-    hint = f"did you mean {' or '.join(map(repr, hints))}?" if hints else f"it has {_shorten(known)}"
-    raise InputError(f"the table has no column {_shorten(lacking)}; {hint}")
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _as_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-
-
-def _target(table: pa.Table, name: str, first_row: int = 1) -> Float[NDArray, "n"]:
-    array = to_numbers(table[name], first_row=first_row)
-    missing = np.isnan(array)
-    if missing.any():
-        raise InputError(
-            f"{count(missing, 'missing value')} ({list_rows(missing, first_row)}); remove these rows"
-        )
-    return array
-
-
-def _check_varies(target: Float[NDArray, "n"]) -> None:
-    if (target == target[0]).all():
-        raise InputError(
-            f"is {target[0]:g} in every row, so there is nothing to predict; choose another target"
-        )
-
-
 def _column_from_dict(entry: Any) -> Column:
-    (name,), categories = _texts([entry["name"]]), _texts(entry["categories"])
+    (name,), categories = check_texts([entry["name"]]), check_texts(entry["categories"])
     kind, median = entry["kind"], entry["median"]
     if kind not in get_args(Kind) or (kind == "category") != bool(categories):
         raise ValueError(f"kind {kind!r} with {len(categories)} categories")
@@ -167,7 +131,8 @@ def _column_from_dict(entry: Any) -> Column:
     return Column(name, kind, categories, None if median is None else float(median))
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def check_texts(values: Any) -> tuple[str, ...]:
+    """A list of texts out of JSON, as a tuple."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{values!r} is not a list of texts")
     return tuple(values)

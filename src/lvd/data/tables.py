@@ -18,6 +18,7 @@ from lvd.data.column_values import parse_text
 from lvd.data.columns import for_each_column
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
+BATCH_ROWS = 65_536
 
 
 def read_table(
@@ -51,7 +52,7 @@ def read_table(
 
 
 def iter_batches(
-    path: str | os.PathLike[str], *, column_types: Mapping[str, pa.DataType], batch_rows: int = 65_536
+    path: str | os.PathLike[str], *, column_types: Mapping[str, pa.DataType], batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The table in batches of at most `batch_rows` rows; memory does not grow with the file.
 
@@ -82,6 +83,16 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
         return None
     with _refusing(path), _open_parquet(path) as file:
         return int(file.metadata.num_rows)
+
+
+def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
+    """The names and types of the columns; those of a CSV file are text."""
+    path = _check_path(path)
+    with _refusing(path):
+        if table_format(path) != "parquet":
+            return pa.schema([(name, pa.string()) for name in csv_text.read_header(path)])
+        with _open_parquet(path) as file:
+            return file.schema_arrow
 
 
 def table_format(path: str | os.PathLike[str]) -> str:

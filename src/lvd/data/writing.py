@@ -63,9 +63,9 @@ class TableWriter:
     def write(self, batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
         """Write rows: the columns of `batch`, then those `added`, which must have other names.
 
-        Infinite numbers are written as inf and -inf to CSV, missing values as empty cells.
+        Infinite numbers are written as inf and -inf to CSV, missing values, NaN among those added, as empty cells.
         """
-        table = _with_columns(batch, added or {})
+        table = with_columns(batch, added or {})
         with self._refusing():
             if self._format == "parquet":
                 self._write_parquet(table)
@@ -107,7 +107,8 @@ class TableWriter:
             raise InputError(f"cannot write {self.path}: {error}; remove such a column") from error
 
 
-def _with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
+def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
+    """The columns of `batch`, then those `added`, which must have other names; NaN among these is null."""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if clashes := [name for name in added if name in table.column_names]:
         raise InputError(
@@ -115,7 +116,7 @@ def _with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]
             "rename them in the input"
         )
     for name, values in added.items():
-        table = table.append_column(name, pa.array(values))
+        table = table.append_column(name, pa.array(values, from_pandas=True))
     return table
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,31 +15,43 @@ import pyarrow as pa
 from lvd import _store
 from lvd._typing import Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_levels, row_digests
-from lvd.data.columns import Column, for_each_column, learn_column
-from lvd.data.encoding import TableEncoder, check_names
+from lvd.conformal import CalibrationWarning
+from lvd.data.molecule_encoding import MoleculeEncoder, RowEncoder, encoder_from_dict
 from lvd.data.splits import split_indices
-from lvd.data.writing import TableWriter
+from lvd.data.tables import BATCH_ROWS
+from lvd.data.targets import check_names
 from lvd.methods import saving
-from lvd.methods.base import CalibrationWarning
-from lvd.methods.lvd import Explanation, LVDRegressor
-from lvd.methods.table_reports import FitReport, PredictReport, TargetReport, report_target
+from lvd.methods.base import SharedRowsWarning
+from lvd.methods.lvd import LVDRegressor
+from lvd.methods.seen_rows import Explanation
+from lvd.methods.table_molecules import MoleculeRows
+from lvd.methods.table_parts import prepare_columns, prepare_molecules
+from lvd.methods.table_reports import EvaluateReport, FitReport, PredictReport, report_target
 from lvd.methods.table_rows import Batches, find_row, numbered
+from lvd.methods.table_writing import write_predictions
+from lvd.nets.molecules import ChempropEstimator
+from lvd.nets.molecules.lazy import chemprop_adapter
+
+BATCH_MOLECULES = 8192
+"""Graphs take longer than rows of numbers: in batches of so many there is progress to show."""
 
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted :class:`LVDRegressor` and the :class:`TableEncoder` of the table it was fitted on.
+    """A fitted :class:`LVDRegressor` and the encoder of the table it was fitted on.
 
     Parameters
     ----------
     encoder, regressor : what belongs together.
     n_rows, seed : of the table and of its split, which tell where in that table the calibration rows stand.
+    molecules : tells the same of a table of molecules, whose split depends on them.
     """
 
-    encoder: TableEncoder
+    encoder: RowEncoder
     regressor: LVDRegressor
     n_rows: int
     seed: int
+    molecules: MoleculeRows | None = None
 
     @classmethod
     def fit(
@@ -50,38 +62,59 @@ class TableModel:
         target: str | Sequence[str],
         drop: Sequence[str] = (),
         impute: str | None = None,
+        smiles: str | None = None,
+        skip_invalid: bool = False,
         seed: int = 0,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
-        All columns but `target` and `drop` are inputs. Categories are those of the whole table, so that none
-        of them is unknown later; the medians for missing numbers come from the training rows alone.
+        All columns but `target` and `drop` are inputs. With `smiles` only the molecules of that column are, the
+        regressor's estimator must be a :class:`ChempropEstimator`, and all rows of a molecule are in one part;
+        `skip_invalid` leaves rows out that RDKit refuses.
         """
-        encoder = TableEncoder.fit(table, target=target, drop=drop, impute=impute)
-        train, calib, test = split_indices(table.num_rows, seed)
-        encoder = replace(encoder, columns=_with_medians(encoder.columns, table.take(train)))
-        X, y = encoder.transform(table), encoder.target(table)
+        if smiles is None:
+            prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
+        else:
+            if drop or impute:
+                raise InputError("--smiles takes molecules alone as inputs; leave --drop and --impute out")
+            if not isinstance(regressor.estimator, ChempropEstimator):
+                raise InputError(
+                    "with smiles the regressor's estimator must be a ChempropEstimator, "
+                    f"got {type(regressor.estimator).__name__}"
+                )
+            prepared = prepare_molecules(
+                *(table, regressor.estimator),
+                target=target,
+                smiles=smiles,
+                skip_invalid=skip_invalid,
+                seed=seed,
+            )
+        X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         regressor.set_params(calib_size=None).fit(X[train], y[train])
         with warnings.catch_warnings():
             # Rows that stand in a table twice are no mistake of the caller's: the report counts them.
-            warnings.filterwarnings("ignore", ".*also stand in the training set", CalibrationWarning)
+            warnings.simplefilter("ignore", SharedRowsWarning)
             regressor.conformalize(X[calib], y[calib])
-        model = cls(encoder, regressor, table.num_rows, seed)
-        targets, n_test, n_repeated = model._evaluate(table.take(test).to_batches())
+        model = cls(prepared.encoder, regressor, table.num_rows, seed, prepared.molecules)
+        tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
         return model, FitReport(
             n_train=len(train),
             n_calib=len(calib),
-            n_test=n_test,
-            n_repeated=n_repeated + model._count_training_rows(X[calib]),
-            n_features=X.shape[1],
-            inputs=tuple(column.name for column in encoder.columns),
-            left_out=tuple(drop),
-            targets=targets,
+            n_test=len(test),
+            n_repeated=tested.n_known + model.count_training_rows(X[calib]),
+            n_duplicates=prepared.n_duplicates,
+            n_skipped=table.num_rows - len(X),
+            n_features=len(prepared.encoder.feature_names),
+            inputs=(smiles,) if smiles else tuple(column.name for column in prepared.encoder.columns),
+            left_out=prepared.left_out,
+            targets=tested.targets,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that :meth:`load` reads, whole or not at all."""
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
+        if self.molecules is not None:
+            columns["molecules"] = self.molecules.to_dict()
         try:
             saving.save(self.regressor, folder, columns=columns)
         except OSError as error:
@@ -93,34 +126,72 @@ class TableModel:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> TableModel:
         """What :meth:`save` wrote."""
-        regressor, columns = saving.load(folder), saving.load_columns(folder)
+        columns = saving.load_columns(folder)
+        if isinstance(columns, dict) and "molecules" in columns:
+            chemprop_adapter()  # where chemprop is missing, that is what is wrong, and not the folder
+        regressor = saving.load(folder)
         if not isinstance(regressor, LVDRegressor) or not isinstance(columns, dict):
             raise InputError(
                 f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
             )
-        encoder = TableEncoder.from_dict(columns.get("encoder"))
-        n_rows, seed = columns.get("n_rows"), columns.get("seed")
+        encoder, molecules = encoder_from_dict(columns.get("encoder")), None
+        n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
+        if isinstance(encoder, MoleculeEncoder):
+            molecules = MoleculeRows.from_dict(columns.get("molecules"), n_rows)
         if (
             type(n_rows) is not int
             or type(seed) is not int
-            or len(encoder.feature_names) != regressor.n_features_in_
+            or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
             or len(encoder.targets) != regressor.n_targets_
-            or abs(0.2 * n_rows - getattr(regressor, "n_calib_", 0)) > 1
+            or (molecules is None and abs(0.2 * n_rows - n_calib) > 1)
+            or (molecules is not None and len(molecules.smiles) != n_calib)
         ):
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
-        return cls(encoder, regressor, n_rows, seed)
+        return cls(encoder, regressor, n_rows, seed, molecules)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
         """Where the calibration rows stand in the table of :meth:`fit`; its rows count from 1."""
+        if self.molecules is not None:
+            return self.molecules.calibration
         return split_indices(self.n_rows, self.seed)[1] + 1
 
     @property
     def test_rows(self) -> Int[NDArray, "k"]:
         """Where the rows stand that no step has seen."""
+        if self.molecules is not None:
+            return self.molecules.test
         return split_indices(self.n_rows, self.seed)[2] + 1
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows are best predicted at a time."""
+        return BATCH_ROWS if self.molecules is None else BATCH_MOLECULES
+
+    def skipping_invalid(self) -> TableModel:
+        """The same model, which leaves rows out whose SMILES RDKit refuses."""
+        if not isinstance(self.encoder, MoleculeEncoder):
+            raise InputError(
+                "--skip-invalid is for models of molecules, fitted with --smiles, and this one is none; "
+                "leave it out"
+            )
+        return replace(self, encoder=replace(self.encoder, skip_invalid=True))
+
+    def inputs(self, rows: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Any:
+        """Usable rows as the regressor takes them: a matrix, or molecules."""
+        return self.regressor.model_.check(self.encoder.transform(rows, first_row=first_row))
+
+    def count_training_rows(self, X: Any) -> int:
+        """How many of these inputs are those of a training row."""
+        return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
+
+    def calibration_cells(self) -> pa.Table | None:
+        """What the model keeps of the cells of its calibration rows: their molecules."""
+        if self.molecules is None or not isinstance(self.encoder, MoleculeEncoder):
+            return None
+        return pa.table({self.encoder.smiles: list(self.molecules.smiles)})
 
     def predict(
         self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
@@ -128,20 +199,29 @@ class TableModel:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level) and ``n_effective``.
 
         With several targets each name ends in its target's, as in ``y_pred_mu``. `first_row` is the number of
-        the first of these rows in its table, for the error messages.
+        the first of these rows in its table, for the error messages. Rows that are left out hold NaN.
         """
-        levels = self._levels(confidence_level)
-        X = self.encoder.transform(rows, first_row=first_row)
-        y_pred, intervals = self._predict_interval(X, levels)
-        embeddings = self.regressor.embed(X)
+        levels = self.resolve_levels(confidence_level)
+        usable = self.encoder.usable(rows, first_row=first_row)
+        shape = (len(usable), len(self.encoder.targets))
+        y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
+        intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
+        if usable.any():
+            X = self.inputs(rows.filter(pa.array(usable)), first_row=first_row)
+            y_pred[usable], intervals[usable] = self._predict_interval(X, levels)
+            embeddings = self.regressor.embed(X)
+            n_effective[usable] = np.stack(
+                [conformal.effective_sample_size(embeddings) for conformal in self.regressor.conformals_],
+                axis=1,
+            )
         columns = {}
-        for t, conformal in enumerate(self.regressor.conformals_):
-            suffix = f"_{self.encoder.targets[t]}" if len(self.encoder.targets) > 1 else ""
+        for t, target in enumerate(self.encoder.targets):
+            suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
             columns[f"y_pred{suffix}"] = y_pred[:, t]
             for j, level in enumerate(levels.tolist()):
                 columns[f"lower_{_percent(level)}{suffix}"] = intervals[:, 0, j, t]
                 columns[f"upper_{_percent(level)}{suffix}"] = intervals[:, 1, j, t]
-            columns[f"n_effective{suffix}"] = conformal.effective_sample_size(embeddings)
+            columns[f"n_effective{suffix}"] = n_effective[:, t]
         return columns
 
     def predict_to(
@@ -156,16 +236,11 @@ class TableModel:
 
         `on_rows` is called after each batch with its number of rows.
         """
-        n_rows, n_finite = 0, Counter[str]()
-        with TableWriter(out) as writer:
-            for first_row, rows in numbered(batches):
-                columns = self.predict(rows, confidence_level, first_row=first_row)
-                writer.write(rows, columns)
-                n_rows += rows.num_rows
-                n_finite.update(_count_finite(columns))
-                if on_rows is not None:
-                    on_rows(rows.num_rows)
-        return PredictReport(n_rows, {name: count / n_rows for name, count in n_finite.items()})
+        predicted = (
+            (rows, self.predict(rows, confidence_level, first_row=first_row))
+            for first_row, rows in numbered(batches)
+        )
+        return write_predictions(out, predicted, on_rows=on_rows)
 
     def evaluate(
         self,
@@ -174,21 +249,21 @@ class TableModel:
         *,
         targets: Sequence[str] = (),
         by: str | None = None,
-    ) -> tuple[TargetReport, ...]:
+    ) -> EvaluateReport:
         """The metrics of all targets, or of those named, and their coverage by the values of a column.
 
         A number with more than 20 distinct values is grouped in ten equally full bins. Rows that the model
         was trained on are warned of: their errors are too small to tell anything.
         """
-        reports, n_rows, n_known = self._evaluate(batches, confidence_level, targets=targets, by=by)
-        if n_known:
+        report = self._evaluate(batches, confidence_level, targets=targets, by=by)
+        if report.n_known:
             warnings.warn(
-                f"{n_known} of {n_rows} rows have the inputs of a training row: where the model was trained on "
-                "them, its errors are too small; evaluate on rows that it has not seen",
+                f"{report.n_known} of {report.n_rows} rows {self.encoder.repeated}: where the model was trained "
+                "on them, its errors are too small; evaluate on rows that it has not seen",
                 CalibrationWarning,
                 stacklevel=2,
             )
-        return reports
+        return report
 
     def explain(
         self,
@@ -200,16 +275,23 @@ class TableModel:
     ) -> list[Explanation]:
         """Why the interval of row number `row` is as it is, one explanation per target.
 
-        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`.
+        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. The `label`
+        of a molecule is its SMILES.
         """
-        X = self.encoder.transform(find_row(batches, row), first_row=row)
+        found = find_row(batches, row)
+        self.encoder.usable(found, first_row=row)
+        X = self.inputs(found, first_row=row)
+        own, known = (None, None) if self.molecules is None else (str(X.smiles[0]), self.molecules.smiles)
         places = self.calibration_rows
         explanations = []
         for explanation in self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors):
             evidence = explanation.evidence
-            neighbors = tuple(replace(n, index=int(places[n.index])) for n in evidence.neighbors)
+            neighbors = tuple(
+                replace(n, index=int(places[n.index]), label=None if known is None else known[n.index])
+                for n in evidence.neighbors
+            )
             explanations.append(
-                replace(explanation, row=row, evidence=replace(evidence, neighbors=neighbors))
+                replace(explanation, row=row, label=own, evidence=replace(evidence, neighbors=neighbors))
             )
         return explanations
 
@@ -220,30 +302,38 @@ class TableModel:
         *,
         targets: Sequence[str] = (),
         by: str | None = None,
-    ) -> tuple[tuple[TargetReport, ...], int, int]:
-        """The reports, the number of rows, and how many of them have the inputs of a training row."""
-        levels = self._levels(confidence_level)
+    ) -> EvaluateReport:
+        """The metrics, without a warning."""
+        levels = self.resolve_levels(confidence_level)
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        ys, y_preds, intervals, groups, n_known = [], [], [], [], 0
-        for first_row, rows in numbered(batches):
-            check_names(rows, [] if by is None else [by])
-            X = encoder.transform(rows, first_row=first_row)
+        ys, y_preds, intervals, groups, n_known, n_skipped = [], [], [], [], 0, 0
+        for first_row, batch in numbered(batches):
+            check_names(batch, [] if by is None else [by])
+            usable = encoder.usable(batch, first_row=first_row)
+            n_skipped += int((~usable).sum())
+            if not usable.any():
+                continue
+            rows = batch.filter(pa.array(usable))
+            X = self.inputs(rows, first_row=first_row)
             y_pred, interval = self._predict_interval(X, levels)
-            ys.append(encoder.target(rows, first_row=first_row).reshape(len(X), -1))
+            ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
             y_preds.append(y_pred[:, places])
             intervals.append(interval[..., places])
             groups.append(None if by is None else rows.column(by))
-            n_known += self._count_training_rows(X)
+            n_known += self.count_training_rows(X)
+        if not ys:
+            raise InputError(f"all {n_skipped} rows are left out, so there is nothing to evaluate")
         y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
         values = None if by is None else pa.chunked_array(groups)
         reports = tuple(
             report_target(target, y[:, t], y_pred[:, t], interval[..., t], levels=levels, groups=values)
             for t, target in enumerate(encoder.targets)
         )
-        return reports, len(y), n_known
+        return EvaluateReport(len(y), n_skipped, n_known, reports)
 
-    def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
+    def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
+        """The levels asked for, by default the regressor's; none may stand there twice."""
         levels = check_levels(
             self.regressor.confidence_level if confidence_level is None else confidence_level
         )
@@ -252,7 +342,7 @@ class TableModel:
         return levels
 
     def _predict_interval(
-        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"]
+        self, X: Any, levels: Float[NDArray, "l"]
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         """As the regressor's, with a column for each target even where it is the only one."""
         y_pred, intervals = self.regressor.predict_interval(X, levels)
@@ -264,9 +354,6 @@ class TableModel:
             raise InputError(f"target must be what the model was fitted to predict, {known}, got {name!r}")
         return self.encoder.targets.index(name)
 
-    def _count_training_rows(self, X: Float[NDArray, "n p"]) -> int:
-        return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
-
 
 def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
     """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
@@ -275,27 +362,6 @@ def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
     _store.check_replaceable(Path(folder))
 
 
-def _with_medians(columns: Sequence[Column], train: pa.Table) -> tuple[Column, ...]:
-    """The columns with the medians of these rows, where missing numbers are to be replaced at all."""
-    by_name = {column.name: column for column in columns}
-
-    def relearn(name: str) -> Column:
-        if by_name[name].median is None:
-            return by_name[name]
-        return replace(by_name[name], median=learn_column(name, train[name], impute=True).median)
-
-    return tuple(for_each_column(list(by_name), relearn, noun="training rows of column", may_drop=True))
-
-
 def _percent(level: float) -> str:
     """``90`` for 0.9, ``99.9`` for 0.999."""
     return f"{100.0 * level:.10g}"
-
-
-def _count_finite(columns: Mapping[str, Float[NDArray, "n"]]) -> dict[str, int]:
-    """The number of finite intervals for what follows ``lower_`` in the names of the columns."""
-    names = [name.removeprefix("lower_") for name in columns if name.startswith("lower_")]
-    return {
-        name: int((np.isfinite(columns[f"lower_{name}"]) & np.isfinite(columns[f"upper_{name}"])).sum())
-        for name in names
-    }

@@ -37,14 +37,17 @@ class TargetReport:
 class FitReport:
     """How a table was used, and the metrics on its test rows, which no step has seen.
 
-    `n_repeated` counts the calibration and test rows whose inputs also stand in a training row, `left_out`
-    names the columns that are neither inputs nor targets.
+    `n_repeated` counts the calibration and test rows whose inputs also stand in a training row, `n_duplicates` the
+    rows that repeat the molecule of an earlier row, which are in the same part with it, and `n_skipped` the rows
+    left out because RDKit refuses their SMILES. `left_out` names the columns that are neither inputs nor targets.
     """
 
     n_train: int
     n_calib: int
     n_test: int
     n_repeated: int
+    n_duplicates: int
+    n_skipped: int
     n_features: int
     inputs: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -52,10 +55,27 @@ class FitReport:
 
 
 @dataclass(frozen=True)
-class PredictReport:
-    """How many rows were predicted, and the share of finite intervals for each pair of columns."""
+class EvaluateReport:
+    """The metrics on `n_rows` rows of a table, and how many others were left out as no molecules.
+
+    `n_known` counts the rows that the model knows from training.
+    """
 
     n_rows: int
+    n_skipped: int
+    n_known: int
+    targets: tuple[TargetReport, ...]
+
+
+@dataclass(frozen=True)
+class PredictReport:
+    """How many rows were written, and for each pair of columns the share of finite intervals.
+
+    `n_skipped` of the rows are no molecules and have no prediction; they do not count among the intervals.
+    """
+
+    n_rows: int
+    n_skipped: int
     finite_fraction: dict[str, float]
 
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from lvd._validation import InputError, check_positive
-from lvd.data.tables import iter_batches
+from lvd.data.many_files import check_same_columns, regroup
+from lvd.data.tables import BATCH_ROWS, iter_batches
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
-def read_rows(path: str | os.PathLike[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, batch by batch, for the methods of `TableModel`.
+def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, or of several as one table, batch by batch, for the methods of `TableModel`.
 
     The cells of a CSV file stay the text they are, so that they are written back as they were read.
     """
-    return iter_batches(path, column_types={})
+    if len(paths) > 1:
+        check_same_columns([Path(path) for path in paths])
+    files = (iter_batches(path, column_types={}) for path in paths)
+    return regroup(chain.from_iterable(files), batch_rows)
 
 
 def numbered(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
