@@ -31,11 +31,11 @@ Written by `python -m benchmarks.beyond --page docs/beyond.md` from `results/bey
 of the rows) and one test part. Rates in percent, means over the seeds. Widths are relative to split
 conformal, on the rows where the method and plain LVD are finite; "median" is the median over all rows,
 infinite ones included. MCR: marginal coverage. TCR: coverage of the tenths of the rows with the smallest
-and the largest target. Worst slab: the lowest coverage found between two parallel planes that hold a tenth of the rows,
-searched on a quarter of the test rows and judged on the others. MAPIE solves one linear program per row and
-level, so on kin8nm and bike it was asked for {mapie_rows} test rows of each split; its feature map is a
-constant and five principal components of the inputs. Seconds are processor seconds of the interval method
-alone, the network not included.
+and the largest target. Worst slab: the lowest coverage found between two parallel planes that hold a tenth
+of the rows, searched on a quarter of the test rows and judged on the others. MAPIE solves one linear
+program per row and level, so on kin8nm and bike it was asked for {mapie_rows} test rows of each split; its
+feature map is a constant and five principal components of the inputs. Seconds are processor seconds of the
+interval method alone, the network not included.
 
 """
 

@@ -24,7 +24,7 @@ from lvd._validation import InputError
 from lvd.data import Dataset, split_indices
 from lvd.experiments.protocols import Protocol, get_protocol
 from lvd.experiments.runs import Job
-from lvd.nets.losses import NormalLoss, PinballLoss, SquaredLoss
+from lvd.nets.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.nets.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 
 N_MEMBERS = 5
@@ -174,12 +174,7 @@ def _base_of(network: Network) -> Network:
 def _training_job(network: Network, y: Float[NDArray, "n t"], folder: Path) -> NetworkJob:
     rows = rows_of(network, len(y))
     train, valid, _ = inner_split(len(rows))
-    targets, loss = {
-        "base": lambda: (y, SquaredLoss()),
-        "errors": lambda: (np.abs(y - read(_base_of(network).path(folder)).y_pred), SquaredLoss()),
-        "quantiles": lambda: (np.concatenate([y, y], axis=1), PinballLoss(network.level)),
-        "member": lambda: (y, NormalLoss()),
-    }[network.role]()
+    targets, loss = _lesson(network, y, folder)
     return NetworkJob(
         targets,
         rows[train],
@@ -188,3 +183,16 @@ def _training_job(network: Network, y: Float[NDArray, "n t"], folder: Path) -> N
         scale_target=network.scale_target,
         seed=network.member,
     )
+
+
+def _lesson(
+    network: Network, y: Float[NDArray, "n t"], folder: Path
+) -> tuple[Float[NDArray, "n o"], ElementLoss]:
+    """What a network learns, and by which loss."""
+    if network.role == "quantiles":
+        return np.concatenate([y, y], axis=1), PinballLoss(network.level)
+    if network.role == "member":
+        return y, NormalLoss()
+    if network.role == "errors":
+        return np.abs(y - read(_base_of(network).path(folder)).y_pred), SquaredLoss()
+    return y, SquaredLoss()

@@ -1,0 +1,107 @@
+"""Skipping calibration rows that are far from the query, against weighing them all: ``python -m benchmarks.index``.
+
+A million rows in ten dimensions: on a sheet, in blobs, and in one cloud so dense that every row matters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from lvd.conformal import engine, index_search
+from lvd.kernels import tiles
+
+LEVELS = np.array([0.5, 0.9])
+N_ROWS, N_QUERIES, N_COMPARED, K = 1_000_000, 20_000, 1_024, 10
+
+
+def sheet(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Two directions of variation in ten, and a little noise."""
+    directions = np.linalg.qr(np.random.default_rng(1).normal(size=(K, K)))[0][:, :2]
+    return rng.uniform(0, 79, size=(n, 2)) @ directions.T + 0.05 * rng.normal(size=(n, K))
+
+
+def blobs(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Four hundred blobs far apart, each with three directions of variation."""
+    shapes = np.random.default_rng(2)
+    centres, axes = 6.0 * shapes.normal(size=(400, K)), 0.45 * shapes.normal(size=(400, 3, K))
+    which = rng.integers(400, size=n)
+    within = np.einsum("nd,ndk->nk", rng.normal(size=(n, 3)), axes[which])
+    return centres[which] + within + 0.02 * rng.normal(size=(n, K))
+
+
+def cloud(n: int, rng: np.random.Generator) -> np.ndarray:
+    """As in the paper's largest experiment: all rows have weight."""
+    return 0.6 / K**0.5 * rng.normal(size=(n, K))
+
+
+def compare(name: str, make: Callable[[int, np.random.Generator], np.ndarray]) -> list[str]:
+    rng = np.random.default_rng(0)
+    calibration = engine.sort_calibration(
+        torch.tensor(make(N_ROWS, rng)), torch.tensor(rng.exponential(size=N_ROWS))
+    )
+    queries = torch.tensor(make(N_QUERIES, rng))
+    own = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(N_QUERIES, 2)
+    size = float(tiles.effective_sample_size(queries[:200], calibration.points).median())
+    first = processor_seconds(
+        lambda: engine.radius(queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED, 0])
+    )
+    local = "clusters" in vars(calibration)
+    n_queries = N_QUERIES if local else N_COMPARED
+    ours, every, exact = [], [], 1.0
+    for _ in range(3):
+        ours.append(
+            processor_seconds(
+                lambda: engine.radius(queries[:n_queries], calibration, LEVELS, own[:n_queries, 0])
+            )
+        )
+        every.append(
+            processor_seconds(
+                lambda: engine.radius_from_all_rows(
+                    queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED]
+                )
+            )
+        )
+    if local:
+        exact = float(index_search.search(queries, calibration, LEVELS, own)[1].double().mean())
+    each, of_all = sorted(ours)[1] / n_queries, sorted(every)[1] / N_COMPARED
+    return [
+        name,
+        f"{size:,.0f}",
+        f"{1e3 * of_all:.2f}",
+        f"{1e3 * each:.3f}",
+        f"{of_all / each:.1f}",
+        f"{first - N_COMPARED * each:.1f}",
+        f"{exact:.2%}" if local else "not used",
+    ]
+
+
+def processor_seconds(function: Callable[[], object]) -> float:
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def main() -> None:
+    table = Table(
+        "rows",
+        "effective sample size",
+        "all rows, ms a query",
+        "lvd, ms a query",
+        "ratio",
+        "building, s",
+        "certified exact",
+        title=f"{N_QUERIES:,} queries x {N_ROWS:,} rows, k = {K}, two levels: processor time",
+    )
+    for name, make in (("sheet", sheet), ("blobs", blobs), ("cloud", cloud)):
+        table.add_row(*compare(name, make))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
