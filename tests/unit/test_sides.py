@@ -80,9 +80,9 @@ class TestScores:
     def test_scales_by_hand(self):
         points, errors = torch.tensor([[0.0], [1e3]]).double(), torch.tensor([-3.0, 1.0]).double()
         below, above = side_scales(torch.tensor([[0.0]]).double(), points, errors)
-        # Weight 1 on the near row, whose error is -3, and 1 on the means 1.5 and 0.5 of the two sides.
-        assert below == pytest.approx((3.0 + 1.5) / 2.0, abs=1e-4)
-        assert above == pytest.approx((0.0 + 0.5) / 2.0, abs=1e-4)
+        # Weight 1 on the near row, whose error is -3, and 1 on the mean squares 4.5 and 0.5 of the two sides.
+        assert below == pytest.approx(((9.0 + 4.5) / 2.0) ** 0.5, abs=1e-4)
+        assert above == pytest.approx(((0.0 + 0.5) / 2.0) ** 0.5, abs=1e-4)
 
 
 class TestInterval:

@@ -97,12 +97,7 @@ def predict(
         if engine is Engine.ray:
             from lvd import distributed
 
-            report = distributed.predict_to(
-                *(out, paths, fitted, level),
-                address=address,
-                batch_rows=fitted.batch_rows,
-                on_rows=on_rows,
-            )
+            report = distributed.predict_to(out, paths, fitted, level, address=address, on_rows=on_rows)
         else:
             rows = read_rows(*paths, batch_rows=fitted.batch_rows)
             report = fitted.predict_to(out, rows, level, on_rows=on_rows)

@@ -190,7 +190,7 @@ def _crossing(
     rounding = prepared.n_points * torch.finfo(torch.float64).eps
     margin = tiles.relative_error(left, prepared, chunk.dtype)[:, None] + rounding
     block_weights = partial(_block_weights, left, calibration, chunk.dtype)
-    return crossing(sums, block_weights, prepared.n_points, levels, own, margin)
+    return crossing(sums, block_weights, prepared.n_points, levels, own=own, margin=margin)
 
 
 def crossing(
@@ -198,9 +198,9 @@ def crossing(
     block_weights: Callable[[Int[Tensor, "n l"]], Float[Tensor, "n l w"]],
     n_points: int,
     levels: Float[Tensor, "l"],
+    *,
     own: Float[Tensor, "n 2"],
     margin: Float[Tensor, "n 1"],
-    *,
     left_out: float = 0.0,
 ) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
     """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there.

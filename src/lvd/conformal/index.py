@@ -7,7 +7,6 @@ exponentials is at least the exponential of the mean exponent, which bounds it f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -86,9 +85,7 @@ def build_clusters(
     double = torch.cat([members, ones[..., None], (own.log() - squared)[..., None]], 2)
     furthest = torch.where(own > 0, squared, 0.0).amax(1).sqrt()
     spreads = (shares * squared).sum(1)
-    return Clusters(
-        rows, double.float(), double, masses, centres, spreads * ROUNDING, furthest * ROUNDING
-    )
+    return Clusters(rows, double.float(), double, masses, centres, spreads * ROUNDING, furthest * ROUNDING)
 
 
 def partition(
@@ -122,6 +119,6 @@ def partition(
 
 
 def _variance_between(along: Float[Tensor, "n"]) -> Float[Tensor, "n-1"]:
-    """For every cut of centred numbers in ascending order, the part of their squares that lies between both sides."""
+    """For every cut of ascending numbers around 0, the part of their squares that lies between the two sides."""
     n = torch.arange(1, len(along), dtype=along.dtype)
     return along.cumsum(0)[:-1].square() * (1.0 / n + 1.0 / (len(along) - n))

@@ -50,7 +50,7 @@ FIRST, SECOND = Look(torch.float32, 5e-7, -80.0), Look(torch.float64, 1e-10, -70
 
 
 class Near(NamedTuple):
-    """The clusters that matter to a group, a bound on what all others weigh together, and what is there for certain."""
+    """The clusters that matter to a group, a bound on what others weigh, and the weight there is for certain."""
 
     chosen: Int[Tensor, "s"]
     left_out: float
@@ -89,7 +89,7 @@ class Search:
     def ranks(
         self, group: Int[Tensor, "g"], near: Near, look: Look, memory: Float[Tensor, "2 z"]
     ) -> tuple[Int[Tensor, "g l"], Bool[Tensor, "g"]]:
-        """The ranks of the radii among all rows, from the near rows, and whether the others could not change them."""
+        """The ranks of the radii among all rows, from the near ones, and whether no other row could change them."""
         rows, order = _in_order(self.clusters.rows.index_select(0, near.chosen).flatten())
         weights, in_order = (part[: len(rows) * len(group)].view(len(rows), -1) for part in memory)
         shifted = self.queries[group] - self.clusters.centres[near.chosen, None]
@@ -107,8 +107,8 @@ class Search:
             lambda block: blocks[block, :, place].double(),
             len(rows),
             self.levels,
-            self.own[group],
-            self._margin(tiles.sum(1).double(), squares, self.own[group].sum(1), look.dtype),
+            own=self.own[group],
+            margin=self._margin(tiles.sum(1).double(), squares, self.own[group].sum(1), look.dtype),
             left_out=near.left_out,
         )
         n_rows = self.calibration.n_rows

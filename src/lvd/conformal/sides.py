@@ -13,13 +13,15 @@ from lvd.kernels import tiles
 def side_scales(
     queries: Float[Tensor, "n k"], points: Float[Tensor, "m k"], errors: Float[Tensor, "m"]
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
-    """The kernel regressions of ``max(-error, 0)`` and ``max(error, 0)``, with weight 1 on their means.
+    """Roots of the kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``.
 
-    Whatever they are, a score made with them is valid: they come from training rows alone.
+    Weight 1 stands on the squares' means. Squares, because errors that average to zero have equal plain means on
+    both sides however skewed they are. Whatever the scales are, a score made with them is valid: they come from
+    training rows alone.
     """
-    sides = torch.stack([(-errors).clamp(min=0.0), errors.clamp(min=0.0)], 1)
+    sides = torch.stack([(-errors).clamp(min=0.0), errors.clamp(min=0.0)], 1).square()
     values = torch.cat([sides, torch.ones_like(sides[:, :1])], 1)
     sums = tiles.weighted_sums(queries, tiles.prepare_points(points), values)
     local = (sums[:, :2] + sides.mean(0)) / (sums[:, 2:] + 1.0)
-    below, above = error_unit(local.cpu().numpy()).T
+    below, above = error_unit(local.sqrt().cpu().numpy()).T
     return below, above

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from glob import glob, has_magic
+from glob import has_magic
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +22,14 @@ ROW = "lvd: number of the row"
 def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The files that the names stand for: those of ``data/*.parquet`` sorted by name, others as they are given."""
     paths: list[Path] = []
-    for name in map(os.fspath, names):
-        if Path(name).exists() or not has_magic(name):
-            paths.append(Path(name))
-        elif found := sorted(glob(name, recursive=True)):
-            paths += map(Path, found)
+    for name in names:
+        path = Path(name)
+        if path.exists() or not has_magic(path.name):
+            paths.append(path)
+        elif found := sorted(path.parent.glob(path.name)):
+            paths += found
         else:
-            raise InputError(f"no file matches {name!r}; check the folder and the pattern")
+            raise InputError(f"no file matches {os.fspath(name)!r}; check the folder and the pattern")
     return paths
 
 

@@ -65,7 +65,7 @@ def execute(
     if missing:
         with progress("networks", len(missing)) as on_done:
             networks.train(missing, folder, {name: table for (name, _), table in tables.items()}, on_done)
-    work = partial(do_job, folder=folder, tables=tables)
+    work = partial(do_job, folder=folder.absolute(), tables=tables)
     with progress("runs", len(todo)) as on_done:
         for done in _ENGINES[engine](work, jobs, workers):
             on_done(done)
@@ -153,16 +153,18 @@ def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> I
 
 def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
     """One job is one task of a core; a task whose worker is killed is done again."""
+    from lvd.distributed import cluster, own_errors
+
     with cluster(n_cpus=workers) as ray, own_errors(ray):
-
-        @ray.remote(num_cpus=1)
-        def remote_work(job: Job) -> int:
-            return work(job)
-
-        pending = [remote_work.remote(job) for job in jobs]
+        task, shared = ray.remote(num_cpus=1)(_work_on), ray.put(work)  # the datasets travel once
+        pending = [task.remote(shared, job) for job in jobs]
         while pending:
             finished, pending = ray.wait(pending)
             yield from ray.get(finished)
+
+
+def _work_on(work: Callable[[Job], int], job: Job) -> int:
+    return work(job)
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}

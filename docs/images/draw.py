@@ -1,0 +1,55 @@
+"""The pictures of the page "How it works" and "Choose a method": ``python docs/images/draw.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import lvd
+from lvd.report.bench_figures import synthetic, three_bands
+from lvd.report.figures import panels_of, save
+
+FOLDER = Path(__file__).parent
+LEVEL = 0.9
+NEW_ROWS = {"a": (3.0, "#0072B2"), "b": (9.0, "#D55E00")}
+"""Where two new rows lie, and their colours: many calibration rows are like the first, few like the second."""
+
+
+def weights_figure() -> Figure:
+    """Step 4 of the method: calibration scores with their weights for two new rows, and the weight summed up."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(0.0, 7.0, 150), rng.uniform(7.0, 10.0, 12)])
+    scores = np.abs(rng.normal(size=len(x))) * (0.4 + 0.2 * x)
+    kernel = lvd.MahalanobisKernel.from_components([[1.0]], mean=[0.0], scale=[1.0], device="cpu")
+    conformal = lvd.LocalConformal(kernel).conformalize(x[:, None], scores)
+    figure, (rows, summed) = panels_of(2)
+    rows.scatter(x, scores, s=8, color="#BBBBBB", label="calibration row")
+    order = np.argsort(scores)
+    for name, (position, colour) in NEW_ROWS.items():
+        weights = kernel([[position]], x[:, None])[0]
+        rows.scatter(
+            x, scores, s=90 * weights, color=colour, alpha=0.6, label=f"its weight for new row {name}"
+        )
+        rows.axvline(position, color=colour, linestyle=":")
+        reached = weights[order].cumsum() / (weights.sum() + 1.0)
+        radius = float(conformal.radius([[position]], LEVEL)[0])
+        said = "infinite" if np.isinf(radius) else f"{radius:.2g}"
+        summed.step(
+            scores[order], reached, where="post", color=colour, label=f"new row {name}: radius {said}"
+        )
+        if np.isfinite(radius):
+            summed.plot([radius, radius], [0.0, LEVEL], color=colour, linestyle=":")
+    summed.axhline(LEVEL, color="#111111", linestyle="--", label=f"level {LEVEL:.0%}")
+    summed.set(xlabel="score", ylabel="summed weight", ylim=(0.0, 1.0), title="The weight, summed up")
+    rows.set(xlabel="x", ylabel="score (absolute error)", title="Scores of the calibration rows")
+    for axes in (rows, summed):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize="small")
+    return figure
+
+
+if __name__ == "__main__":
+    save(weights_figure(), FOLDER / "weights.png")
+    save(three_bands([]), FOLDER / "three_bands.png")
+    save(synthetic([]), FOLDER / "methods.png")

@@ -1,0 +1,194 @@
+"""Prediction and experiments on a real Ray cluster of two cores, which all tests here share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from lvd import distributed
+from lvd._validation import InputError
+from lvd.data.many_files import regroup
+from lvd.experiments.store import read_all
+from lvd.methods.table import TableModel
+from lvd.methods.table_rows import read_rows
+
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
+]
+BATCH_ROWS = 50
+
+
+@pytest.fixture(scope="module")
+def ray():
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        start(ray)
+        yield ray
+        ray.shutdown()
+
+
+def start(ray, attempts: int = 3) -> None:
+    """Ray gives up after 30 seconds, which is too soon where other jobs hold the cores."""
+    try:
+        ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    except Exception as error:
+        ray.shutdown()
+        if attempts == 1 or "timed out during startup" not in str(error):
+            raise
+        start(ray, attempts - 1)
+
+
+@pytest.fixture(scope="module")
+def parts(homes, tmp_path_factory) -> list[Path]:
+    """Three Parquet files, the last of them long enough to be at work when an actor is killed."""
+    folder = tmp_path_factory.mktemp("parts")
+    table = pa_csv.read_csv(homes.new)
+    table = table.append_column("kind", table["district"].dictionary_encode())
+    for number, copies in enumerate([1, 2, 30]):
+        part = pa.concat_tables([table] * copies).combine_chunks()
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=70)
+    return sorted(folder.iterdir())
+
+
+def workers_of(name: str) -> list[int]:
+    """The processes of this test's cluster that do `name`: children of a child of this process."""
+
+    def parent(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                name.encode() in (entry / "cmdline").read_bytes()
+                and parent(parent(int(entry.name))) == os.getpid()
+            ):
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+    return found
+
+
+def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tmp_path):
+    model = TableModel.load(homes.model)
+    expected = model.predict_to(
+        tmp_path / "local.parquet", regroup(read_rows(*parts), BATCH_ROWS), [0.5, 0.9]
+    )
+    killed = []
+
+    def kill_one(n_rows: int) -> None:
+        if not killed:
+            killed.extend(workers_of("ray::MapWorker"))
+            os.kill(killed[0], signal.SIGKILL)
+
+    report = distributed.predict_to(
+        tmp_path / "ray.parquet", parts, model, [0.5, 0.9], batch_rows=BATCH_ROWS, on_rows=kill_one
+    )
+    assert killed
+    assert report == expected
+    assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
+
+
+def test_the_blocks_of_a_dataset_change_nothing(ray, homes, parts):
+    model = TableModel.load(homes.model)
+    table = pq.read_table(parts[1])
+    dataset = ray.data.from_arrow([table.slice(0, 7), table.slice(7, 90), table.slice(97)])
+    predicted = distributed.predict_interval(dataset, homes.model, 0.8, batch_rows=BATCH_ROWS)
+    found = pa.concat_tables(predicted.iter_batches(batch_size=None, batch_format="pyarrow"))
+    assert found.column_names[: table.num_columns] == table.column_names
+    columns = [model.predict(batch, 0.8) for batch in regroup(table.to_batches(), BATCH_ROWS)]
+    for name in ("y_pred", "lower_80", "upper_80", "n_effective"):
+        np.testing.assert_array_equal(found[name], np.concatenate([part[name] for part in columns]))
+    assert found["id"].to_pylist() == table["id"].to_pylist()
+
+
+def test_the_command_line_writes_the_same_file(ray, lvd_here, homes, tmp_path):
+    header, *rows = homes.new.read_text().splitlines()
+    for name, part in (("b.csv", rows[:40]), ("a.csv", rows[40:])):
+        (tmp_path / name).write_text("\n".join([header, *part, ""]))
+    words = ("predict", homes.model, tmp_path / "[ab].csv", "--level", 0.7)
+    local = lvd_here(*words, "--out", tmp_path / "local.csv.gz")
+    outcome = lvd_here(*words, "--out", tmp_path / "ray.csv.gz", "--engine", "ray")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == local.out.replace("local.csv.gz", "ray.csv.gz")
+    assert (tmp_path / "ray.csv.gz").read_bytes() == (tmp_path / "local.csv.gz").read_bytes()
+
+
+def test_a_refused_row_is_named_as_by_the_local_engine(ray, lvd_here, homes, tmp_path):
+    lines = homes.new.read_text().splitlines()
+    (tmp_path / "1.csv").write_text("\n".join([*lines[:31], ""]))
+    (tmp_path / "2.csv").write_text("\n".join([lines[0], lines[1], "x,80,3,nowhere,true,1", ""]))
+    words = ("predict", homes.model, tmp_path / "*.csv", "--out", tmp_path / "out.csv")
+    local, outcome = lvd_here(*words), lvd_here(*words, "--engine", "ray")
+    assert outcome == local
+    assert "(row 32)" in outcome.err
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_experiments_give_the_results_of_the_local_engine(ray, lvd_here, tmp_path):
+    run = (
+        "bench",
+        "run",
+        "--protocol",
+        "sound",
+        "--datasets",
+        "synthetic",
+        "--methods",
+        "split",
+        "--seeds",
+        "0:2",
+    )
+    for engine in ("local", "ray"):
+        outcome = lvd_here(*run, "--engine", engine, "--out", tmp_path / engine)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out == "2 runs: 0 were finished before, 2 done now, 0 failed\n"
+    for one, other in zip(*(read_all(tmp_path / engine) for engine in ("local", "ray")), strict=True):
+        assert one.run == other.run
+        for name in ("rows", "y", "y_pred", "intervals"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+class TestRefusals:
+    def test_without_ray(self, lvd_here, homes, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ray", None)
+        outcome = lvd_here("predict", homes.model, homes.new, "--engine", "ray", "--out", "-")
+        assert outcome.code == 2
+        assert outcome.err == "error: engine='ray' needs Ray: pip install 'lvd[ray]'\n"
+
+    def test_an_address_without_ray(self, lvd_here, homes):
+        outcome = lvd_here("predict", homes.model, homes.new, "--address", "auto", "--out", "-")
+        assert outcome.code == 2
+        assert "give --engine ray with it" in outcome.err
+
+    def test_another_kind_of_dataset(self, homes):
+        pytest.importorskip("ray")
+        with pytest.raises(InputError, match=r"dataset must be a ray.data.Dataset, got list"):
+            distributed.predict_interval([1, 2], homes.model)
+
+    def test_no_cluster_there(self, monkeypatch):
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+        def init(address, **options):
+            raise ConnectionError("nobody answers")
+
+        monkeypatch.setattr(ray, "init", init)
+        with (
+            pytest.raises(InputError, match="no Ray cluster at elsewhere:1: nobody answers"),
+            distributed.cluster("elsewhere:1"),
+        ):
+            pass
