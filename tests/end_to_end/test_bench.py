@@ -40,7 +40,7 @@ def table(tmp_path_factory) -> Path:
     """A compact table: every method on two seeds of Yacht."""
     path = tmp_path_factory.mktemp("table") / "small.csv"
     figures = dict.fromkeys(("MCR", "TCR", "AUROC", "MAD", "finite_count"), 60.0)
-    widths = dict.fromkeys(("width", "width_lvd", "width_variants"), 3.0)
+    widths = dict.fromkeys(("width", "width_lvd", "width_variants", "finite_variants"), 3.0)
     write_csv(
         [
             Measured("paper", "yacht", m, seed, level, 62, **figures, **widths, seconds=1.0, error="")

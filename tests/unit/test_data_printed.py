@@ -27,7 +27,9 @@ def test_all_cells_are_there() -> None:
         PrintedCell("coverage", "MCR", 0.9, "Yacht", "LVD-NN-smooth-base", 96.8, 2.2, True, 1, 1),
         PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, False, 1, 1),
         PrintedCell("discrimination", "MAD", 0.9, "Yacht", "DJ", 10.15, 0.84, False, 2, 2),
-        PrintedCell("qm_width", "width", 0.5, "QM8(E1-CC2)", "LVD-KR-smooth-base", 0.0098, 0.0005, False, 4, 5),
+        PrintedCell(
+            "qm_width", "width", 0.5, "QM8(E1-CC2)", "LVD-KR-smooth-base", 0.0098, 0.0005, False, 4, 5
+        ),
     ],
 )
 def test_single_cells(cell: PrintedCell) -> None:

@@ -56,7 +56,10 @@ def test_the_plan_goes_split_by_split():
     [
         ({"protocol": "honest"}, "protocol must be one of paper, sound, got 'honest'"),
         ({"datasets": ["boats"]}, "unknown name 'boats' in datasets; choose from all, yacht"),
-        ({"methods": ["magic"]}, "unknown name 'magic' in methods for yacht; choose from all, LVD-KR-nosmooth-MN"),
+        (
+            {"methods": ["magic"]},
+            "unknown name 'magic' in methods for yacht; choose from all, LVD-KR-nosmooth-MN",
+        ),
         ({"levels": [90.0]}, "did you mean 0.9?"),
     ],
 )

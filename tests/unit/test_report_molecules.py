@@ -1,0 +1,132 @@
+"""The page on molecules: what it counts, what it shows beside the printed cells, what it cannot do without."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lvd._validation import InputError
+from lvd.data import printed_cells
+from lvd.experiments.collect import Measured, write_csv
+from lvd.experiments.functional_groups import GroupCount, write_counts
+from lvd.experiments.methods import MAIN_VARIANT
+from lvd.report.compare import Comparison
+from lvd.report.layout import dataset_order, dataset_title
+from lvd.report.molecules import render_molecules, write_molecules_page
+from lvd.report.reproduction import Note
+from lvd.report.significance import Sample
+from lvd.report.tables import Cell, make_tables
+
+FIELDS = {"width": "width_variants", "finite_count": "finite_variants"}
+NAMES = (
+    *("MCR", "TCR", "AUROC", "MAD", "finite_count"),
+    *("width", "width_lvd", "width_variants", "finite_variants"),
+)
+
+
+@pytest.fixture(scope="module")
+def as_printed() -> list[Measured]:
+    """Runs on two tasks of QM9 whose means are the printed ones; two seeds, both the same."""
+    figures: dict[tuple[str, str, float], dict[str, float]] = {}
+    for cell in printed_cells():
+        if cell.dataset in ("QM9(mu)", "QM9(alpha)") and cell.table.startswith("qm_"):
+            method = MAIN_VARIANT if cell.method == "all" else cell.method
+            place = (cell.dataset.lower(), method, cell.confidence_level)
+            values = figures.setdefault(place, dict.fromkeys(NAMES, math.nan))
+            values[FIELDS.get(cell.metric, cell.metric)] = cell.mean
+    return [
+        Measured("paper", dataset, method, seed, level, 26_131, **values, seconds=1.0, error="")
+        for (dataset, method, level), values in figures.items()
+        for seed in range(2)
+    ]
+
+
+def page_of(rows, counts=(), notes=()):
+    return " ".join(render_molecules(rows, [], counts, notes).split())
+
+
+def cells(rows):
+    return {
+        (c.table, c.metric, c.confidence_level, c.dataset, c.method): c.sample
+        for c in make_tables(rows).cells
+    }
+
+
+def test_a_table_of_molecules_pools_its_tasks(as_printed):
+    found = cells(as_printed)
+    mu, alpha = (found["qm_coverage", "MCR", 0.9, f"QM9({t})", MAIN_VARIANT] for t in ("mu", "alpha"))
+    pooled = found["coverage", "MCR", 0.9, "QM9", MAIN_VARIANT]
+    assert (mu.n, alpha.n, pooled.n) == (2, 2, 4)
+    assert pooled.mean == pytest.approx((mu.mean + alpha.mean) / 2)
+    assert ("coverage", "MCR", 0.9, "QM9(mu)", MAIN_VARIANT) not in found
+
+
+def test_rows_on_which_all_variants_are_finite_are_counted(as_printed):
+    printed = next(
+        c for c in printed_cells() if c.table == "qm_width" and (c.dataset, c.method) == ("QM9(mu)", "all")
+    )
+    assert cells(as_printed)["qm_width", "finite_count", 0.5, "QM9(mu)", "all"].mean == printed.mean
+
+
+def test_names_and_their_order():
+    assert [dataset_title(name) for name in ("yacht", "qm9(mu)", "qm8")] == ["Yacht", "QM9(mu)", "QM8"]
+    assert sorted(["QM9(mu)", "QM9", "Yacht", "QM8(E1-CC2)"], key=dataset_order) == [
+        "Yacht", "QM8(E1-CC2)", "QM9", "QM9(mu)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mean", "within", "same"), [(160.0, True, True), (184.0, True, False), (200.0, False, False)]
+)
+def test_three_standard_deviations_and_figures_printed_in_tens(mean, within, same):
+    """Printed 1.6e+02 ± 6.6e+00: any mean from 155 to 165, any deviation up to 6.65."""
+    printed = next(
+        c
+        for c in printed_cells()
+        if (c.table, c.dataset, c.method, c.confidence_level)
+        == ("qm_width", "QM9(r2)", "LVD-KR-smooth-base", 0.9)
+        and c.metric == "width"
+    )
+    printed = replace(printed, mean=160.0, std=6.6, decimals=-1, std_decimals=1)
+    cell = Cell("qm_width", "width", 0.9, "QM9(r2)", printed.method, Sample(mean, 1.0, 3), 4, "")
+    comparison = Comparison(cell, printed)
+    assert (comparison.within_three, comparison.same_mean) == (within, same)
+
+
+def test_the_page_counts_seeds_and_agreement(as_printed):
+    failed = replace(as_printed[0], method="DE", error="MemoryError", MCR=math.nan)
+    page = page_of([*as_printed, failed], notes=[Note("Fewer molecules.", dataset="QM9")])
+    assert "QM9 (26131 test molecules)" in page
+    assert "| paper | qm9 | 2 | 2 | 2 | 0 |" in page
+    assert "do (" in page
+    assert "- Fewer molecules." in page
+    assert "## Functional groups" not in page
+
+
+def test_the_page_shows_groups(as_printed):
+    counts = [
+        GroupCount("paper", "qm9(mu)", method, seed, 0.9, rule, "ester", 300, 270)
+        for method in (MAIN_VARIANT, "split")
+        for seed in (0, 1)
+        for rule in ("text", "molecule")
+    ]
+    page = page_of(as_printed, counts)
+    assert "| ester | 90.0 / 91.9 |" in page
+    assert "| LVD | 1 of 1 | 90.0 | 1 of 1 | 90.0 |" in page
+    assert "### split within functional groups, by molecule" in page
+
+
+def test_the_page_is_written_from_files(as_printed, tmp_path):
+    write_csv(as_printed, tmp_path / "qm9.csv")
+    write_counts(
+        [GroupCount("paper", "qm9(mu)", MAIN_VARIANT, 0, 0.9, "text", "ester", 300, 270)], tmp_path / "g.csv"
+    )
+    write_molecules_page([tmp_path / "qm9.csv"], tmp_path / "page.md", groups=tmp_path / "g.csv")
+    assert (tmp_path / "page.md").read_text().startswith("# Molecules: QM8 and QM9\n")
+
+
+def test_without_the_paper_protocol_there_is_nothing_to_compare(as_printed):
+    with pytest.raises(InputError, match="under the paper protocol, there are none"):
+        page_of([replace(row, protocol="sound") for row in as_printed])
