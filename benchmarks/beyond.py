@@ -24,6 +24,8 @@ from benchmarks import elsewhere
 from lvd import metrics
 from lvd._files import atomic_path
 from lvd._typing import NDArray
+from lvd.conformal.scores import SidedResidual
+from lvd.conformal.sides import side_scales
 from lvd.experiments.methods import MAIN_VARIANT, METHODS
 from lvd.experiments.names import SMALL_DATASETS
 from lvd.experiments.protocols import SOUND
@@ -84,6 +86,20 @@ def two_sided(split: TableSplit, level: float) -> NDArray:
     return (test.y_pred + np.where(ends[:, :1] > ends[:, 1:], 0.0, ends))[:, :, None]
 
 
+def joint_sides(split: TableSplit, level: float) -> NDArray:
+    """One radius, measured on either side by what errors there usually are among similar training rows."""
+    kernel = split.kernel(smoothness=True)
+    errors = torch.as_tensor(split.y[split.train] - split.base.train.y_pred[:, 0])
+    points = torch.as_tensor(kernel.train_points_)
+    calib, test = (
+        SidedResidual(part.y_pred[:, 0], *side_scales(kernel.scaled(part.embeddings), points, errors))
+        for part in (split.base.calib, split.base.test)
+    )
+    conformal = lvd.LocalConformal(kernel)
+    conformal.conformalize(split.base.calib.embeddings, calib(split.y[split.calib]))
+    return test.intervals(conformal.radius(split.base.test.embeddings, [level]))
+
+
 def of_the_bench(name: str) -> Intervals:
     """A method of ``lvd bench``."""
     return lambda split, level: METHODS[name](split, np.array([level])).intervals
@@ -96,6 +112,7 @@ OURS: dict[str, Intervals] = {
     "LVD, floor auto": local(kernel_floor="auto"),
     "LVD, floor 0.01": local(kernel_floor=0.01),
     "LVD, each side": two_sided,
+    "LVD, joint sides": joint_sides,
     "LVD, normalised": of_the_bench(MAIN_VARIANT.replace("base", "MN")),
     "LVD, randomized": local("randomized"),
     "LVD, calibrated": local("calibrated"),
