@@ -28,10 +28,10 @@ _HOMES = {
     "read_trusted_checkpoint": "lvd.nets.molecules",
     "three_way_split": "lvd.data",
 }
-_PACKAGES = ("conformal", "data", "metrics", "shift")
+_PACKAGES = ("conformal", "data", "distributed", "metrics", "shift")
 
 if TYPE_CHECKING:
-    from lvd import conformal, data, metrics, shift
+    from lvd import conformal, data, distributed, metrics, shift
     from lvd._validation import InputError
     from lvd.conformal import LocalConformal
     from lvd.data import three_way_split
@@ -73,6 +73,7 @@ __all__ = [
     "__version__",
     "conformal",
     "data",
+    "distributed",
     "load",
     "metrics",
     "read_trusted_checkpoint",

@@ -120,7 +120,7 @@ def predict_interval(
 
     Examples
     --------
-    >>> import ray
+    >>> import lvd, ray  # doctest: +SKIP
     >>> homes = ray.data.read_parquet("homes/")  # doctest: +SKIP
     >>> lvd.distributed.predict_interval(homes, "homes-model").write_parquet("priced/")  # doctest: +SKIP
     """

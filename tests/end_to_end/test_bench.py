@@ -80,9 +80,9 @@ def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
 
 def test_killed_again_and_again_the_result_is_the_same(lvd_start, lvd_outside, undisturbed, tmp_path):
     folder, chance = tmp_path / "results", random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         kill_while_it_works(lvd_start(*RUN, "--out", folder, start_new_session=True), folder, chance)
-    outcome = lvd_outside(*RUN, "--workers", 2, "--out", folder)
+    outcome = lvd_outside(*RUN, "--out", folder)
     assert (outcome.code, outcome.err) == (0, "")
     assert "0 failed" in outcome.out
     check_same(folder, undisturbed)

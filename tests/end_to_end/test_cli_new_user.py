@@ -38,6 +38,7 @@ def check_result(folder, report, target):
     return metrics
 
 
+@pytest.mark.slow  # the tour of the README is the same way with other options
 def test_diabetes(lvd_outside, tmp_path):
     data = lvd.data.load("diabetes")
     with (tmp_path / "diabetes.csv").open("w", newline="") as file:

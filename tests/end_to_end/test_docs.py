@@ -43,7 +43,10 @@ quiet_ray = [
 
 def marked(names):
     return [
-        pytest.param(name, marks=quiet_ray if "ray" in name or "distributed" in name else [])
+        # A cluster of their own takes the longest; tests/end_to_end/test_ray.py has the same calls in one.
+        pytest.param(
+            name, marks=[*quiet_ray, pytest.mark.slow] if "ray" in name or "distributed" in name else []
+        )
         for name in names
     ]
 
