@@ -57,13 +57,13 @@ def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterato
     What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``.
     """
     ray = import_ray()
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     if ray.is_initialized():
         yield ray
         return
     fresh = address is None and "RAY_ADDRESS" not in os.environ
     # Ray tells much that is of no use here, and of our errors more than the message.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     try:
         ray.init(
             address,
