@@ -9,10 +9,9 @@ second call goes on from there. ``--page docs/beyond.md`` writes the tables.
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
@@ -22,10 +21,10 @@ import torch
 import lvd
 from benchmarks import elsewhere
 from lvd import metrics
-from lvd._files import atomic_path
 from lvd._typing import NDArray
 from lvd.conformal.scores import SidedResidual
 from lvd.conformal.sides import side_scales
+from lvd.experiments.csv_rows import read_rows, write_rows
 from lvd.experiments.methods import MAIN_VARIANT, METHODS
 from lvd.experiments.names import SMALL_DATASETS
 from lvd.experiments.protocols import SOUND
@@ -162,20 +161,12 @@ def evaluate(split: TableSplit, dataset: str, level: float, chosen: Iterable[str
 
 
 def read_results(path: Path) -> list[Result]:
-    if not path.exists():
-        return []
-    kinds = {"dataset": str, "method": str, "seed": int, "n_test": int}
-    with path.open(newline="") as file:
-        return [Result(**{k: kinds.get(k, float)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+    return read_rows(path, Result) if path.exists() else []
 
 
 def write_results(path: Path, results: list[Result]) -> None:
     path.parent.mkdir(exist_ok=True)
-    with atomic_path(path) as part, part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Result)])
-        writer.writeheader()
-        for result in results:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in asdict(result).items()})
+    write_rows(results, path, Result, digits=5)
 
 
 def main() -> None:

@@ -10,10 +10,9 @@ as a check that the methods are what their papers say, not as a contest.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from rich.table import Table
 
 import lvd
 from lvd._files import atomic_path
+from lvd.experiments.csv_rows import read_rows, write_rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "uci_baselines.csv"
 DATASETS = ("housing", "concrete", "energy", "yacht", "kin8nm")
@@ -133,19 +133,12 @@ def evaluate(dataset: lvd.data.Dataset, name: str, method: str, split: int) -> R
 
 
 def read_results(path: Path) -> list[Result]:
-    if not path.exists():
-        return []
-    kinds = {"dataset": str, "method": str, "split": int}
-    with path.open(newline="") as file:
-        return [Result(**{k: kinds.get(k, float)(v) for k, v in row.items()}) for row in csv.DictReader(file)]
+    return read_rows(path, Result) if path.exists() else []
 
 
 def write_results(path: Path, results: list[Result]) -> None:
     path.parent.mkdir(exist_ok=True)
-    with atomic_path(path) as part, part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Result)])
-        writer.writeheader()
-        writer.writerows(asdict(result) for result in results)
+    write_rows(results, path, Result, digits=17)
 
 
 def as_good(ours: float, paper: float, spread: float) -> bool:

@@ -283,7 +283,7 @@ def figures(
 @bench.command(
     epilog=console.examples(
         "lvd bench page results/small_paper.csv results/small_sound.csv --out docs/reproduction.md",
-        "lvd bench page --molecules results/qm.csv --groups results/qm9_groups.csv --out docs/molecules.md",
+        "lvd bench page --molecules results/qm8.csv results/qm9.csv --out docs/molecules.md",
     )
 )
 def page(

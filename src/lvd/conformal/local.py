@@ -106,10 +106,10 @@ class LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores."""
         check_bandwidth(self.bandwidth, self.max_infinite)
         check_floor(self.kernel_floor, weighted=weights is not None)
-        n_rows = len(self.kernel.scaled(embeddings))
-        n_groups = 1 if groups is None else len(set(check_groups(groups, n_rows).tolist()))
-        self.bandwidth_ = self._choose_bandwidth(n_rows // n_groups)
-        self._take(*self._scored(embeddings, scores, groups, weights))
+        points = self.kernel.scaled(embeddings)
+        n_groups = 1 if groups is None else len(set(check_groups(groups, len(points)).tolist()))
+        self.bandwidth_ = self._choose_bandwidth(len(points) // n_groups)
+        self._take(*self._scored(points, scores, groups, weights))
         self._warn_of_floor()
         return self
 
@@ -124,7 +124,7 @@ class LocalConformal:
         """Add newly labelled rows to the calibration set: the radii are those of calibrating on all at once."""
         known = self._calibration()
         check_rows_given(groups, weights, known.rows)
-        rows, checked = self._scored(embeddings, scores, groups, weights)
+        rows, checked = self._scored(self.kernel.scaled(embeddings), scores, groups, weights)
         return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]))
 
     def forget(self, n_newest: int) -> LocalConformal:
@@ -296,9 +296,11 @@ class LocalConformal:
         self.calibration_ = Calibration.of(rows, scores, self._floor_of)
         return self
 
-    def _rows(self, embeddings: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None) -> Rows:
+    def _rows(
+        self, scaled: Float[Tensor, "n k"], groups: ArrayLike | None, weights: ArrayLike | None
+    ) -> Rows:
         """The rows in coordinates in which the widened kernel is ``exp(-||u - v||^2)``."""
-        points = self.kernel.scaled(embeddings) / self.bandwidth_
+        points = scaled / self.bandwidth_
         return Rows(
             points,
             None if weights is None else points.new_tensor(check_weights(weights, len(points))),
@@ -307,12 +309,12 @@ class LocalConformal:
 
     def _scored(
         self,
-        embeddings: ArrayLike,
+        scaled: Float[Tensor, "m k"],
         scores: ArrayLike,
         groups: ArrayLike | None,
         weights: ArrayLike | None,
     ) -> tuple[Rows, Float[Tensor, "m"]]:
-        checked, rows = check_vector(scores, "scores"), self._rows(embeddings, groups, weights)
+        checked, rows = check_vector(scores, "scores"), self._rows(scaled, groups, weights)
         check_same_length(embeddings=rows.points, scores=checked)
         return rows, rows.points.new_tensor(checked)
 
@@ -324,7 +326,7 @@ class LocalConformal:
         row_keys: ArrayLike | None = None,
     ) -> Rows:
         check_rows_given(groups, weights, self._calibration().rows)
-        rows = self._rows(embeddings, groups, weights)
+        rows = self._rows(self.kernel.scaled(embeddings), groups, weights)
         return rows if row_keys is None else replace(rows, keys=check_keys(row_keys, len(rows.points)))
 
     def _rule(self, guarantee: str, smoothed: bool, random_state: RandomState) -> Rule:

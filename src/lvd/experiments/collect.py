@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lvd._files import atomic_path
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
+from lvd.experiments.csv_rows import read_rows, write_rows
 from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
 from lvd.experiments.pool import map_processes
 from lvd.experiments.protocols import get_protocol
@@ -111,7 +110,7 @@ def _measure(
     y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
     width = widths(intervals)
     finite = np.isfinite(width)
-    judged = y if get_protocol(run.protocol).interval_ends == "closed" else _off_the_ends(y, intervals)
+    judged = judged_targets(result, index)
     return Measured(
         protocol=run.protocol,
         dataset=run.dataset,
@@ -133,6 +132,13 @@ def _measure(
     )
 
 
+def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
+    """The targets by which closed intervals at one level cover as the protocol has it."""
+    if get_protocol(result.run.protocol).interval_ends == "closed":
+        return result.y
+    return _off_the_ends(result.y, result.intervals[:, :, index])
+
+
 def _off_the_ends(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
     """`y` moved out by the smallest step where it lies exactly at an end: covered by no open interval."""
     lower, upper = intervals.T
@@ -150,30 +156,15 @@ def read_results(path: Path) -> list[Measured]:
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:
     """The compact form of results, small enough to be committed."""
-    names = [field.name for field in fields(Measured)]
-    with atomic_path(path) as part, part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        for row in sorted(rows, key=lambda r: (r.protocol, r.dataset, r.method, r.seed, r.confidence_level)):
-            writer.writerow({name: _shorten(value) for name, value in asdict(row).items()})
+    ordered = sorted(rows, key=lambda r: (r.protocol, r.dataset, r.method, r.seed, r.confidence_level))
+    write_rows(ordered, path, Measured)
 
 
 def read_csv(path: Path) -> list[Measured]:
     """Metrics written by :func:`write_csv`."""
-    kinds = {
-        field.name: {"int": int, "float": float, "str": str}[str(field.type)] for field in fields(Measured)
-    }
     try:
-        with path.open(newline="") as file:
-            return [
-                Measured(**{name: kinds[name](value) for name, value in line.items()})
-                for line in csv.DictReader(file)
-            ]
+        return read_rows(path, Measured)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} is not a table of results ({error}); make one with: lvd bench collect"
         ) from error
-
-
-def _shorten(value: object) -> object:
-    return f"{value:.9g}" if isinstance(value, float) else value

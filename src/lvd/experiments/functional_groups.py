@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lvd._files import atomic_path
 from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.data import Dataset
 from lvd.data.smiles import parse_smiles
+from lvd.experiments.collect import judged_targets
+from lvd.experiments.csv_rows import read_rows, write_rows
 from lvd.experiments.names import is_molecules, table_of
 from lvd.experiments.pool import map_processes
-from lvd.experiments.protocols import get_protocol
 from lvd.experiments.store import Result, files_by_split, read, read_run
 from lvd.intervals import covered
 
@@ -82,18 +81,19 @@ def count_groups(
     presence = {table: group_members(load(table).X) for table in tables if is_molecules(table)}
     if not presence:
         raise InputError(f"no results on molecules in {folder}; make some with: lvd bench run --datasets qm9")
-    work = partial(_count_files, presence=presence)
-    counts = (count for counts in map_processes(work, splits, workers) for count in counts)
-    return [count for count in counts if count.confidence_level == confidence_level]
+    work = partial(_count_files, presence=presence, confidence_level=confidence_level)
+    return [count for counts in map_processes(work, splits, workers) for count in counts]
 
 
-def _count_files(files: Sequence[Path], *, presence: dict[str, Presence]) -> list[GroupCount]:
+def _count_files(
+    files: Sequence[Path], *, presence: dict[str, Presence], confidence_level: float
+) -> list[GroupCount]:
     results = [read(file) for file in files]
     return [
         count
         for result in results
-        if result.error is None and is_molecules(result.run.dataset)
-        for count in _count(result, presence[table_of(result.run.dataset)])
+        if result.error is None and is_molecules(result.run.dataset) and confidence_level in result.run.levels
+        for count in _count(result, presence[table_of(result.run.dataset)], confidence_level)
     ]
 
 
@@ -116,12 +116,9 @@ def _has_substructure(molecules: list[Any], smarts: str) -> Bool[NDArray, "n"]:
     return np.array([molecule.HasSubstructMatch(pattern) for molecule in molecules])
 
 
-def _count(result: Result, presence: Presence) -> list[GroupCount]:
-    run, lower, upper, y = result.run, result.intervals[:, 0], result.intervals[:, 1], result.y[:, None]
-    if get_protocol(run.protocol).interval_ends == "open":
-        hits = (lower < y) & (y < upper)
-    else:
-        hits = covered(result.y, result.intervals)
+def _count(result: Result, presence: Presence, confidence_level: float) -> list[GroupCount]:
+    run, index = result.run, result.run.levels.index(confidence_level)
+    hits = covered(judged_targets(result, index), result.intervals[:, :, index])
     members = {key: member[result.rows] for key, member in presence.items()}
     return [
         GroupCount(
@@ -129,12 +126,11 @@ def _count(result: Result, presence: Presence) -> list[GroupCount]:
             run.dataset,
             run.method,
             run.seed,
-            level,
+            confidence_level,
             *key,
             int(member.sum()),
-            int(hits[member, index].sum()),
+            int(hits[member].sum()),
         )
-        for index, level in enumerate(run.levels)
         for key, member in members.items()
     ]
 
@@ -160,22 +156,13 @@ def pool_seeds(counts: Iterable[GroupCount]) -> list[GroupCount]:
 
 def write_counts(counts: Sequence[GroupCount], path: Path) -> None:
     """Counts as a CSV file."""
-    with atomic_path(path) as part, part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(GroupCount)])
-        writer.writeheader()
-        writer.writerows(asdict(count) for count in counts)
+    write_rows(counts, path, GroupCount)
 
 
 def read_counts(path: Path) -> list[GroupCount]:
     """Counts written by :func:`write_counts`."""
-    kinds = {"int": int, "float": float, "str": str}
-    types = {field.name: kinds[str(field.type)] for field in fields(GroupCount)}
     try:
-        with path.open(newline="") as file:
-            return [
-                GroupCount(**{name: types[name](value) for name, value in line.items()})
-                for line in csv.DictReader(file)
-            ]
+        return read_rows(path, GroupCount)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} is not a table of group counts ({error}); make one with: lvd bench groups"

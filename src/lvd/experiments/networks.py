@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from lvd._files import atomic_path
 from lvd._typing import Float, Int, NDArray
@@ -145,10 +144,8 @@ def write(path: Path, outputs: Outputs) -> None:
 def read(path: Path) -> Outputs:
     """Outputs stored by :func:`write`."""
     try:
-        from safetensors import safe_open
-
-        tensors: dict[str, Any] = load_file(path)
         with safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             seconds = float(file.metadata()["seconds"])
         return Outputs(tensors["y_pred"], tensors.get("embeddings"), seconds)
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:

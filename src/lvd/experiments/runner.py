@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +21,7 @@ from lvd.experiments.methods import METHODS, Method
 from lvd.experiments.molecule_methods import MOLECULE_METHODS
 from lvd.experiments.molecule_split import StoredNetworks, TaskSplit
 from lvd.experiments.names import is_molecules, task_of
+from lvd.experiments.pool import process_pool
 from lvd.experiments.protocols import get_protocol
 from lvd.experiments.runs import Job, Run, group_by_split
 from lvd.experiments.split import Split, TableSplit
@@ -136,11 +134,7 @@ def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> I
     if workers == 1:
         yield from map(work, jobs)
         return
-    # Fresh interpreters: a forked one would inherit torch's threads in an undefined state.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
-    ) as pool:
+    with process_pool(workers) as pool:
         try:
             for future in as_completed([pool.submit(work, job) for job in jobs]):
                 yield future.result()
@@ -168,14 +162,3 @@ def _work_on(work: Callable[[Job], int], job: Job) -> int:
 
 
 _ENGINES = {"local": _run_locally, "ray": _run_on_ray}
-
-
-def _end_with_parent(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever; this ends it."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +29,19 @@ def markdown_table(grid: Grid) -> str:
     lines += [_markdown_line(_markdown_entry(entry) for entry in row) for row in grid.rows]
     caption = [grid.caption] if grid.caption else []
     return "\n\n".join([f"### {grid.title}", *caption, "\n".join(lines)])
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A page from one of this package's templates, in which grids can be shown as tables."""
+    environment = Environment(
+        loader=PackageLoader("lvd.report", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["table"] = markdown_table
+    return environment.get_template(template).render(**values)
 
 
 def to_latex(grids: Iterable[Grid]) -> str:

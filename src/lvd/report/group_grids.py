@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from lvd.data import PrintedCell, printed_cells
 from lvd.experiments.functional_groups import GROUPS, RULES, GroupCount, pool_seeds
 from lvd.experiments.methods import MAIN_VARIANT
-from lvd.experiments.names import task_of
+from lvd.experiments.names import table_of, task_of
 from lvd.report.emphasis import P_VALUE
 from lvd.report.grids import MISSING, Entry, Grid
 from lvd.report.layout import dataset_title, method_title
@@ -25,13 +25,7 @@ _RULE_TEXT = {
 
 def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list[Grid]:
     """A grid per rule and method: groups down, tasks across, coverage in percent pooled over the seeds."""
-    pooled = [
-        count
-        for count in pool_seeds(counts)
-        if count.protocol == protocol
-        and count.confidence_level == LEVEL
-        and count.dataset.startswith(f"{table}(")
-    ]
+    pooled = _pooled(counts, protocol, table)
     methods = list(dict.fromkeys(count.method for count in pooled))
     return [
         _grid([count for count in pooled if (count.rule, count.method) == (rule, method)], rule, method)
@@ -63,14 +57,7 @@ def beside_printed(counts: Iterable[GroupCount], protocol: str = "paper") -> Gri
 
 def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Grid:
     """For each method and rule, in how many groups and tasks the coverage is not significantly below the level."""
-    pooled = [
-        count
-        for count in pool_seeds(counts)
-        if count.protocol == protocol
-        and count.confidence_level == LEVEL
-        and count.dataset.startswith(f"{table}(")
-        and count.n >= FEWEST
-    ]
+    pooled = [count for count in _pooled(counts, protocol, table) if count.n >= FEWEST]
     rows = []
     for method in dict.fromkeys(count.method for count in pooled):
         entries = []
@@ -88,6 +75,15 @@ def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Gri
         ("", *headings),
         tuple(rows),
     )
+
+
+def _pooled(counts: Iterable[GroupCount], protocol: str, table: str) -> list[GroupCount]:
+    """What all seeds together have on the tasks of one table."""
+    return [
+        count
+        for count in pool_seeds(counts)
+        if (count.protocol, table_of(count.dataset), count.confidence_level) == (protocol, table, LEVEL)
+    ]
 
 
 def _grid(counts: Sequence[GroupCount], rule: str, method: str) -> Grid:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
 
 from lvd._validation import InputError
 from lvd.experiments import provenance
@@ -16,7 +13,7 @@ from lvd.experiments.methods import VARIANTS
 from lvd.experiments.names import MOLECULE_DATASETS, is_molecules, table_of
 from lvd.report.compare import compare, count, count_by
 from lvd.report.export import write_text
-from lvd.report.formats import markdown_table
+from lvd.report.formats import render_markdown
 from lvd.report.grids import Entry, Grid, table_grids
 from lvd.report.group_grids import beside_printed, group_grids, shares_valid
 from lvd.report.protocol_change import main_figure
@@ -47,14 +44,10 @@ def render_molecules(
     if "paper" not in tables:
         raise InputError("the page needs results on molecules under the paper protocol, there are none")
     counted = [c for c in compare(tables["paper"].cells) if c.cell.method in (*COUNTED, "all")]
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-    )
-    environment.filters["table"] = markdown_table
-    template = (files("lvd.report") / "molecules.md.jinja").read_text(encoding="utf-8")
     methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))
     sizes = {table_of(row.dataset): row.n_test for row in rows if not row.error}
-    return environment.from_string(template).render(
+    return render_markdown(
+        "molecules.md.jinja",
         sizes=[f"{name.upper()} ({n_test} test molecules)" for name, n_test in sorted(sizes.items())],
         calls=calls,
         methods=["LVD", *methods],

@@ -5,10 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
 
 from lvd._validation import InputError
 from lvd.experiments import provenance
@@ -18,7 +15,7 @@ from lvd.report.comparison_grids import cells_grid, counts_grid
 from lvd.report.decision import decision_grid
 from lvd.report.export import write_text
 from lvd.report.features import features_grid, seconds_grid
-from lvd.report.formats import markdown_table
+from lvd.report.formats import render_markdown
 from lvd.report.grids import Grid, table_grids
 from lvd.report.layout import method_title
 from lvd.report.protocol_change import change_grid, main_figure
@@ -56,12 +53,8 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
         raise InputError("the page needs results of the paper protocol, got only those of the sound one")
     comparisons = compare(tables["paper"].cells)
     counted = [comparison for comparison in comparisons if comparison.counted]
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-    )
-    environment.filters["table"] = markdown_table
-    template = (files("lvd.report") / "reproduction.md.jinja").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+    return render_markdown(
+        "reproduction.md.jinja",
         calls=calls,
         seconds=sum(call.seconds for call in calls),
         tables=tables,
