@@ -1,6 +1,6 @@
 """The GPU engine against the plain ways and the floor: ``python -m benchmarks.gpu [--out gpu.csv]``.
 
-Times are whole: from projected queries on the GPU to radii on the GPU, the readback of undecided rows included.
+Times are whole: from projected queries on the GPU to radii on the GPU, as a caller sees them.
 The floor is the time of as many exponentials at the rate measured in the same run.
 """
 
@@ -65,14 +65,14 @@ def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> flo
 def stage_milliseconds(queries: torch.Tensor, calibration: engine.SortedCalibration) -> tuple[dict, Run]:
     """The launches of one run, each timed alone by events."""
     run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"), None)
-    own = queries.new_tensor([1.0, 0.0]).expand(len(queries), 2).contiguous()
-    run.launch(queries, own)
+    run.take_masses(queries.new_ones(len(queries)), None)
+    run.launch(queries)
     torch.cuda.synchronize()
     times = {}
-    for name, stage in run.stages(queries, own).items():
+    for name, stage in run.stages(queries).items():
         if name != "crossing":  # it appends to the pending list: timed below, with the list made anew
             times[name] = triton.testing.do_bench(stage, warmup=10, rep=50, return_mode="median")
-    stages = run.stages(queries, own)
+    stages = run.stages(queries)
 
     def first_three() -> None:
         for name in ("queries", "block sums", "crossing"):
@@ -80,7 +80,7 @@ def stage_milliseconds(queries: torch.Tensor, calibration: engine.SortedCalibrat
 
     together = triton.testing.do_bench(first_three, warmup=10, rep=50, return_mode="median")
     times["crossing"] = together - times["queries"] - times["block sums"]
-    run.launch(queries, own)
+    run.launch(queries)
     torch.cuda.synchronize()
     return times, run
 

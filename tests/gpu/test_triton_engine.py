@@ -183,9 +183,9 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread, floor):
     order, rng = np.argsort(scores, kind="stable"), np.random.default_rng(2)
     values = rng.normal(size=3000)
     calibration = sort(points, scores, floor=floor)
-    own = torch.tensor([[1.0, 0.0]] * 100, device="cuda", dtype=torch.float64)
+    located = torch.tensor(queries, device="cuda")
     answer = calibration.on_gpu.answer(
-        torch.tensor(queries, device="cuda"), LEVELS, own, torch.tensor(values[order], device="cuda")
+        located, LEVELS, located.new_ones(100), values=torch.tensor(values[order], device="cuda")
     )
     weights = np.array([local_weights(query, points, np.ones(3000), floor) for query in queries])
     squares = np.square(weights).sum(1)
@@ -205,8 +205,8 @@ def test_the_error_bound_holds_with_room_to_spare(k, spread):
     calibration = sort(points, scores).on_gpu
     located = torch.tensor(queries, device="cuda")
     run = Run(calibration, 500, torch.tensor(LEVELS, device="cuda"), None)
-    own = torch.tensor([[1.0, 0.0]] * 500, device="cuda", dtype=torch.float64)
-    run.launch(located, own)
+    run.take_masses(located.new_ones(500), None)
+    run.launch(located)
     ranked = torch.tensor(points[np.argsort(scores, kind="stable")], device="cuda")
     distances = torch.cdist(located, ranked, compute_mode="donot_use_mm_for_euclid_dist")
     exact = torch.nn.functional.pad(distances.square().neg().exp(), (0, -20_000 % 128)).view(500, -1, 128)

@@ -302,6 +302,27 @@ def test_far_queries_leave_float32():
     ]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exponentials_that_would_underflow_are_0(dtype):
+    least = tiles.LEAST_EXPONENTS[dtype]
+    exponents = torch.tensor([0.0, -1.0, least + 1.0, least - 1.0, 3.0 * least, -torch.inf] * 9, dtype=dtype)
+    expected = torch.where(exponents > least, exponents.exp(), 0.0)
+    torch.testing.assert_close(tiles.exp_without_underflow(exponents.clone()), expected, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("own", [0.0, 1e-306, 1e-290, 1e-13, 1e-3])
+@pytest.mark.parametrize("exact_rows", [0, engine.EXACT_ROWS])
+def test_all_rows_so_far_that_their_weights_hardly_exist(own, exact_rows, rng, monkeypatch):
+    monkeypatch.setattr(engine, "EXACT_ROWS", exact_rows)
+    points, scores = rng.uniform(25.0, 27.5, size=(300, 1)), rng.exponential(size=300)
+    calibration = engine.sort_calibration(torch.tensor(points), torch.tensor(scores))
+    query = torch.zeros(1, 1, dtype=torch.float64)
+    ours = engine.radius(query, calibration, LEVELS, torch.tensor([own], dtype=torch.float64))[0].numpy()
+    weights = gaussian_weights(np.zeros(1), points)
+    expected = np.array([weighted_quantile(scores, weights, own, level) for level in LEVELS])
+    assert (ours == expected).all() if exact_rows else (ours >= expected).all()
+
+
 class TestEffectiveSampleSize:
     @staticmethod
     def of(query, points):

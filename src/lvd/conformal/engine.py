@@ -23,7 +23,9 @@ from lvd.conformal.oracle import local_weights, weighted_quantile
 from lvd.kernels import fused, tiles
 from lvd.kernels.tiles import BLOCK
 
-FLOAT32_SELF_WEIGHT = 1e-6
+FLOAT32_SELF_WEIGHT, LEAST_FLOAT32_SELF_WEIGHT = 1e-6, 1e-12
+LEAST_TOTAL = 1e-280
+"""Below this total weight, weights matter that do not count even in float64; the oracle has them."""
 EXACT_ROWS = 65_536
 """Up to this many calibration rows an undecided query is settled in float64. Above, nearly every query would
 be, so the wider candidate is taken: at most 1e-5 of the weight later."""
@@ -59,7 +61,7 @@ class SortedCalibration:
     @cached_property
     def least_own(self) -> float:
         """The smallest own weight of a query that float32 can do: beside a smaller one, smaller weights matter."""
-        return FLOAT32_SELF_WEIGHT * float(self.weights.max())
+        return max(FLOAT32_SELF_WEIGHT * float(self.weights.max()), LEAST_FLOAT32_SELF_WEIGHT)
 
     @cached_property
     def clusters(self) -> Clusters:
@@ -120,11 +122,12 @@ def radius(
     `self_weights` is the mass at +inf, 1 for plain LVD, and `below` a mass at -inf, none by default: -inf is the
     answer where it alone reaches the level.
     """
-    own = torch.stack([self_weights, torch.zeros_like(self_weights) if below is None else below], 1)
-    if calibration.n_rows == 0 or len(queries) == 0:
+    anything = calibration.n_rows > 0 and len(queries) > 0
+    if anything and fused.available(queries.device, queries.shape[1]):
+        return fused_answer(queries, calibration, levels, self_weights, below).radius
+    own = _masses(self_weights, below)
+    if not anything:
         return _by_oracle(queries, calibration, levels, own)
-    if fused.available(queries.device, queries.shape[1]):
-        return _by_fused_kernels(queries, calibration, levels, own)
     if queries.device.type == "cpu" and calibration.n_rows >= INDEX_ROWS:
         from lvd.conformal import index_search
 
@@ -162,17 +165,27 @@ def radius_from_all_rows(
     return result
 
 
-def _by_fused_kernels(
+def fused_answer(
     queries: Float[Tensor, "n k"],
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
-    own: Float[Tensor, "n 2"],
-) -> Float[Tensor, "n l"]:
-    answer = calibration.on_gpu.answer(queries, levels, own)
+    self_weights: Float[Tensor, "n"],
+    below: Float[Tensor, "n"] | None = None,
+    *,
+    values: Float[Tensor, "m"] | None = None,
+) -> Any:
+    """The Answer of the fused GPU kernels, in which no radius is left unsettled."""
+    answer = calibration.on_gpu.answer(queries, levels, self_weights, below, values)
     rest = answer.unsettled
     if len(rest):
-        answer.radius[rest] = _by_oracle(queries[rest], calibration, levels, own[rest])
-    return answer.radius
+        own = _masses(self_weights, below)[rest]
+        answer.radius[rest] = _by_oracle(queries[rest], calibration, levels, own)
+    return answer
+
+
+def _masses(self_weights: Float[Tensor, "n"], below: Float[Tensor, "n"] | None) -> Float[Tensor, "n 2"]:
+    """The masses at +inf and at -inf side by side."""
+    return torch.stack([self_weights, torch.zeros_like(self_weights) if below is None else below], 1)
 
 
 def _crossing(
@@ -213,7 +226,8 @@ def crossing(
     high = (levels + margin) * (total + left_out) - below
     low = (levels - margin) * total - (1.0 - levels) * left_out - below
     block = torch.searchsorted(cumulative, high)
-    finite = (block < cumulative.shape[1]) & (total > 0)
+    enough = total > LEAST_TOTAL
+    finite = (block < cumulative.shape[1]) & enough
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = block_weights(block).cumsum_(-1).add_(before[..., None])
@@ -224,7 +238,7 @@ def crossing(
     )
     # An infinite radius is certain when all rows together stay below the lower target.
     previous = torch.where(rank == n_points, cumulative[:, -1:], previous)
-    nothing = (high <= 0.0) & (total > 0)
+    nothing = (high <= 0.0) & enough
     return torch.where(nothing, -1, rank), (previous < low) | nothing
 
 
@@ -245,7 +259,8 @@ def _block_weights(
     n_columns, n_levels = left.shape[1], block.shape[1]
     blocks = calibration.prepared.right(dtype).view(n_columns, -1, BLOCK).index_select(1, block.flatten())
     factors = left.to(dtype).repeat_interleave(n_levels, 0)[:, None]
-    weights = torch.bmm(factors, blocks.transpose(0, 1)).exp_().view(len(left), n_levels, BLOCK).double()
+    exponents = torch.bmm(factors, blocks.transpose(0, 1)).view(len(left), n_levels, BLOCK)
+    weights = tiles.exp_without_underflow(exponents).double()
     return weights if calibration.floors is None else weights.add_(calibration.floors[block])
 
 

@@ -121,7 +121,7 @@ class FusedCalibration:
         self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
         # Differences are the oracle's own; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
-        self._graphs: OrderedDict[tuple[int, bytes], _Replay | None] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, bool, bytes], _Replay | None] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
         """A graph cannot be copied: a copy starts without."""
@@ -131,23 +131,25 @@ class FusedCalibration:
         self,
         queries: Float[Tensor, "n k"],
         levels: Float[NDArray, "l"],
-        own: Float[Tensor, "n 2"],
+        self_weights: Float[Tensor, "n"],
+        below: Float[Tensor, "n"] | None = None,
         values: Float[Tensor, "m"] | None = None,
     ) -> Answer:
-        """Radii at all levels; `own` is each query's mass at +inf and at -inf.
+        """Radii at all levels; `self_weights` are the queries' masses at +inf, `below` those at -inf.
 
         With `values`, one for each row, also their local mean and the effective sample size, from the same pass.
         """
         most = max(64, WORKSPACE // (4 * self.cut(1).n_blocks))
         with torch.cuda.device_of(queries):
             if values is None and len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
-                return self._replay(queries, levels, own)
+                return self._replay(queries, levels, self_weights, below)
             on_device = torch.as_tensor(levels, device=queries.device)
             parts = []
             for start in range(0, len(queries), most):
                 rows = slice(start, start + most)
                 run = Run(self, len(queries[rows]), on_device, values)
-                run.launch(queries[rows], own[rows])
+                run.take_masses(self_weights[rows], None if below is None else below[rows])
+                run.launch(queries[rows])
                 parts.append(run.answer(start))
         return parts[0] if len(parts) == 1 else _join(parts)
 
@@ -155,22 +157,22 @@ class FusedCalibration:
         """How the work of n queries is cut."""
         return Cut.of(n, self.n_points, self.processors)
 
-    def _replay(self, queries: Tensor, levels: NDArray, own: Tensor) -> Answer:
+    def _replay(self, queries: Tensor, levels: NDArray, self_weights: Tensor, below: Tensor | None) -> Answer:
         """Launch a shape the first time, capture it the second time, replay it from then on."""
-        key = (len(queries), levels.tobytes())
-        if self._graphs.get(key) is None:
+        key = (len(queries), below is None, levels.tobytes())
+        replay = self._graphs.get(key)
+        if replay is None:
             run = Run(self, len(queries), torch.as_tensor(levels, device=queries.device), None)
             if key not in self._graphs:
                 self._graphs[key] = None
                 if len(self._graphs) > MOST_GRAPHS:
                     self._graphs.popitem(last=False)
-                run.launch(queries, own)
+                run.take_masses(self_weights, below)
+                run.launch(queries)
                 return run.answer(0)
-            self._graphs[key] = _Replay(run, queries, own)
+            replay = self._graphs[key] = _Replay(run, queries)
         self._graphs.move_to_end(key)
-        replay = self._graphs[key]
-        assert replay is not None
-        return replay(queries, own)
+        return replay(queries, self_weights, below)
 
 
 class Run:
@@ -189,6 +191,7 @@ class Run:
         if values is not None:
             self.values[: len(values)] = values
         n_sums = 3 if self.moments else 1
+        self.own = double.new_zeros(n, 2)
         self.left = single.new_empty(n, calibration.width)
         self.margins = double.new_empty(n)
         self.sums = single.new_empty(self.cut.n_blocks, n)
@@ -200,16 +203,20 @@ class Run:
         self.unsettled = torch.empty_like(self.pending)
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
-    def launch(self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> None:
+    def take_masses(self, self_weights: Float[Tensor, "n"], below: Float[Tensor, "n"] | None) -> None:
+        """The queries' masses at +inf and at -inf; without the latter, they stay what they were at first, 0."""
+        self.own[:, 0] = self_weights
+        if below is not None:
+            self.own[:, 1] = below
+
+    def launch(self, queries: Float[Tensor, "n k"]) -> None:
         """Enqueue everything; nothing waits."""
-        for stage in self.stages(queries.contiguous(), own.contiguous()).values():
+        for stage in self.stages(queries.contiguous()).values():
             stage()
 
-    def stages(
-        self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]
-    ) -> dict[str, Callable[[], object]]:
+    def stages(self, queries: Float[Tensor, "n k"]) -> dict[str, Callable[[], object]]:
         """The launches by name, in order."""
-        c, cut, n, n_levels = self.calibration, self.cut, self.n, len(self.levels)
+        c, cut, n, n_levels, own = self.calibration, self.cut, self.n, len(self.levels), self.own
         query_tiles, programs = triton.cdiv(n, 64), 4 * c.processors
         narrow = {"KP": c.width, "TILES": cut.tiles, "FLOORED": c.floored, "MOMENTS": self.moments}
         exact = {"K": c.n_components, "PLAIN": c.plain, "MOMENTS": self.moments}
@@ -242,8 +249,8 @@ class Run:
         }  # fmt: skip
 
     def answer(self, offset: int) -> Answer:
-        """What the launches left; waits for them."""
-        n_unsettled = int(self.counters[1])
+        """What the launches left; waits for them only where some queries may be left to the caller."""
+        n_unsettled = int(self.counters[1]) if self.calibration.limits.settle else 0
         n_effective, mean = self.averages if self.moments else (None, None)
         return Answer(self.radius, n_effective, mean, self.unsettled[:n_unsettled].long() + offset)
 
@@ -251,15 +258,20 @@ class Run:
 class _Replay:
     """A captured run: its inputs are copied in, its radii copied out."""
 
-    def __init__(self, run: Run, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> None:
-        self.run, self.queries, self.own = run, queries.contiguous().clone(), own.contiguous().clone()
+    def __init__(self, run: Run, queries: Float[Tensor, "n k"]) -> None:
+        self.run, self.queries = run, queries.contiguous().clone()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            run.launch(self.queries, self.own)
+            run.launch(self.queries)
 
-    def __call__(self, queries: Float[Tensor, "n k"], own: Float[Tensor, "n 2"]) -> Answer:
+    def __call__(
+        self,
+        queries: Float[Tensor, "n k"],
+        self_weights: Float[Tensor, "n"],
+        below: Float[Tensor, "n"] | None,
+    ) -> Answer:
         self.queries.copy_(queries)
-        self.own.copy_(own)
+        self.run.take_masses(self_weights, below)
         self.graph.replay()
         radius = self.run.radius.clone()
         return self.run.answer(0)._replace(radius=radius)

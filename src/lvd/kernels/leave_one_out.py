@@ -17,6 +17,7 @@ from torch import Tensor
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
 from lvd._typing import Bool, Float, Int
 from lvd.kernels import fused
+from lvd.kernels.tiles import LEAST_EXPONENTS
 
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
@@ -192,7 +193,8 @@ class TiledNeighborhood:
         """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
         rows, others = self.points[self.batch], self.points[columns]
         norms = rows.square().sum(1, keepdim=True) + others.square().sum(1)
-        weights = torch.addmm(norms, rows, others.T, beta=-1.0, alpha=2.0).clamp_(max=0.0).exp_()
+        exponents = torch.addmm(norms, rows, others.T, beta=-1.0, alpha=2.0)
+        weights = exponents.clamp_(min=LEAST_EXPONENTS[exponents.dtype], max=0.0).exp_()
         inside = ((self.batch >= columns.start) & (self.batch < columns.stop)).nonzero()[:, 0]
         weights[inside, self.batch[inside] - columns.start] = 0.0
         return weights if self.cut is None else weights.masked_fill_(weights < self.cut, 0.0)

@@ -25,6 +25,8 @@ BLOCK = 128
 CPU_ELEMENTS, LEAST_QUERIES, MOST_QUERIES = 2**18, 128, 2048
 """A tile of 128 x 2048 float32 weights stays in the second-level cache; fewer points leave room for queries."""
 GPU_ELEMENTS = 2**26
+LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
+"""Exponentials of less count as 0: those that underflow take fifty times as long."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,26 @@ def weight_tiles(
 
     All tiles share the chunk's buffer, each overwrites the last: fresh memory costs more than the arithmetic.
     """
+    may_underflow = _least_exponent(left, prepared) < LEAST_EXPONENTS[chunk.dtype]
     left, right = left.to(chunk.dtype), prepared.right(chunk.dtype)
     width = chunk.buffer.numel() // len(left) // BLOCK * BLOCK
     for columns in chunk_slices(right.shape[1], width):
         tile = chunk.buffer[: len(left) * (columns.stop - columns.start)].view(len(left), -1)
-        yield columns, torch.mm(left, right[:, columns], out=tile).exp_()
+        torch.mm(left, right[:, columns], out=tile)
+        yield columns, exp_without_underflow(tile) if may_underflow else tile.exp_()
+
+
+def exp_without_underflow(exponents: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Exponentials in place; those that count as 0 are 0."""
+    least = LEAST_EXPONENTS[exponents.dtype]
+    weights = exponents.clamp_(min=least).exp_()
+    return torch.threshold_(weights, 1.001 * math.exp(least), 0.0)
+
+
+def _least_exponent(left: Float[Tensor, "n a"], prepared: TilePoints) -> float:
+    """No finite exponent of these queries is less: no point is further than over the centre."""
+    furthest = float(left[:, -2].min().neg().clamp(min=0.0).sqrt()) + prepared.largest_norm
+    return -(furthest**2) - prepared.largest_log_weight
 
 
 def run_chunks(
