@@ -137,7 +137,7 @@ def predict_interval(
     predicted = dataset.repartition(target_num_rows_per_block=batch_rows, strict=True).map_batches(
         Predictor,
         fn_constructor_args=(ray.put(_pack(model)), levels.tolist(), n_threads),
-        batch_size=None,
+        batch_size=batch_rows,  # a block each; Ray wants to be told on a GPU
         batch_format="pyarrow",
         **_share_of_cluster(ray, n_threads),
     )
