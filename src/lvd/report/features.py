@@ -46,7 +46,7 @@ def seconds_grid(tables: Tables, rows: Sequence[Measured]) -> Grid:
         f"Seconds per split ({tables.protocol} protocol)",
         "As if the method were run alone, both levels. Split conformal is the network and little else; MADSplit "
         "adds a second network; LVD adds its kernel. Methods of one split share these parts, so that a split takes "
-        "less than the sum of its line.",
+        "less than the sum of its line. Seconds are those of the machine that each command ran on.",
         ("", *(method_title(method, "features") for method in shown)),
         tuple(
             (Entry(dataset), *(Entry(_text(by_method.get(method))) for method in shown))

@@ -43,9 +43,10 @@ def sizes_grid(tables: Tables) -> Grid:
     totals = {dataset_title(dataset.name): dataset.rows for dataset in available()}
     datasets = [name for name in tables.datasets if not task_of(name)]
     counts = (Entry(f"{totals[name]} ({tables.test_sizes[name]})") for name in datasets)
+    dropped = " Molecules that stand twice in QM9's file are left out." if "QM9" in datasets else ""
     return Grid(
         "Datasets",
-        "Rows of each dataset; those of its test part in parentheses.",
+        f"Rows of each dataset's file; those of its test part in parentheses.{dropped}",
         ("", *datasets),
         ((Entry("rows"), *counts),),
     )
