@@ -32,7 +32,7 @@ def test_the_engine_equals_the_oracle(spread):
 
 
 def test_the_engine_equals_the_cpu_engine_on_many_rows():
-    queries, points, scores = case(3000, 26_744)
+    queries, points, scores = case(3000, engine.GPU_EXACT_ROWS)
     radii = []
     for device in ("cpu", "cuda"):
         calibration = engine.sort_calibration(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import lvd
 from lvd.conformal import engine
 from lvd.conformal.oracle import local_weights, weighted_quantile
 
@@ -217,3 +218,66 @@ def test_the_error_bound_holds_with_room_to_spare(k, spread):
     worst = float((relative.amax(1) / bound).max())
     print(f"k={k} spread={spread}: error at most {float(relative.max()):.2e}, {worst:.3f} of its bound")
     assert worst < 0.5
+
+
+LABELS = {
+    "plain": ({}, {}),
+    "groups": ({"groups": np.arange(2000) % 3}, {"groups": np.arange(151) % 4}),
+    "weights": ({"weights": np.linspace(0.5, 2.0, 2000)}, {"weights": np.linspace(0.5, 2.0, 151)}),
+}
+
+
+def conformal_on(device, points, scores, *, floor=0.0, **labels):
+    k = points.shape[1]
+    kernel = lvd.MahalanobisKernel.from_components(
+        np.eye(k), mean=np.zeros(k), scale=np.ones(k), distance="sum", device=device
+    )
+    return lvd.LocalConformal(kernel, kernel_floor=floor).conformalize(points, scores, **labels)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("floor", [0.0, 0.05])
+def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, floor, monkeypatch):
+    from lvd.conformal.triton_engine import Run
+
+    queries, points, scores = case(151, 2000, 4, spread=2.0)
+    queries[-1] = 1e3
+    of_rows, of_queries = LABELS[labels]
+    values = np.random.default_rng(3).normal(size=2000) + 1e6
+    n_launched, launch = [], Run.launch
+    monkeypatch.setattr(Run, "launch", lambda run, *given: (n_launched.append(run.n), launch(run, *given)))
+    on_cpu, on_gpu = (
+        conformal_on(device, points, scores, floor=floor, **of_rows) for device in ("cpu", "cuda")
+    )
+    expected, ours = (one.summary(queries, LEVELS, values=values, **of_queries) for one in (on_cpu, on_gpu))
+    assert n_launched == ([38, 38, 38] if labels == "groups" else [151])
+    np.testing.assert_array_equal(ours.radius, expected.radius)
+    np.testing.assert_allclose(ours.n_effective, expected.n_effective, rtol=5e-5)
+    np.testing.assert_allclose(ours.mean, expected.mean, rtol=0.0, atol=1e-4)
+    unknown = np.isnan(ours.mean)
+    assert (ours.radius[unknown] == np.inf).all()
+    assert (ours.n_effective[unknown] == 0.0).all()
+    assert unknown[-1] == (floor == 0.0)
+
+
+def test_without_values_and_levels_the_same_pass_gives_the_effective_sample_size():
+    queries, points, scores = case(150, 2000, 4, spread=2.0)
+    on_cpu, on_gpu = (conformal_on(device, points, scores) for device in ("cpu", "cuda"))
+    expected = on_cpu.effective_sample_size(queries)
+    without = on_gpu.summary(queries, LEVELS)
+    assert without.mean is None
+    np.testing.assert_array_equal(without.radius, on_gpu.radius(queries, LEVELS))
+    for ours in (without.n_effective, on_gpu.effective_sample_size(queries)):
+        np.testing.assert_allclose(ours, expected, rtol=5e-5)
+
+
+def test_the_summary_of_many_rows():
+    queries, points, scores = case(300, 20_000, spread=1.0)
+    values = np.sin(scores)
+    on_cpu, on_gpu = (
+        conformal_on(device, points, scores).summary(queries, 0.9, values=values)
+        for device in ("cpu", "cuda")
+    )
+    assert (on_cpu.radius <= on_gpu.radius).all()
+    np.testing.assert_allclose(on_gpu.n_effective, on_cpu.n_effective, rtol=5e-5)
+    np.testing.assert_allclose(on_gpu.mean, on_cpu.mean, rtol=0.0, atol=2e-5)

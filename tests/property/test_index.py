@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lvd.conformal import engine, index_search
-from lvd.conformal.index import build_clusters, partition
+from lvd.conformal.index import make_clusters, partition
+from lvd.conformal.leaves import cut
 from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = np.array([0.1, 0.5, 0.9, 0.95])
@@ -31,9 +32,8 @@ def calibrated(points, scores, weights=None, *, leaf_rows):
         torch.as_tensor(scores),
         weights=None if weights is None else torch.as_tensor(weights),
     )
-    vars(calibration)["clusters"] = build_clusters(
-        calibration.points, calibration.weights, leaf_rows=leaf_rows
-    )
+    leaves = cut(calibration.points, leaf_rows)
+    vars(calibration)["clusters"] = make_clusters(calibration.points, calibration.weights, leaves)
     return calibration
 
 
@@ -179,7 +179,7 @@ def test_a_partition_holds_every_row_once(case, most, radius, regular):
 class TestWhenTheIndexIsUsed:
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
-        monkeypatch.setattr(engine, "INDEX_ROWS", 3000)
+        monkeypatch.setattr(index_search, "INDEX_ROWS", 3000)
         monkeypatch.setattr(index_search, "LEAST_QUERIES", 200)
         monkeypatch.setattr(index_search, "WORTHWHILE", 0.25)
 

@@ -70,7 +70,7 @@ def test_a_new_calibration_set_replaces_the_former(kernel, calibration, conforma
     np.testing.assert_array_equal(again.radius(embeddings), conformal.radius(embeddings))
 
 
-@pytest.mark.parametrize("call", ["radius", "effective_sample_size"])
+@pytest.mark.parametrize("call", ["radius", "effective_sample_size", "summary"])
 def test_use_before_conformalize(kernel, calibration, call):
     with pytest.raises(
         NotFittedError, match=r"no calibration set yet: call conformalize\(embeddings, scores\)"
@@ -110,3 +110,92 @@ def test_refused_queries(conformal, calibration):
         lvd.InputError, match=r"confidence_level must lie in \(0, 1\), got 90; did you mean 0.9\?"
     ):
         conformal.radius(embeddings, 90.0)
+
+
+class TestSummary:
+    """The radius, the effective sample size and the mean of values, all of the same weights."""
+
+    @pytest.mark.parametrize("level", [0.8, [0.5, 0.8]])
+    def test_is_what_the_weights_say(self, conformal, kernel, calibration, level):
+        embeddings, scores = calibration
+        queries, values = embeddings[:20] + 0.2, np.cos(scores)
+        summary, weights = conformal.summary(queries, level, values=values), kernel(queries, embeddings)
+        np.testing.assert_array_equal(summary.radius, conformal.radius(queries, level))
+        np.testing.assert_array_equal(summary.n_effective, conformal.effective_sample_size(queries))
+        np.testing.assert_allclose(summary.mean, weights @ values / weights.sum(1), rtol=1e-5, atol=1e-6)
+
+    def test_without_values_there_is_no_mean(self, conformal, calibration):
+        assert conformal.summary(calibration[0][:3]).mean is None
+
+    def test_far_from_everything(self, conformal, calibration):
+        summary = conformal.summary([[1e3, 1e3, 1e3]], 0.1, values=calibration[1])
+        assert (summary.radius[0], summary.n_effective[0]) == (np.inf, 0.0)
+        assert np.isnan(summary.mean[0])
+
+    def test_a_floor_counts_all_rows(self, kernel, calibration):
+        raised = lvd.LocalConformal(kernel, kernel_floor=0.1).conformalize(*calibration)
+        embeddings, scores = calibration
+        queries = np.concatenate([embeddings[:5], [[1e3, 1e3, 1e3]]])
+        summary, weights = raised.summary(queries, values=scores), 0.9 * kernel(queries, embeddings) + 0.1
+        np.testing.assert_allclose(summary.mean, weights @ scores / weights.sum(1), rtol=1e-5)
+        assert summary.mean[-1] == pytest.approx(scores.mean())
+        assert summary.n_effective[-1] == pytest.approx(150.0)
+
+    def test_groups_see_their_own_values_alone(self, kernel, calibration):
+        embeddings, scores = calibration
+        groups, asked = np.arange(150) % 3, np.array([0, 1, 2, 1, 7])
+        conformal = lvd.LocalConformal(kernel).conformalize(embeddings, scores, groups=groups)
+        summary = conformal.summary(embeddings[:5], 0.5, values=np.sin(scores), groups=asked)
+        for place, group in enumerate(asked[:4]):
+            own = groups == group
+            alone = lvd.LocalConformal(kernel).conformalize(embeddings[own], scores[own])
+            expected = alone.summary(embeddings[place : place + 1], 0.5, values=np.sin(scores[own]))
+            assert summary.radius[place] == expected.radius[0]
+            assert summary.n_effective[place] == pytest.approx(expected.n_effective[0])
+            assert summary.mean[place] == pytest.approx(expected.mean[0], rel=1e-5)
+        assert (summary.radius[4], summary.n_effective[4]) == (np.inf, 0.0)
+        assert np.isnan(summary.mean[4])
+
+    def test_likelihood_ratios_multiply_the_kernel(self, kernel, calibration, rng):
+        embeddings, scores = calibration
+        ratios, own = rng.gamma(1.0, size=150) + 0.1, rng.gamma(1.0, size=9)
+        conformal = lvd.LocalConformal(kernel).conformalize(embeddings, scores, weights=ratios)
+        summary = conformal.summary(embeddings[:9], 0.5, values=scores, weights=own)
+        weights = ratios * kernel(embeddings[:9], embeddings)
+        np.testing.assert_array_equal(summary.radius, conformal.radius(embeddings[:9], 0.5, weights=own))
+        np.testing.assert_allclose(summary.mean, weights @ scores / weights.sum(1), rtol=1e-5)
+
+    def test_large_values_keep_their_digits(self, conformal, calibration):
+        queries, values = calibration[0][:20], calibration[1]
+        near, far = (conformal.summary(queries, values=values + shift).mean - shift for shift in (0.0, 1e8))
+        np.testing.assert_allclose(far, near, rtol=1e-5)
+
+    def test_values_follow_their_rows_through_update_and_forget(self, kernel, calibration, conformal):
+        embeddings, scores = calibration
+        grown = lvd.LocalConformal(kernel).conformalize(embeddings[:60], scores[:60])
+        grown.update(embeddings[60:], scores[60:])
+        ours, expected = (one.summary(embeddings[:9], values=np.arange(150.0)) for one in (grown, conformal))
+        np.testing.assert_array_equal(ours.mean, expected.mean)
+        newest = grown.forget(40).summary(embeddings[:9], values=np.arange(40.0))
+        weights = kernel(embeddings[:9], embeddings[110:])
+        np.testing.assert_allclose(newest.mean, weights @ np.arange(40.0) / weights.sum(1), rtol=1e-5)
+
+    def test_torch_in_torch_out(self, conformal, calibration):
+        queries = torch.tensor(calibration[0][:6], dtype=torch.float32)
+        summary = conformal.summary(queries, [0.5, 0.9], values=torch.tensor(calibration[1]))
+        assert summary.radius.shape == (6, 2)
+        for part in (summary.radius, summary.n_effective, summary.mean):
+            assert part.dtype == torch.float32
+
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            (np.ones(149), "calibration has 150, values has 149"),
+            (np.full(150, np.nan), "values contains 150 NaN"),
+            (np.ones((150, 2)), "values must be 1-d"),
+        ],
+        ids=["length", "nan", "shape"],
+    )
+    def test_refused_values(self, conformal, calibration, values, message):
+        with pytest.raises(lvd.InputError, match=message):
+            conformal.summary(calibration[0], values=values)

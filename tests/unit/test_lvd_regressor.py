@@ -180,6 +180,38 @@ class TestStages:
         assert reg.embed(X).shape == (240, 4)
 
 
+class TestEvidence:
+    @pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated"])
+    @pytest.mark.parametrize("sides", ["same", "each"])
+    def test_is_that_of_the_intervals_from_one_pass(self, data, monkeypatch, guarantee, sides):
+        X, y = data
+        halves = np.where(X[:, 0] > 0, "right", "left")
+        reg = quick(sides=sides, y_min=-1.0).fit(X, np.stack([y, -y], axis=1), groups=halves)
+        choices = {"groups": halves[:30], "guarantee": guarantee}
+        y_pred, intervals = reg.predict_interval(X[:30], [0.5, 0.8], **choices)
+        embeddings, calls, evaluate = reg.embed(X[:30]), [], reg.model_.evaluate
+        monkeypatch.setattr(reg.model_, "evaluate", lambda X: (calls.append(len(X)), evaluate(X))[1])
+        predicted = reg.predict_with_evidence(X[:30], [0.5, 0.8], **choices)
+        assert calls == [30]
+        np.testing.assert_array_equal(predicted.y_pred, y_pred)
+        np.testing.assert_array_equal(predicted.intervals, intervals)
+        np.testing.assert_array_equal(predicted.embeddings, embeddings)
+        for target, conformal in enumerate(reg.conformals_):
+            sizes = conformal.effective_sample_size(embeddings, groups=halves[:30])
+            np.testing.assert_array_equal(predicted.n_effective[:, target], sizes)
+
+    def test_of_one_target(self, data, fitted):
+        X = torch.tensor(data[0][:5], dtype=torch.float32)
+        predicted = fitted.predict_with_evidence(X)
+        assert [tuple(part.shape) for part in predicted] == [(5,), (5, 2, 1), (5,), (5, 12)]
+        assert all(part.dtype == torch.float32 for part in predicted)
+
+    def test_needs_a_calibration_set(self, data):
+        X, y = data
+        with pytest.raises(NotFittedError, match="no calibration set yet"):
+            quick(calib_size=None).fit(X, y).predict_with_evidence(X)
+
+
 class Sum(nn.Module):
     def forward(self, x):
         return x.sum(1)

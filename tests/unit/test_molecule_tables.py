@@ -128,6 +128,16 @@ class TestFit:
             TableModel.fit(make_table(CHAINS), regressor, target="y", smiles="smiles")
 
 
+def test_a_prediction_takes_one_pass_of_the_network(fitted, monkeypatch):
+    network = fitted[0].regressor.model_
+    calls, evaluate = [], network.evaluate
+    monkeypatch.setattr(network, "evaluate", lambda X: (calls.append(len(X)), evaluate(X))[1])
+    (rows,) = make_table(["CCOCC", "C1", "CCCCCC"]).to_batches()
+    columns = fitted[0].skipping_invalid().predict(rows, 0.5)
+    assert calls == [2]
+    assert np.isnan(columns["n_effective"]).tolist() == [False, True, False]
+
+
 class TestSaved:
     def test_a_round_trip_gives_the_same_bits(self, fitted, saved):
         model, loaded = fitted[0], TableModel.load(saved)

@@ -30,13 +30,17 @@ def make_table(n_rows=N_ROWS, seed=0):
     )
 
 
-def fit(table, **options):
-    regressor = lvd.LVDRegressor(
+def new_regressor(**choices):
+    return lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=20, random_state=0),
         kernel=lvd.MahalanobisKernel(2, max_iter=20, random_state=0),
         random_state=0,
+        **choices,
     )
-    return TableModel.fit(table, regressor, target="y", impute="median", **options)
+
+
+def fit(table, **options):
+    return TableModel.fit(table, new_regressor(), target="y", impute="median", **options)
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +157,43 @@ def test_rows_of_a_text_file_stay_text(tmp_path):
     (tmp_path / "t.csv").write_text("x,y\n1.50,007\n")
     (batch,) = read_rows(tmp_path / "t.csv")
     assert batch.to_pylist() == [{"x": "1.50", "y": "007"}]
+
+
+class TestOnePassOfTheNetwork:
+    @staticmethod
+    def count(monkeypatch, regressor):
+        """How many rows each call of the regressor's network has."""
+        calls, evaluate = [], regressor.model_.evaluate
+        monkeypatch.setattr(regressor.model_, "evaluate", lambda X: (calls.append(len(X)), evaluate(X))[1])
+        return calls
+
+    @pytest.mark.parametrize(
+        "choices",
+        [{}, {"score": "normalized"}, {"sides": "each"}, {"sides": "joint"}, {"predictor": "kernel"}],
+        ids=["plain", "normalized", "each", "joint", "kernel"],
+    )
+    def test_prediction(self, choices, monkeypatch):
+        regressor = new_regressor(confidence_level=0.5, **choices)
+        model, _ = TableModel.fit(make_table(), regressor, target="y", impute="median")
+        calls = self.count(monkeypatch, regressor)
+        columns = prediction(model)
+        assert calls == [N_ROWS]
+        X = model.inputs(make_table(seed=1).to_batches()[0])
+        y_pred, intervals = regressor.predict_interval(X, [0.5, 0.9])
+        np.testing.assert_array_equal(columns["y_pred"], y_pred)
+        np.testing.assert_array_equal(columns["lower_50"], intervals[:, 0, 0])
+        np.testing.assert_array_equal(columns["upper_90"], intervals[:, 1, 1])
+        sizes = regressor.conformals_[0].effective_sample_size(regressor.embed(X))
+        np.testing.assert_array_equal(columns["n_effective"], sizes)
+
+    def test_several_targets_and_batches(self, tmp_path, monkeypatch):
+        table = make_table().append_column("z", make_table(seed=2)["y"])
+        model, _ = TableModel.fit(table, new_regressor(), target=["y", "z"], impute="median")
+        calls = self.count(monkeypatch, model.regressor)
+        model.predict_to(tmp_path / "out.csv", table.to_batches(25), 0.5)
+        assert calls == [25, 25, 10]
+
+    def test_an_explanation(self, fitted, monkeypatch):
+        calls = self.count(monkeypatch, fitted[0].regressor)
+        fitted[0].explain(make_table().to_batches(), 3, 0.5)
+        assert calls == [1]

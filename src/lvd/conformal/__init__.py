@@ -11,11 +11,13 @@ from lvd.conformal.scores import (
     SidedResidual,
     SignedResidual,
 )
+from lvd.conformal.summary import LocalSummary
 
 __all__ = [
     "AbsoluteResidual",
     "CalibrationWarning",
     "LocalConformal",
+    "LocalSummary",
     "NormalizedResidual",
     "QuantileResidual",
     "SidedResidual",

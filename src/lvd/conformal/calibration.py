@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lvd._typing import Float, Int
 from lvd.conformal import calibrated, engine
+from lvd.conformal.leaves import Leaves
 from lvd.conformal.rows import Group, Rows
 
 
@@ -32,9 +33,8 @@ class Part:
     def mirrored(self) -> Part:
         """The same rows with the signs of the scores turned round, for the lower end of an interval."""
         rows = self.sorted
-        return Part(
-            engine.sort_calibration(rows.points, -rows.scores, weights=rows.weights, floor=rows.floor)
-        )
+        one = engine.sort_calibration(rows.points, -rows.scores, weights=rows.weights, floor=rows.floor)
+        return Part(replace(one, order=rows.order[one.order], leaves=rows.leaves))
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,13 @@ class Calibration:
 
     rows: Rows
     scores: Float[Tensor, "m"]
+    leaves: Leaves
     parts: dict[Group, Part]
 
     @classmethod
-    def of(cls, rows: Rows, scores: Float[Tensor, "m"], floor_of: Callable[[int], float]) -> Calibration:
+    def of(
+        cls, rows: Rows, scores: Float[Tensor, "m"], leaves: Leaves, floor_of: Callable[[int], float]
+    ) -> Calibration:
         """Sort the rows; `floor_of` gives the kernel's floor for a group of that many."""
         parts: dict[Group, Part] = {}
         for group, places in rows.by_group():
@@ -54,8 +57,14 @@ class Calibration:
             one = engine.sort_calibration(
                 rows.points[places], scores[places], weights=weights, floor=floor_of(len(places))
             )
-            parts[group] = Part(replace(one, order=places[one.order]))
-        return cls(rows, scores, parts)
+            parts[group] = Part(replace(one, order=places[one.order], leaves=leaves))
+        return cls(rows, scores, leaves, parts)
+
+    def build_index(self) -> None:
+        """Make the clusters of all groups now; on a GPU there are none."""
+        for part in self.parts.values():
+            if part.sorted.points.device.type == "cpu":
+                _ = part.sorted.clusters
 
     def answer(
         self,

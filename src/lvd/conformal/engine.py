@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.conformal.index import Clusters, build_clusters
+from lvd.conformal.index import Clusters, make_clusters
+from lvd.conformal.leaves import Leaves
 from lvd.conformal.oracle import local_weights, weighted_quantile
 from lvd.kernels import fused, tiles
 from lvd.kernels.tiles import BLOCK
@@ -33,9 +34,6 @@ GPU_EXACT_ROWS = 16_384
 """The same on a GPU, whose float64 units are slow beside all else: settling one query in ten at 26,744 rows would
 take longer than the whole rest."""
 
-INDEX_ROWS = 200_000
-"""From so many calibration rows on, rows too far from a query to matter may be skipped, on the CPU."""
-
 
 @dataclass(frozen=True)
 class SortedCalibration:
@@ -43,6 +41,7 @@ class SortedCalibration:
 
     A row i weighs ``w_i K_e(x, x_i)`` for a query x: `weights` are the likelihood ratios w, 1 without a shift, and
     ``K_e = (1 - e) K + e`` is the kernel raised to its `floor` e. `floors` holds ``w_i e`` in blocks, None without.
+    The numbers in `order` are places in `leaves`.
     """
 
     points: Float[Tensor, "m k"]
@@ -52,6 +51,7 @@ class SortedCalibration:
     weights: Float[Tensor, "m"]
     floor: float
     floors: Float[Tensor, "b w"] | None
+    leaves: Leaves
 
     @property
     def n_rows(self) -> int:
@@ -66,7 +66,7 @@ class SortedCalibration:
     @cached_property
     def clusters(self) -> Clusters:
         """The same rows in clusters of neighbours, for :mod:`lvd.conformal.index_search`."""
-        return build_clusters(self.points, self.weights)
+        return make_clusters(self.points, self.weights, self.leaves.of(self.order, self.points))
 
     @cached_property
     def on_gpu(self) -> Any:
@@ -98,9 +98,8 @@ def sort_calibration(
     log_weights = None if plain else torch.log((1.0 - floor) * weights)
     padded = torch.nn.functional.pad(floor * weights, (0, -len(weights) % BLOCK)).view(-1, BLOCK)
     prepared = tiles.prepare_points(points, log_weights)
-    return SortedCalibration(
-        points, scores[order], order, prepared, weights, floor, padded if floor > 0.0 else None
-    )
+    floors, leaves = padded if floor > 0.0 else None, Leaves.unknown(len(scores))
+    return SortedCalibration(points, scores[order], order, prepared, weights, floor, floors, leaves)
 
 
 def similarities(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> Float[Tensor, "n m"]:
@@ -128,11 +127,11 @@ def radius(
     own = _masses(self_weights, below)
     if not anything:
         return _by_oracle(queries, calibration, levels, own)
-    if queries.device.type == "cpu" and calibration.n_rows >= INDEX_ROWS:
+    if queries.device.type == "cpu":
         from lvd.conformal import index_search
 
         if index_search.pays(queries, calibration, own):
-            return index_search.search(queries, calibration, levels, own)[0]
+            return index_search.radius(queries, calibration, levels, own)
     return radius_from_all_rows(queries, calibration, levels, own)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice
 from lvd.conformal import calibrated, engine
-from lvd.conformal.calibration import Part
+from lvd.conformal.calibration import Calibration, Part
 from lvd.conformal.randomized import draw_centres, draw_shares
+from lvd.conformal.rows import Rows
 
 GUARANTEES = ("local", "randomized", "calibrated")
 
@@ -36,6 +38,17 @@ class Rule:
                 'give guarantee="calibrated", or conformalize with kernel_floor=0'
             )
         return self
+
+    def radii(
+        self, rows: Rows, calibration: Calibration, levels: Float[NDArray, "l"], *, mirrored: bool = False
+    ) -> Float[Tensor, "n l"]:
+        """The radius of each row from the calibration rows of its group; +inf in a group without any."""
+
+        def ask(part: Part, places: Tensor) -> Tensor:
+            return self.radius(*rows.at(places), part, levels, keys=rows.keys_at(places), mirrored=mirrored)
+
+        unseen = rows.points.new_full((len(rows.points), len(levels)), torch.inf)
+        return calibration.answer(rows, unseen, ask)
 
     def radius(
         self,

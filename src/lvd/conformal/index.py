@@ -16,10 +16,9 @@ from torch import Tensor
 from lvd._typing import Float, Int
 from lvd.kernels.tiles import BLOCK
 
-LEAF_ROWS = 256
-"""Smaller clusters are tighter, but queries must be held against more of them."""
 LEAST_EXPONENT = -700.0
-LEAF_RADIUS = 3.0
+SMALLEST_PART = 64
+"""A cut leaves at least a 64th of the rows on either side: to cut off one far row after the other takes forever."""
 TWO, NEARLY_BEST = 0.9, 0.97
 """Rows fall into two where a cut explains so much of their variance along a line (0.75 of a uniform one's); and so
 little worse than the best cut is one that leaves full clusters, in rows that are all of one kind."""
@@ -29,7 +28,7 @@ ROUNDING = 1.0 + 1e-6
 
 @dataclass(frozen=True)
 class Clusters:
-    """A partition of m rows into balls with about equal numbers of rows.
+    """A partition of m rows into balls.
 
     `rows` are the row numbers of each cluster, ascending; the number m, which is no row, fills up to whole blocks.
     `single` and `double` hold ``[v, 1, log w - |v|^2]`` of each row, v counted from the cluster's centre and w the
@@ -62,17 +61,14 @@ class Clusters:
         return least, gaps.clamp_(min=LEAST_EXPONENT).exp_().mul_(self.masses)
 
 
-def build_clusters(
-    points: Float[Tensor, "m k"], weights: Float[Tensor, "m"], *, leaf_rows: int = LEAF_ROWS
+def make_clusters(
+    points: Float[Tensor, "m k"], weights: Float[Tensor, "m"], leaves: Int[Tensor, "m"]
 ) -> Clusters:
-    """Clusters of at most `leaf_rows` neighbours; deterministic."""
-    width = -(-leaf_rows // BLOCK) * BLOCK
-    rows = torch.stack(
-        [
-            torch.nn.functional.pad(leaf.sort().values, (0, width - len(leaf)), value=len(points))
-            for leaf in partition(points, leaf_rows, LEAF_RADIUS, regular=True)
-        ]
-    )
+    """One cluster of the rows of each leaf; leaves are numbered from 0 on, none of them empty."""
+    sizes = leaves.bincount()
+    width = -(-int(sizes.max()) // BLOCK) * BLOCK
+    rows = torch.full((len(sizes), width), len(points))
+    rows[torch.arange(width) < sizes[:, None]] = leaves.argsort(stable=True)
     places = rows.clamp(max=len(points) - 1)
     own = torch.where(rows < len(points), weights[places], 0.0)
     masses = own.sum(1)
@@ -94,7 +90,7 @@ def partition(
     """Row numbers in sets of at most `most` neighbours, within `radius` of their mean where they are several.
 
     With `regular`, sets may be wider than `radius` if they do not fall into two, and most of them are full. A set
-    too large is cut across the direction in which it varies most.
+    too large is cut across the direction in which it varies most. Deterministic.
     """
     small = (points - points.mean(0)).float()
     todo = [torch.arange(len(points))]
@@ -107,8 +103,8 @@ def partition(
             continue
         direction = torch.linalg.eigh((members.T @ members).double()).eigenvectors[:, -1]
         along, order = (members @ direction.float()).double().sort(stable=True)
-        between = _variance_between(along)
-        best = int(between.argmax()) + 1
+        between, least = _variance_between(along), max(1, len(rows) // SMALLEST_PART)
+        best = int(between[least - 1 : len(rows) - least].argmax()) + least
         if regular and len(rows) <= most and between[best - 1] < TWO * along.square().sum():
             yield rows
             continue

@@ -31,8 +31,11 @@ BATCH_GROUPS = 32
 """So many groups are held against the clusters at a time."""
 LEAST_SINGLE, LEAST_WEIGHT = 1e-12, 1e-200
 """The least own weight for float32, and the least weight in all; with less, a query is left to the engine."""
-LEAST_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 1000, 16, 4096
-"""Clusters are built for so many queries at once, if a sample of queries and rows says that most rows are far."""
+INDEX_ROWS = 200_000
+"""From so many calibration rows on, rows too far from a query to matter may be skipped without being asked to."""
+LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 1000, 100, 16, 4096
+"""Clusters are built for so many queries at once, for fewer where the leaves are known, if a sample of queries and
+rows says that most rows are far."""
 POSITION_BITS = 24
 
 
@@ -135,12 +138,17 @@ class Search:
 def pays(
     queries: Float[Tensor, "n k"], calibration: engine.SortedCalibration, own: Float[Tensor, "n 2"]
 ) -> bool:
-    """Whether to search: clusters exist, or there are queries enough to build them and the kernel is local."""
-    if calibration.floor > 0.0:
+    """Whether to search: it is asked for, clusters exist, or queries enough to build them and a local kernel."""
+    leaves = calibration.leaves
+    if leaves.search == "all" or calibration.floor > 0.0:
+        return False
+    if leaves.search == "index":
+        return True
+    if calibration.n_rows < INDEX_ROWS:
         return False
     if "clusters" in vars(calibration):
         return True
-    if len(queries) < LEAST_QUERIES:
+    if len(queries) < (READY_QUERIES if leaves.found else LEAST_QUERIES):
         return False
     some = torch.linspace(0, len(queries) - 1, SAMPLE_QUERIES).long()
     rows = torch.linspace(0, calibration.n_rows - 1, SAMPLE_ROWS).long()
@@ -153,13 +161,26 @@ def pays(
     return bool(near < WORTHWHILE / 2)
 
 
+def radius(
+    queries: Float[Tensor, "n k"],
+    calibration: engine.SortedCalibration,
+    levels: Float[NDArray, "l"],
+    own: Float[Tensor, "n 2"],
+) -> Float[Tensor, "n l"]:
+    """The radii found by searching; what it leaves open is settled from all rows, where these settle all."""
+    result, exact = search(queries, calibration, levels, own)
+    if calibration.n_rows <= engine.EXACT_ROWS and not exact.all():
+        result[~exact] = engine.radius_from_all_rows(queries[~exact], calibration, levels, own[~exact])
+    return result
+
+
 def search(
     queries: Float[Tensor, "n k"],
     calibration: engine.SortedCalibration,
     levels: Float[NDArray, "l"],
     own: Float[Tensor, "n 2"],
 ) -> tuple[Float[Tensor, "n l"], Bool[Tensor, "n"]]:
-    """The radii of :func:`engine.radius`, and for which queries they are certified to be exact.
+    """Radii that are never too narrow, and for which queries they are certified to be exact.
 
     `own` holds each query's mass at +inf and at -inf. The kernel must be without a floor, which gives weight to
     rows however far.
@@ -200,10 +221,11 @@ def _on_threads(
     chosen = asked.nonzero()[:, 0]
     if len(chosen) == 0:
         return
-    sets = partition(queries[chosen], MOST_QUERIES, GROUP_RADIUS, regular=False)
-    groups = [chosen[group] for group in sets]
-    n_shares = min(torch.get_num_threads(), len(groups))
-    with workers(n_shares) as run:
+    n_threads = torch.get_num_threads()
+    with workers(n_threads) as run:
+        sets = partition(queries[chosen], MOST_QUERIES, GROUP_RADIUS, regular=False)
+        groups = [chosen[group] for group in sets]
+        n_shares = min(n_threads, len(groups))
         run(lambda mine: work(mine, look), [groups[i::n_shares] for i in range(n_shares)])
 
 

@@ -11,6 +11,7 @@ from lvd import _store
 from lvd._device import resolve_device
 from lvd._validation import InputError, check_same_length
 from lvd.conformal.floor import check_floor
+from lvd.conformal.leaves import Leaves, check_leaves, check_search
 from lvd.conformal.local import LocalConformal
 from lvd.conformal.rows import Rows, check_groups, check_weights
 from lvd.kernels import MahalanobisKernel
@@ -39,15 +40,16 @@ def labels_of_a_row(conformal: LocalConformal) -> dict[str, Any]:
 
 
 def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
-    """The rows as they came; what the engine makes of them is made again."""
+    """The rows as they came, with their leaves where known; what else the engine makes of them is made again."""
     attributes = dict(vars(conformal))
     if "calibration_" in attributes:
-        rows = conformal.calibration_.rows
+        rows, leaves = conformal.calibration_.rows, conformal.calibration_.leaves
         attributes["calibration_"] = {
             "points": rows.points,
             "scores": conformal.calibration_.scores,
             "weights": rows.weights,
             "groups": rows.groups,
+            "leaves": leaves.numbers if leaves.found else None,
         }
     return attributes
 
@@ -62,6 +64,10 @@ def _complete(conformal: LocalConformal) -> None:
         points, scores = stored["points"].to(device), stored["scores"].to(device)
         check_same_length(points=points, scores=scores)
         check_floor(conformal.kernel_floor, weighted=weights is not None)
+        check_search(conformal.search, conformal.kernel_floor)
+        leaves = Leaves.unknown(len(points), conformal.search)
+        if stored.get("leaves") is not None:
+            leaves.numbers = check_leaves(stored["leaves"], len(points))
         conformal._take(
             Rows(
                 points,
@@ -69,6 +75,7 @@ def _complete(conformal: LocalConformal) -> None:
                 None if groups is None else check_groups(groups, len(points)),
             ),
             scores,
+            leaves,
         )
 
 

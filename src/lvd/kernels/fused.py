@@ -14,13 +14,13 @@ MOST_COMPONENTS = 62
 
 def available(device: torch.device, n_components: int) -> bool:
     """Whether points of so many components on this device go to Triton rather than to plain torch."""
-    if device.type != "cuda" or n_components > MOST_COMPONENTS or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0) and _triton_found()
+    return device.type == "cuda" and n_components <= MOST_COMPONENTS and _serves(device)
 
 
 @cache
-def _triton_found() -> bool:
+def _serves(device: torch.device) -> bool:
+    if torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
     found = find_spec("triton") is not None
     if not found:
         warnings.warn(

@@ -81,7 +81,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         as the `guarantee` of :class:`LVDRegressor`.
         """
         check_is_fitted(self, "model_")
-        levels = check_levels(self.confidence_level if confidence_level is None else confidence_level)
+        levels = self._levels(confidence_level)
         predict_interval: Any = self._predict_interval
         y_pred, intervals = predict_interval(self._check_inputs(X), levels, **choices)
         intervals = _intervals.clip(intervals, self.y_min, self.y_max)
@@ -97,6 +97,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
+        """The levels asked for, by default the constructor's."""
+        return check_levels(self.confidence_level if confidence_level is None else confidence_level)
 
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array

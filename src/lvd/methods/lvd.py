@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_levels, like
 from lvd.conformal import LocalConformal, SidedResidual
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.floor import check_floor
+from lvd.conformal.leaves import check_search
 from lvd.conformal.scores import error_unit
 from lvd.conformal.sides import side_scales
 from lvd.intervals import clip, covered
@@ -21,7 +22,7 @@ from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
 from lvd.methods.monitor import DriftMonitor, RowMonitor
 from lvd.methods.predictive import PredictiveDistribution
-from lvd.methods.seen_rows import Explanation, SeenRows
+from lvd.methods.seen_rows import Explanation, Prediction, SeenRows, explanations
 from lvd.methods.shared_names import SharedName
 from lvd.nets import Evaluation
 from lvd.nets.adapters import Embed
@@ -58,6 +59,8 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         `max_infinite` of the training rows would have infinite intervals at `confidence_level`.
     kernel_floor : raises the kernel to ``(1 - e) K + e``; ``"auto"``: just so far that all intervals at
         `confidence_level` are finite (see :func:`lvd.conformal.smallest_floor`).
+    search : ``"all"`` weighs all calibration rows for each query, ``"index"`` leaves out those too far to matter,
+        ``"auto"`` decides by their number; the intervals are the same (see :class:`LocalConformal`).
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
@@ -105,6 +108,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         bandwidth: float | str = 1.0,
         max_infinite: float = 0.1,
         kernel_floor: float | str = 0.0,
+        search: str = "auto",
         confidence_level: float = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
@@ -126,6 +130,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         self.bandwidth = bandwidth
         self.max_infinite = max_infinite
         self.kernel_floor = kernel_floor
+        self.search = search
         self.confidence_level = confidence_level
         self.calib_size = calib_size
         self.prefit = prefit
@@ -151,6 +156,20 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's parameters."""
         return super().get_params(deep) | {name: vars(self)[name] for name in ("embed", "score")}
+
+    def predict_with_evidence(
+        self, X: ArrayLike, confidence_level: Levels | None = None, **choices: Any
+    ) -> Prediction:
+        """What :meth:`predict_interval` gives and how much stands behind it, from one pass of the network."""
+        self._check_calibrated()
+        levels, seen = self._levels(confidence_level), self._see(self._check_inputs(X))
+        intervals = clip(self._intervals(seen, levels, **choices), self.y_min, self.y_max)
+        sizes = [
+            conformal.effective_sample_size(seen.embeddings, groups=choices.get("groups"))
+            for conformal in self.conformals_
+        ]
+        columns = map(self._as_given, (seen.y_pred, intervals, np.stack(sizes, axis=1)))
+        return Prediction(*(like(part, X) for part in (*columns, seen.embeddings)))
 
     def update(
         self,
@@ -203,7 +222,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
             )
         watch = DriftMonitor(
             np.abs(calibration.scores.cpu().numpy()),
-            confidence_level=self._one_level(confidence_level),
+            confidence_level=float(self._levels(confidence_level)[0]),
             false_alarm_rate=false_alarm_rate,
             window=window,
             random_state=random_state,
@@ -219,10 +238,6 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         intervals = self._intervals(seen, np.array([level]), groups=groups)
         return np.abs(self._scores(seen, targets)[:, 0]), covered(targets[:, 0], intervals[..., 0])[:, 0]
 
-    def _one_level(self, confidence_level: float | None) -> float:
-        """The level asked for, or the first of the constructor's."""
-        return float(check_levels(self.confidence_level if confidence_level is None else confidence_level)[0])
-
     def explain(
         self,
         X: ArrayLike,
@@ -237,13 +252,13 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
-        level, seen = self._one_level(confidence_level), self._see(self._check_inputs(X))
+        levels, seen = self._levels(confidence_level)[:1], self._see(self._check_inputs(X))
         labels = {"groups": groups, "weights": weights}
-        intervals = clip(self._intervals(seen, np.array([level]), **labels), self.y_min, self.y_max)
+        intervals = clip(self._intervals(seen, levels, **labels), self.y_min, self.y_max)
         evidence = [
             conformal.explain(
                 seen.embeddings,
-                level,
+                float(levels[0]),
                 n_neighbors=n_neighbors,
                 targets=column,
                 two_sided=self.sides == "each",
@@ -251,18 +266,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
             )
             for conformal, column in zip(self.conformals_, self.y_calib_.T, strict=True)
         ]
-        return [
-            Explanation(
-                row=row,
-                target=target,
-                y_pred=float(seen.y_pred[row, target]),
-                lower=float(intervals[row, 0, 0, target]),
-                upper=float(intervals[row, 1, 0, target]),
-                evidence=evidence[target][row],
-            )
-            for row in range(len(seen.y_pred))
-            for target in range(self.n_targets_)
-        ]
+        return explanations(seen, intervals, evidence)
 
     def _check_parameters(self) -> None:
         check_choice(self.predictor, "predictor", ("net", "kernel"))
@@ -270,6 +274,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         check_choice(self.sides, "sides", ("same", "each", "joint"))
         check_bandwidth(self.bandwidth, self.max_infinite)
         check_floor(self.kernel_floor, weighted=False)
+        check_search(self.search, self.kernel_floor)
         if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
 
@@ -307,6 +312,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
                 bandwidth=self.bandwidth,
                 max_infinite=self.max_infinite,
                 kernel_floor=self.kernel_floor,
+                search=self.search,
                 confidence_level=level,
             ).conformalize(seen.embeddings, column, groups=groups, weights=weights)
             for kernel, column in zip(self.kernels_, self._scores(seen, y).T, strict=True)

@@ -208,12 +208,10 @@ class TableModel:
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         if usable.any():
             X = self.inputs(rows.filter(pa.array(usable)), first_row=first_row)
-            y_pred[usable], intervals[usable] = self._predict_interval(X, levels)
-            embeddings = self.regressor.embed(X)
-            n_effective[usable] = np.stack(
-                [conformal.effective_sample_size(embeddings) for conformal in self.regressor.conformals_],
-                axis=1,
-            )
+            predicted = self.regressor.predict_with_evidence(X, levels)
+            y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
+            intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
+            n_effective[usable] = predicted.n_effective.reshape(len(X), -1)
         columns = {}
         for t, target in enumerate(self.encoder.targets):
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
@@ -316,10 +314,10 @@ class TableModel:
                 continue
             rows = batch.filter(pa.array(usable))
             X = self.inputs(rows, first_row=first_row)
-            y_pred, interval = self._predict_interval(X, levels)
+            y_pred, interval = self.regressor.predict_interval(X, levels)
             ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
-            y_preds.append(y_pred[:, places])
-            intervals.append(interval[..., places])
+            y_preds.append(y_pred.reshape(len(X), -1)[:, places])
+            intervals.append(interval.reshape(len(X), 2, len(levels), -1)[..., places])
             groups.append(None if by is None else rows.column(by))
             n_known += self.count_training_rows(X)
         if not ys:
@@ -340,13 +338,6 @@ class TableModel:
         if len({_percent(level) for level in levels.tolist()}) < len(levels):
             raise InputError(f"confidence_level must name each level once, got {levels.tolist()}")
         return levels
-
-    def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
-    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        """As the regressor's, with a column for each target even where it is the only one."""
-        y_pred, intervals = self.regressor.predict_interval(X, levels)
-        return y_pred.reshape(len(X), -1), intervals.reshape(len(X), 2, len(levels), -1)
 
     def _find_target(self, name: str) -> int:
         if name not in self.encoder.targets:

@@ -87,8 +87,7 @@ def evaluate(
     if not len(y):
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
     X = model.inputs(table.filter(pa.array(usable)))
-    y_pred, intervals = regressor.predict_interval(X, levels)
-    embeddings = regressor.embed(X)
+    predicted = regressor.predict_with_evidence(X, levels)
     return Evaluated(
         target=target,
         confidence_level=level,
@@ -96,11 +95,11 @@ def evaluate(
         row_numbers=np.flatnonzero(usable) + 1,
         X=X,
         feature_names=tuple(model.encoder.feature_names),
-        embeddings=embeddings,
+        embeddings=predicted.embeddings,
         y=y,
-        y_pred=y_pred.reshape(len(X), -1)[:, place],
-        all_intervals=intervals.reshape(len(X), 2, len(levels), -1)[..., place],
-        n_effective=regressor.conformals_[place].effective_sample_size(embeddings),
+        y_pred=predicted.y_pred.reshape(len(X), -1)[:, place],
+        all_intervals=predicted.intervals.reshape(len(X), 2, len(levels), -1)[..., place],
+        n_effective=predicted.n_effective.reshape(len(X), -1)[:, place],
         n_known=model.count_training_rows(X),
         y_range=(
             -np.inf if regressor.y_min is None else float(regressor.y_min),

@@ -1,0 +1,92 @@
+"""What the weights of a row say together: its radius, how many rows they are worth, and the mean of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import check_same_length, check_vector
+from lvd.conformal import engine
+from lvd.conformal.calibration import Calibration, Part
+from lvd.conformal.engine import SortedCalibration
+from lvd.conformal.rows import Rows
+from lvd.kernels import fused, tiles
+
+
+@dataclass(frozen=True)
+class LocalSummary:
+    """What :meth:`LocalConformal.summary` says of n rows.
+
+    Parameters
+    ----------
+    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
+    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
+        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
+    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
+        where no values were given.
+    """
+
+    radius: Any
+    n_effective: Any
+    mean: Any = None
+
+
+def summarize(
+    calibration: Calibration, rows: Rows, levels: Float[NDArray, "l"], values: ArrayLike | None
+) -> Float[Tensor, "n c"]:
+    """For each row its radii, its effective sample size and the local mean of the calibration rows' `values`.
+
+    Without values the mean is NaN, as it is in a group without calibration rows.
+    """
+    given = torch.full_like(calibration.scores, torch.nan)
+    if values is not None:
+        given = given.new_tensor(check_vector(values, "values"))
+        check_same_length(calibration=calibration.scores, values=given)
+    centre = given.mean()
+    # Float32 keeps more digits of centred values.
+    centred = given - centre
+
+    def ask(part: Part, places: Tensor) -> Tensor:
+        points, own = rows.at(places)
+        known, some = part.sorted, centred[part.sorted.order]
+        if _is_fused(points, known):
+            answer = engine.fused_answer(points, known, levels, own, values=some)
+            radius, size, mean = answer.radius, answer.n_effective, answer.mean
+        else:
+            radius, size = engine.radius(points, known, levels, own), effective_sample_size(points, known)
+            mean = torch.full_like(size, torch.nan) if values is None else local_mean(points, known, some)
+        return torch.cat([radius, size[:, None], mean[:, None] + centre], 1)
+
+    unseen = rows.points.new_tensor([torch.inf] * len(levels) + [0.0, torch.nan])
+    return calibration.answer(rows, unseen.repeat(len(rows.points), 1), ask)
+
+
+def effective_sample_size(
+    queries: Float[Tensor, "n k"], calibration: SortedCalibration
+) -> Float[Tensor, "n"]:
+    """Kish's ``(sum w)^2 / sum w^2`` of each query's weights, its own not counted; 0 where all of them vanish."""
+    if _is_fused(queries, calibration):
+        nothing, own = torch.zeros_like(calibration.scores), queries.new_ones(len(queries))
+        answer = engine.fused_answer(queries, calibration, np.empty(0), own, values=nothing)
+        return answer.n_effective
+    return tiles.effective_sample_size(queries, calibration.points, calibration.weights, calibration.floor)
+
+
+def local_mean(
+    queries: Float[Tensor, "n k"], calibration: SortedCalibration, values: Float[Tensor, "m"]
+) -> Float[Tensor, "n"]:
+    """``sum w_i v_i / sum w_i`` of each query's weights, its own not counted; NaN where all of them vanish."""
+    columns = torch.stack([values, torch.ones_like(values)], 1)
+    sums = tiles.weighted_sums(queries, calibration.prepared, columns)
+    sums += calibration.floor * (calibration.weights @ columns)
+    return sums[:, 0] / sums[:, 1]
+
+
+def _is_fused(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> bool:
+    anything = calibration.n_rows > 0 and len(queries) > 0
+    return anything and fused.available(queries.device, queries.shape[1])
