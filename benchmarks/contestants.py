@@ -1,0 +1,203 @@
+"""Who is measured: ways from the coordinates and scores of calibration rows to intervals at two levels.
+
+A contestant takes its calibration set and gives the function that answers queries. All get the same float64
+coordinates, in which the kernel is ``exp(-||u - v||^2)``: arrays on the CPU, tensors on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import lvd
+from benchmarks import floors, rivals
+from benchmarks.index import K, cloud, sheet
+
+LEVELS = [0.5, 0.9]
+MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
+"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+
+Predict = Callable[[Any], object]
+
+
+def local_conformal(points: Any, scores: Any) -> Predict:
+    """lvd through its public classes."""
+    kernel = lvd.MahalanobisKernel.from_components(
+        np.eye(K), mean=np.zeros(K), scale=np.ones(K), distance="sum", device=_device(points)
+    )
+    conformal = lvd.LocalConformal(kernel).conformalize(points, scores)
+    return lambda queries: conformal.radius(queries, LEVELS)
+
+
+def row_by_row(points: Any, scores: Any) -> Predict:
+    """One query after the other, in float32."""
+    rows, radii = _sorted_by_score(points, scores)
+
+    def predict(queries: Any) -> torch.Tensor:
+        ranks = rivals.row_by_row_ranks(torch.as_tensor(queries).float(), rows, LEVELS)
+        return radii[torch.tensor(ranks, device=radii.device)]
+
+    return predict
+
+
+def plain_torch(points: Any, scores: Any) -> Predict:
+    """Whole matrices of weights, in float32."""
+    rows, radii = _sorted_by_score(points, scores)
+    chunk = max(1, MATRIX_ELEMENTS[_device(points)] // len(rows))
+
+    def predict(queries: Any) -> torch.Tensor:
+        parts = torch.as_tensor(queries).float().split(chunk)
+        return radii[torch.cat([rivals.full_matrix_ranks(part, rows, LEVELS) for part in parts])]
+
+    return predict
+
+
+def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
+    """Half of the rows tell how difficult a place is, the other half calibrate."""
+    from crepes import ConformalRegressor
+    from crepes.extras import DifficultyEstimator
+
+    half = len(points) // 2
+    difficulty = DifficultyEstimator().fit(X=points[:half], residuals=scores[:half], scaler=True)
+    regressor = ConformalRegressor().fit(scores[half:], sigmas=difficulty.apply(points[half:]))
+
+    def predict(queries: np.ndarray) -> list[np.ndarray]:
+        sigmas, y_pred = difficulty.apply(queries), np.zeros(len(queries))
+        return [regressor.predict_int(y_pred, sigmas=sigmas, confidence=level) for level in LEVELS]
+
+    return predict
+
+
+def mapie_split(points: np.ndarray, scores: np.ndarray) -> Predict:
+    from mapie.regression import SplitConformalRegressor
+
+    regressor = SplitConformalRegressor(_Zero(), confidence_level=LEVELS, prefit=True)
+    return regressor.conformalize(points, scores).predict_interval
+
+
+def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
+    """Exact cutoffs over the linear functions of the coordinates."""
+    from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
+
+    regressor = ConditionalSplitConformalRegressor(
+        lambda X: np.column_stack([np.ones(len(X)), X]), estimator=_Zero(), confidence_level=LEVELS
+    )
+    return regressor.conformalize(points, scores).predict_interval
+
+
+class _Zero:
+    """A fitted model that predicts 0, so that the scores are its errors."""
+
+    fitted_ = True
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> _Zero:
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.zeros(len(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def _device(points: Any) -> str:
+    return points.device.type if isinstance(points, torch.Tensor) else "cpu"
+
+
+def _sorted_by_score(points: Any, scores: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows in float32, and the radius that belongs to each rank, the infinite one included."""
+    points, scores = torch.as_tensor(points), torch.as_tensor(scores)
+    order = torch.argsort(scores)
+    return points[order].float(), torch.cat([scores[order], scores.new_tensor([torch.inf])])
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """`question` says, for the page, what it computes; without `on_gpu` it computes on the CPU everywhere."""
+
+    title: str
+    question: str
+    calibrate: Callable[[Any, Any], Predict]
+    rows: Callable[[int, np.random.Generator], np.ndarray] = cloud
+    on_gpu: bool = True
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A time that follows from a rate of the machine."""
+
+    title: str
+    question: str
+    seconds: Callable[[int, int, int, int, str], float]
+    on_gpu: bool = True
+    packages: tuple[str, ...] = ()
+
+
+OURS = "lvd"
+CONTESTANTS: dict[str, Contestant | Floor] = {
+    OURS: Contestant(
+        "lvd",
+        "local radii through `LocalConformal`, never narrower than in float64: checks of the input and projection "
+        "included; rows in one dense cloud, where every calibration row has weight",
+        local_conformal,
+    ),
+    "lvd-local": Contestant(
+        "lvd, local data",
+        "the same on rows spread over a sheet, where few calibration rows have weight for a query and an index may "
+        "leave the others out",
+        local_conformal,
+        rows=sheet,
+    ),
+    "rows": Contestant(
+        "one row at a time",
+        "the same local radii, in float32 without a check of rounding: a loop over the queries, as in the paper's "
+        "script",
+        row_by_row,
+    ),
+    "torch": Contestant(
+        "plain torch, batched",
+        "the same, in float32 without a check of rounding: the matrix of weights, its cumulative sums, a search; "
+        "queries in chunks",
+        plain_torch,
+    ),
+    "crepes": Contestant(
+        "crepes, KNN",
+        "another question: one quantile for all queries, of errors divided by a difficulty, which is the mean "
+        "error of the 25 nearest rows; half of the calibration rows give the difficulty",
+        crepes_knn,
+        on_gpu=False,
+        packages=("crepes",),
+    ),
+    "mapie": Contestant(
+        "MAPIE, split",
+        "another question: one width for all queries",
+        mapie_split,
+        on_gpu=False,
+        packages=("mapie",),
+    ),
+    "mapie-conditional": Contestant(
+        "MAPIE, conditional",
+        "another question: widths that hold over all linear functions of the coordinates; simplex steps for each "
+        "query and level",
+        mapie_conditional,
+        on_gpu=False,
+        packages=("mapie", "cvxpy"),
+    ),
+    "floor-exp": Floor(
+        "floor: exponentials",
+        "one exponential for each pair of query and calibration row, at the rate measured in the same run; only "
+        "who leaves rows out can be faster",
+        floors.exponentials,
+    ),
+    "floor-copy": Floor(
+        "floor: copying",
+        "reading all inputs once and writing all radii once, at the rate at which memory outside the caches is "
+        "copied, measured in the same run",
+        floors.copying,
+    ),
+}

@@ -1,0 +1,73 @@
+"""The floor of a machine: its rates of exponentials and of copying, and the least times that follow from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from lvd._parallel import workers
+
+IN_CACHE, ROUNDS = 2**15, 500
+"""Numbers that stay in a processor's own cache, and how often they are exponentiated in one timing."""
+COPIED_BYTES = {"cpu": 2**28, "cuda": 2**30}
+"""Far more than any cache holds."""
+TRIALS = 5
+NUMBER_BYTES = 8
+"""Coordinates and radii are float64."""
+
+
+def exponentials(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+    """Seconds of one float32 exponential for each of n queries and m rows."""
+    return n * m / exponentials_per_second(device)
+
+
+def copying(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+    """Seconds of reading queries, calibration rows and scores once and of writing the radii once."""
+    return NUMBER_BYTES * ((n + m) * k + m + n * n_levels) / bytes_per_second(device)
+
+
+@cache
+def exponentials_per_second(device: str) -> float:
+    """On a GPU exp2 of numbers in registers; on the CPU torch's exp of numbers in the cache, on all its threads."""
+    if device == "cuda":
+        from benchmarks import gpu
+
+        return gpu.exponentials_per_second()
+    threads = torch.get_num_threads()
+    buffers = [(-torch.rand(IN_CACHE), torch.empty(IN_CACHE)) for _ in range(threads)]
+
+    def spin(buffer: tuple[torch.Tensor, torch.Tensor]) -> None:
+        for _ in range(ROUNDS):
+            torch.exp(buffer[0], out=buffer[1])
+
+    with workers(threads) as run:
+        return threads * ROUNDS * IN_CACHE / _least_seconds(lambda: run(spin, buffers), device)
+
+
+@cache
+def bytes_per_second(device: str) -> float:
+    """Bytes read plus bytes written when memory is copied."""
+    source = torch.zeros(COPIED_BYTES[device] // 4, device=device)
+    target = torch.empty_like(source)
+    return 2 * COPIED_BYTES[device] / _least_seconds(lambda: target.copy_(source), device)
+
+
+def synchronise(device: str) -> None:
+    """Wait for the GPU; nothing on the CPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _least_seconds(function: Callable[[], object], device: str) -> float:
+    function()
+    times = []
+    for _ in range(TRIALS):
+        synchronise(device)
+        start = time.perf_counter()
+        function()
+        synchronise(device)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,161 @@
+"""The results of the bench page: one line of a csv file for each cell, with the machine and the versions."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import lvd
+from benchmarks.contestants import CONTESTANTS
+from benchmarks.growth import slope
+from lvd import InputError
+from lvd.experiments.csv_rows import read_rows, write_rows
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where and with what; the versions of packages that are not installed are ``-``."""
+
+    date: str
+    machine: str
+    threads: int
+    python: str
+    torch: str
+    numpy: str
+    triton: str
+    lvd: str
+    crepes: str
+    mapie: str
+
+
+@dataclass(frozen=True)
+class Cell(Environment):
+    """A contestant at one size; a cell that was not measured has nan for seconds and a note that says why.
+
+    `sweep` is what grows, the rows or the queries; `device` is where the contestant computed.
+    """
+
+    sweep: str
+    contestant: str
+    device: str
+    queries: int
+    rows: int
+    calibrate_seconds: float
+    first_seconds: float
+    predict_seconds: float
+    peak_mb: float
+    note: str
+
+    @property
+    def size(self) -> int:
+        """What grows in the sweep."""
+        return self.rows if self.sweep == "rows" else self.queries
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are times."""
+        return self.note == ""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Queries answered in a second of predicting."""
+        return self.queries / self.predict_seconds
+
+
+def this_environment(threads: int) -> Environment:
+    """Today, this machine, these versions."""
+    gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
+    return Environment(
+        datetime.now(UTC).date().isoformat(),
+        f"{gpu}{_processor()}, {os.cpu_count()} cores",
+        threads,
+        platform.python_version(),
+        torch=_version("torch"),
+        numpy=_version("numpy"),
+        triton=_version("triton"),
+        lvd=lvd.__version__,
+        crepes=_version("crepes"),
+        mapie=_version("MAPIE"),
+    )
+
+
+def write_cells(path: Path, cells: Sequence[Cell]) -> None:
+    write_rows(cells, path, Cell, digits=5)
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The cells of one run on one machine."""
+    try:
+        cells = read_rows(path, Cell)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not what --out writes"
+        raise InputError(f"cannot read {path} ({reason}); write it by python -m benchmarks --out") from error
+    unknown = sorted({cell.contestant for cell in cells} - set(CONTESTANTS))
+    if unknown or not cells:
+        reason = f"unknown contestant {unknown[0]}" if unknown else "no cell in it"
+        raise InputError(f"cannot read {path} ({reason}); write it by python -m benchmarks --out")
+    return cells
+
+
+def select(cells: Sequence[Cell], sweep: str, contestant: str) -> list[Cell]:
+    """The cells of a contestant in a sweep, by size."""
+    return [cell for cell in cells if (cell.sweep, cell.contestant) == (sweep, contestant)]
+
+
+def slope_of(cells: Sequence[Cell]) -> float:
+    """How the prediction time of a contestant grows in a sweep."""
+    return slope([cell.size for cell in cells], [cell.predict_seconds for cell in cells])
+
+
+def footnotes(cells: Sequence[Cell]) -> list[str]:
+    """Why cells are empty, each reason with the contestants it holds for."""
+    reasons: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if not cell.measured:
+            reasons.setdefault(cell.note, {})[CONTESTANTS[cell.contestant].title] = None
+    return [f"{'; '.join(titles)}: {note}" for note, titles in reasons.items()]
+
+
+def duration(seconds: float) -> str:
+    """Three digits with a unit that suits; a dash for what was not measured."""
+    if not seconds >= 0.0:
+        return MISSING
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.9995 * length:
+            return f"{_digits(seconds / length)} {unit}"
+    return f"{_digits(seconds / 1e-6)} µs"
+
+
+def number(value: float, form: str = ",.0f") -> str:
+    """A number, or a dash for nan."""
+    return MISSING if math.isnan(value) else format(value, form)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return MISSING
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,102 @@
+"""What the bench page runs: every contestant over growing calibration sets and over growing numbers of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from benchmarks.cell import NOTHING, Request
+from benchmarks.contestants import CONTESTANTS
+from benchmarks.growth import expected_seconds
+from benchmarks.results import Cell, Environment
+from benchmarks.worker import Worker
+
+LEAST_STOP, STOP_FACTOR = 60.0, 4.0
+"""A cell is ended after so many seconds, or so many times the limit: more than it was expected to take."""
+
+
+class Sweep(NamedTuple):
+    """Sizes (queries, rows) of which one grows."""
+
+    grows: str
+    sizes: tuple[tuple[int, int], ...]
+
+
+class Plan(NamedTuple):
+    """The sweeps on a device; no cell that would take longer than `limit`, repeats within `budget` seconds."""
+
+    device: str
+    rows: Sweep
+    queries: Sweep
+    limit: float
+    budget: float
+    fresh: bool
+    """A process of its own for each contestant: on a GPU, torch itself knows what each allocates."""
+
+
+def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
+    """Four decades; a GPU has a million rows under the queries, and a decade more of rows."""
+    if quick:
+        rows = Sweep("rows", tuple((100, 10**d) for d in range(2, 5)))
+        queries = Sweep("queries", tuple((10**d, 1000) for d in range(1, 4)))
+        return Plan(device, rows, queries, limit or 1.5, 0.1, fresh=False)
+    gpu = device == "cuda"
+    rows = Sweep("rows", tuple((1000, 10**d) for d in range(3, 8 if gpu else 7)))
+    queries = Sweep("queries", tuple((10**d, 10**6 if gpu else 10**4) for d in range(2, 6)))
+    return Plan(device, rows, queries, limit or (3.0 if gpu else 20.0), 0.3 if gpu else 1.0, fresh=not gpu)
+
+
+def run(names: Sequence[str], plan: Plan, environment: Environment) -> Iterator[Cell]:
+    """All cells, those that are not measured with a note."""
+    worker = Worker(environment.threads)
+    try:
+        for name in names:
+            done: list[Cell] = []
+            for sweep in (plan.rows, plan.queries):
+                note = missing_package(name)
+                for n, m in sweep.sizes:
+                    if not note and expected_cost(done, sweep, n, m) > plan.limit:
+                        note = f"not run where it would take longer than {plan.limit:g} s"
+                    device = plan.device if CONTESTANTS[name].on_gpu else "cpu"
+                    measured = NOTHING
+                    if not note:
+                        request = Request(name, n, m, device, plan.budget)
+                        measured, note = worker.ask(request, max(LEAST_STOP, STOP_FACTOR * plan.limit))
+                    place = {
+                        "sweep": sweep.grows,
+                        "contestant": name,
+                        "device": device,
+                        "queries": n,
+                        "rows": m,
+                    }
+                    done.append(Cell(**asdict(environment), **place, **measured._asdict(), note=note))
+                    yield done[-1]
+            if plan.fresh:
+                worker.close()
+    finally:
+        worker.close()
+
+
+def missing_package(name: str) -> str:
+    """A note, where a contestant's package is not installed."""
+    missing = [package for package in CONTESTANTS[name].packages if find_spec(package) is None]
+    return f"{' and '.join(missing)} not installed" if missing else ""
+
+
+def expected_cost(done: Sequence[Cell], sweep: Sweep, n: int, m: int) -> float:
+    """Seconds that calibrating and a first prediction would take, from the cells of the contestant so far.
+
+    More queries take no more calibrating. Their first cell is expected from the sweep over the rows, where the
+    prediction is taken to be proportional to the queries.
+    """
+    known = [cell for cell in done if cell.measured]
+    here = [cell for cell in known if cell.sweep == sweep.grows]
+    if sweep.grows == "queries" and here:
+        predicting = expected_seconds([cell.size for cell in here], [cell.first_seconds for cell in here], n)
+        return here[-1].calibrate_seconds + predicting
+    share = n / known[0].queries if known else 1.0
+    sizes = [cell.rows for cell in known]
+    calibrating = expected_seconds(sizes, [cell.calibrate_seconds for cell in known], m)
+    return calibrating + share * expected_seconds(sizes, [cell.first_seconds for cell in known], m)
