@@ -1,11 +1,11 @@
-"""Shape checks on, one torch thread per worker, small fixtures built once."""
+"""Shape checks on, one torch thread per worker, fixtures built once."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from jaxtyping import install_import_hook
@@ -14,12 +14,17 @@ install_import_hook("lvd", "shape_checks.check")
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import settings
 
-torch.set_num_threads(1)
 settings.register_profile("lvd", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("lvd")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from scheduling import TogetherByFixtures
+
+    return TogetherByFixtures(config, log)
 
 
 @pytest.fixture(scope="session")

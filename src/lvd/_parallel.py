@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import torch
-
 ChunkMap: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """``run(function, chunks)`` gives ``[function(chunk) for chunk in chunks]``."""
 
@@ -30,6 +28,8 @@ def run_in_turn(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[A
 @contextmanager
 def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
     """Threads for chunks (default: as many as torch would use); torch itself is single-threaded meanwhile."""
+    import torch  # here, since readers of tables take only the slices
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

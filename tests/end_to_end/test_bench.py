@@ -78,11 +78,11 @@ def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
     process.communicate()
 
 
-def test_killed_again_and_again_the_result_is_the_same(lvd_start, lvd_outside, undisturbed, tmp_path):
+def test_killed_again_and_again_the_result_is_the_same(lvd_start, lvd_here, undisturbed, tmp_path):
     folder, chance = tmp_path / "results", random.Random(0)
     for _ in range(2):
         kill_while_it_works(lvd_start(*RUN, "--out", folder, start_new_session=True), folder, chance)
-    outcome = lvd_outside(*RUN, "--out", folder)
+    outcome = lvd_here(*RUN, "--out", folder)
     assert (outcome.code, outcome.err) == (0, "")
     assert "0 failed" in outcome.out
     check_same(folder, undisturbed)
@@ -194,6 +194,15 @@ def test_the_page(lvd_here, table, tmp_path):
     outcome = lvd_here("bench", "page", table, "--out", tmp_path / "page.md")
     assert outcome.out == f"{tmp_path / 'page.md'}\n"
     assert "of 88 cells compatible" in (tmp_path / "page.md").read_text()
+
+
+def test_counts_of_groups_belong_to_the_page_on_molecules(lvd_here, table, tmp_path):
+    outcome = lvd_here("bench", "page", table, "--groups", tmp_path / "g.csv", "--out", tmp_path / "page.md")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        "error: --groups is for the page on molecules; give --molecules with it, or leave --groups out\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_figures_are_drawn(lvd_here, undisturbed, tmp_path, monkeypatch):

@@ -21,7 +21,6 @@ from lvd.methods.table import TableModel
 from lvd.methods.table_rows import read_rows
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),

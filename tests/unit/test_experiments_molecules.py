@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from lvd._validation import InputError
 from lvd.data import Dataset
 from lvd.data.registry import ENTRIES
-from lvd.experiments import networks, runner, store
+from lvd.experiments import networks, protocols, runner, store
 from lvd.experiments.collect import collect_folder
 from lvd.experiments.functional_groups import (
     GROUPS,
@@ -26,6 +27,7 @@ from lvd.experiments.molecule_methods import MOLECULE_METHODS
 from lvd.experiments.names import expand, is_molecules, table_of, task_of
 from lvd.experiments.protocols import PAPER, SOUND
 from lvd.experiments.runs import Job, Run, plan
+from lvd.kernels import MahalanobisKernel
 from lvd.report.group_grids import beside_printed, group_grids, shares_valid
 
 pytest.importorskip("chemprop", reason="the extra 'molecules' is not installed")
@@ -55,6 +57,7 @@ def results(tmp_path_factory):
         patch.setattr(networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1))
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(networks, "AT_ONCE", 3)
+        patch.setattr(protocols, "MahalanobisKernel", partial(MahalanobisKernel, max_iter=20))
         patch.setattr(runner, "load", lambda *_, **__: small_table())
         train = networks.train_networks
         patch.setattr(

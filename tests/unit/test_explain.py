@@ -103,7 +103,8 @@ def rows():
 class TestRegressor:
     def regressor(self, **parameters):
         net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=100, random_state=0)
-        return lvd.LVDRegressor(net, calib_size=None, random_state=0, **parameters)
+        kernel = lvd.MahalanobisKernel(max_iter=20)
+        return lvd.LVDRegressor(net, kernel=kernel, calib_size=None, random_state=0, **parameters)
 
     def test_explain_agrees_with_predict_interval(self, rows):
         X, y = rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -98,8 +99,9 @@ class TestContract:
         assert all(name in method.__doc__ for name in method().get_params())
 
     @pytest.mark.usefixtures("short_training")
-    def test_works_with_no_arguments(self, method, rows):
+    def test_works_with_no_arguments(self, method, rows, monkeypatch):
         X, y = rows
+        monkeypatch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
         y_pred, intervals = method().fit(X[:40], y[:40]).predict_interval(X)
         assert y_pred.shape == (60,)
         assert intervals.shape == (60, 2, 1)

@@ -27,6 +27,7 @@ SMILES = [
 ]
 Y = np.array([[len(s), s.count("O") - s.count("N")] for s in SMILES], dtype=float)
 NEW = ["CCOCCCCCC", "C1CCCCC1", "CC(=O)O"]
+SHORT = lvd.MahalanobisKernel(max_iter=20)
 
 
 def estimator(**changes):
@@ -134,6 +135,7 @@ class TestMethods:
     )
     def test_intervals_and_saving(self, method, tmp_path):
         changes = {"n_members": 2} if method is lvd.DeepEnsembleRegressor else {"calib_size": 0.4}
+        changes |= {"kernel": SHORT} if method is lvd.LVDRegressor else {}
         regressor = method(estimator(random_state=None), random_state=0, device="cpu", **changes)
         y_pred, intervals = regressor.fit(SMILES, Y).predict_interval(NEW, 0.9)
         assert (y_pred.shape, intervals.shape) == ((3, 2), (3, 2, 1, 2))
@@ -182,9 +184,8 @@ class TestTrainedNetworks:
     def test_predictions_are_chemprops_own_and_the_network_is_untouched(self, network):
         network.train()
         before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        regressor = lvd.LVDRegressor(network, prefit=True, calib_size=0.5, random_state=0).fit(
-            SMILES, Y[:, 0]
-        )
+        regressor = lvd.LVDRegressor(network, prefit=True, kernel=SHORT, calib_size=0.5, random_state=0)
+        regressor.fit(SMILES, Y[:, 0])
         y_pred = regressor.predict(NEW)
         assert network.training
         assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -205,7 +206,8 @@ class TestTrainedNetworks:
             torch.save(content | {"pytorch-lightning_version": "2.0.0"}, path)
         trained = lvd.read_trusted_checkpoint(path)
         np.testing.assert_allclose(trained.evaluate(NEW).y_pred, own_predictions(network, NEW), atol=1e-4)
-        regressor = lvd.LVDRegressor(trained, prefit=True, calib_size=0.5, random_state=0).fit(SMILES, Y)
+        regressor = lvd.LVDRegressor(trained, prefit=True, kernel=SHORT, calib_size=0.5, random_state=0)
+        regressor.fit(SMILES, Y)
         regressor.save(tmp_path / "saved")
         loaded = lvd.load(tmp_path / "saved")
         np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], regressor.predict_interval(NEW)[1])

@@ -316,9 +316,14 @@ def page(
     ] = False,
 ) -> None:
     """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
+    from lvd._validation import InputError
     from lvd.report.molecules import write_molecules_page
     from lvd.report.reproduction import write_page
 
+    if groups is not None and not molecules:
+        raise InputError(
+            "--groups is for the page on molecules; give --molecules with it, or leave --groups out"
+        )
     if molecules:
         write_molecules_page(results, out, groups=groups, notes=notes)
     else:

@@ -1,0 +1,70 @@
+"""The documentation site builds without a warning, with all public names and commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import lvd
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; the pages' code is run by other tests."""
+    if find_spec("sphinx") is None:
+        pytest.skip("needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        "-W",
+        "--keep-going",
+        "-E",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        folder / "doctrees",
+        "-D",
+        "run_blocks=0",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *command, DOCS, folder / "html"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_public_name_has_an_entry(site):
+    from sphinx.util.inventory import InventoryFile
+
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
+    described = {
+        name for kind, entries in inventory.data.items() if kind.startswith("py:") for name in entries
+    }
+    modules = (lvd, lvd.metrics, lvd.data, lvd.conformal)
+    public = {(module.__name__, name) for module in modules for name in module.__all__} - {
+        ("lvd", "__version__")
+    }
+    missing = {
+        f"{module}.{name}" for module, name in public if not {f"{module}.{name}", f"lvd.{name}"} & described
+    }
+    assert not missing
+
+
+def test_every_command_has_a_section(site):
+    page = (site / "cli.html").read_text(encoding="utf-8")
+    for command in ("fit", "predict", "evaluate", "explain", "report", "demo", "data-export", "bench-run"):
+        assert f'id="lvd-{command}"' in page
+
+
+def test_generated_pages_are_part_of_the_site(site):
+    for name in ("reproduction", "baselines", "speed"):
+        assert (site / f"{name}.html").exists()
