@@ -29,11 +29,11 @@ WORTHWHILE = 0.25
 """A group that needs more than this share of the clusters is left to the engine, which need not collect rows."""
 BATCH_GROUPS = 32
 """So many groups are held against the clusters at a time."""
-LEAST_SINGLE, LEAST_WEIGHT = 1e-12, 1e-200
-"""The least own weight for float32, and the least weight in all; with less, a query is left to the engine."""
-INDEX_ROWS = 200_000
+LEAST_WEIGHT = 1e-200
+"""With less weight in all, a query is left to the engine."""
+INDEX_ROWS = 500_000
 """From so many calibration rows on, rows too far from a query to matter may be skipped without being asked to."""
-LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 1000, 100, 16, 4096
+LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 4096, 512, 16, 4096
 """Clusters are built for so many queries at once, for fewer where the leaves are known, if a sample of queries and
 rows says that most rows are far."""
 POSITION_BITS = 24
@@ -42,7 +42,7 @@ POSITION_BITS = 24
 @dataclass(frozen=True)
 class Look:
     """How queries are looked at: in what precision, what share of their certain weight may be left out, and where
-    an exponential counts as 0 (those that underflow take ten times as long)."""
+    an exponential counts as 0 (those that underflow take fifty times as long)."""
 
     dtype: torch.dtype
     share: float
@@ -203,7 +203,7 @@ def search(
                     result[group] = scores[rank]
 
     # Beside a very small own weight, weights matter that float32 does not have.
-    _on_threads(work, queries, own.sum(1) >= max(calibration.least_own, LEAST_SINGLE), FIRST)
+    _on_threads(work, queries, own.sum(1) >= calibration.least_own, FIRST)
     _on_threads(work, queries, ~exact & ~wide, SECOND)
     if wide.any():
         result[wide] = engine.radius_from_all_rows(queries[wide], calibration, levels, own[wide])

@@ -68,7 +68,7 @@ class LocalConformal:
     search : how the CPU finds the rows that matter to a query; the radii are the same. ``"all"`` weighs all rows.
         ``"index"`` puts them into leaves of neighbours in :meth:`conformalize`, 5 to 10 s for a million, and then
         skips those too far to matter; :meth:`update`, :meth:`forget` and :meth:`save` keep the leaves. ``"auto"``
-        does so from 200,000 rows and 1,000 queries on if the kernel is local. A kernel with a floor gives weight to
+        does so from 500,000 rows and 4,096 queries on if the kernel is local. A kernel with a floor gives weight to
         all rows, so it has no index, and a GPU always weighs all.
 
     Examples

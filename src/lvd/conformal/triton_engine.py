@@ -121,6 +121,7 @@ class FusedCalibration:
         self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
         # Differences are the oracle's own; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
+        self.n_blocks = self.cut(1).n_blocks
         self._graphs: OrderedDict[tuple[int, bool, bytes], _Replay | None] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
@@ -139,7 +140,7 @@ class FusedCalibration:
 
         With `values`, one for each row, also their local mean and the effective sample size, from the same pass.
         """
-        most = max(64, WORKSPACE // (4 * self.cut(1).n_blocks))
+        most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
             if values is None and len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
                 return self._replay(queries, levels, self_weights, below)
@@ -201,6 +202,7 @@ class Run:
         self.averages = double.new_empty(2, n)
         self.pending = torch.empty(n, dtype=torch.int32, device=double.device)
         self.unsettled = torch.empty_like(self.pending)
+        self.nobody = torch.empty(0, dtype=torch.int64, device=double.device)
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
     def take_masses(self, self_weights: Float[Tensor, "n"], below: Float[Tensor, "n"] | None) -> None:
@@ -250,9 +252,11 @@ class Run:
 
     def answer(self, offset: int) -> Answer:
         """What the launches left; waits for them only where some queries may be left to the caller."""
-        n_unsettled = int(self.counters[1]) if self.calibration.limits.settle else 0
         n_effective, mean = self.averages if self.moments else (None, None)
-        return Answer(self.radius, n_effective, mean, self.unsettled[:n_unsettled].long() + offset)
+        rest = self.nobody
+        if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
+            rest = self.unsettled[:n_unsettled].long() + offset
+        return Answer(self.radius, n_effective, mean, rest)
 
 
 class _Replay:

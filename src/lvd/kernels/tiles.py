@@ -25,6 +25,8 @@ BLOCK = 128
 CPU_ELEMENTS, LEAST_QUERIES, MOST_QUERIES = 2**18, 128, 2048
 """A tile of 128 x 2048 float32 weights stays in the second-level cache; fewer points leave room for queries."""
 GPU_ELEMENTS = 2**26
+THREAD_ELEMENTS = 2**22
+"""A thread of its own pays for this many weights; with fewer, threads wait for each other."""
 LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
 """Exponentials of less count as 0: those that underflow take fifty times as long."""
 
@@ -142,8 +144,9 @@ def run_chunks(
         for rows in mine:
             work(Chunk(rows, dtype, buffer))
 
-    n_shares = min(torch.get_num_threads(), len(pieces)) if on_cpu else 1
-    with workers(max(1, n_shares)) as run:
+    n_threads = sum(map(len, pieces)) * prepared.n_points // THREAD_ELEMENTS if on_cpu else 1
+    n_shares = max(1, min(torch.get_num_threads(), len(pieces), n_threads))
+    with workers(n_shares) as run:
         run(work_in_turn, [pieces[i::n_shares] for i in range(n_shares)])
 
 
