@@ -97,3 +97,47 @@ def test_what_a_user_should_know_is_said(lvd_here, tmp_path):
     assert len(outcome.err.splitlines()) == 1
     _, intervals = lvd.load(tmp_path / "model").predict_interval([[3.0], [500.0]])
     np.testing.assert_array_equal(intervals, [[[0], [5]], [[0], [5]]])
+
+
+def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(200, 6))
+    np.savetxt(tmp_path / "spread.csv", rows, delimiter=",", header="a,b,c,d,e,y", comments="")
+    arguments = (
+        "fit",
+        tmp_path / "spread.csv",
+        "--target",
+        "y",
+        "--epochs",
+        1,
+        "--out",
+        tmp_path / "model",
+        "--force",
+    )
+    note = "--bandwidth auto looks further for similar rows, --kernel-floor auto makes all intervals finite"
+    assert note in lvd_here(*arguments).out
+    assert note not in lvd_here(*arguments, "--level", 0.99).out  # 40 rows are too few, however near
+
+    def finite(*choices):
+        (report,) = json.loads(lvd_here(*arguments, "--json", *choices).out)["targets"]
+        return report["summary"]["rows"][0]["finite_fraction"]
+
+    plain = finite()
+    assert plain < 0.5
+    assert finite("--bandwidth", "auto") > 0.5
+    assert finite("--bandwidth", 2) > plain
+    assert finite("--kernel-floor", "auto") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (("--bandwidth", "wide"), "--bandwidth must be a number or auto, got 'wide'"),
+        (("--bandwidth", "0"), "bandwidth must be a positive number, got 0"),
+        (("--kernel-floor", "1"), 'kernel_floor must be "auto" or lie in [0, 1), got 1'),
+    ],
+)
+def test_a_kernel_that_cannot_be(choice, message, lvd_here, tiny, tmp_path):
+    outcome = lvd_here("fit", tiny, "--target", "y", "--out", tmp_path / "model", *choice)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / "model").exists()

@@ -139,6 +139,7 @@ class TestTheSwitch:
     def test_fewer_queries_are_enough_when_the_leaves_are_known(self, searches, monkeypatch, tmp_path):
         monkeypatch.setattr(index_search, "INDEX_ROWS", 1000)
         monkeypatch.setattr(index_search, "LEAST_QUERIES", 200)
+        monkeypatch.setattr(index_search, "READY_QUERIES", 100)
         conformal = lvd.LocalConformal(kernel()).conformalize(*ROWS)
         conformal.radius(QUERIES[:150])
         assert searches == []

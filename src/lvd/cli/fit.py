@@ -11,15 +11,18 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, SkipInvalid
+from lvd.cli.options import Data, Json, SkipInvalid, number_or_auto
 
 if TYPE_CHECKING:
     from lvd.methods.table_reports import FitReport
 
+FEW = 0.5
+"""With a smaller share of finite intervals the report says what can be done."""
 EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --out homes-model",
     "lvd fit homes.csv.gz --target price --drop id --drop street --impute median --out homes-model",
     "lvd fit homes.parquet --target price --target rent --level 0.95 --out homes-model",
+    "lvd fit homes.csv --target price --bandwidth auto --out homes-model  # fewer infinite intervals",
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
 )
@@ -67,6 +70,22 @@ def fit(
     y_max: Annotated[
         float | None, typer.Option(show_default=False, help="Highest possible target; clips the intervals.")
     ] = None,
+    bandwidth: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|NUMBER",
+            help="Widen the kernel: above 1 fewer intervals are infinite, and they are less local. auto: as little "
+            "as leaves a tenth of the training rows infinite at --level.",
+        ),
+    ] = "1",
+    kernel_floor: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|NUMBER",
+            help="The least weight, below 1, of any calibration row for any other. auto: as little as makes all "
+            "intervals finite at --level.",
+        ),
+    ] = "0",
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -122,6 +141,8 @@ def fit(
     regressor = LVDRegressor(
         _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
         confidence_level=level,
+        bandwidth=number_or_auto(bandwidth, "--bandwidth"),
+        kernel_floor=number_or_auto(kernel_floor, "--kernel-floor"),
         y_min=y_min,
         y_max=y_max,
         device=device,
@@ -197,4 +218,20 @@ def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
             "in the same part, so that none calibrates or tests that was trained on"
         )
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
+    if _many_infinite(report):
+        console.show(
+            "\nnote: many intervals are infinite: too little is known about rows like theirs. --bandwidth auto "
+            "looks further for similar rows, --kernel-floor auto makes all intervals finite; both are less local"
+        )
     console.show(f"\nmodel written to {out}")
+
+
+def _many_infinite(report: FitReport) -> bool:
+    """Whether few intervals are finite although there are rows enough for the level."""
+    from lvd.methods.base import rows_needed
+
+    metrics = [row for one in report.targets for row in one.summary.rows]
+    return any(
+        row["finite_fraction"] < FEW and report.n_calib >= rows_needed(row["confidence_level"])
+        for row in metrics
+    )

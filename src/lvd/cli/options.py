@@ -36,3 +36,13 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON for machines; null stands for infinite and undefined numbers."),
 ]
+
+
+def number_or_auto(text: str, option: str) -> float | str:
+    """The value of an option that is a number, or is chosen."""
+    from lvd._validation import InputError
+
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise InputError(f"{option} must be a number or auto, got {text!r}") from None
