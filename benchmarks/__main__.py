@@ -7,6 +7,7 @@ queries. ``--page FILE.csv ...`` writes docs/benchmarks.md and its plots from fi
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(CONTESTANTS), help="default: %(default)s")
     parser.add_argument("--limit", type=float, help="no cell that takes longer than so many seconds")
     parser.add_argument(
+        "--stop-after", type=float, default=math.inf, help="begin no cell after so many seconds"
+    )
+    parser.add_argument(
         "--page", type=Path, nargs="+", help="measure nothing, write the page from these files"
     )
     parser.add_argument(
@@ -58,7 +62,7 @@ def measure(options: argparse.Namespace, console: Console) -> list[Cell]:
     chosen = plan(device, quick=options.quick, limit=options.limit)
     cells: list[Cell] = []
     with console.status("starting") as status:
-        for cell in run(names, chosen, this_environment(options.threads)):
+        for cell in run(names, chosen, this_environment(options.threads), options.stop_after):
             cells.append(cell)
             status.update(f"{CONTESTANTS[cell.contestant].title}: {cell.queries:,} x {cell.rows:,} done")
             if options.out:

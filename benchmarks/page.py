@@ -31,7 +31,7 @@ Only the first four answer the same question. The others are here because they a
 that is faster may simply do less: a width that is the same everywhere needs no look at the calibration rows.
 
 - **Calibration** is taking the calibration set. **First prediction** is the first one after it, in which lvd lays
-  out the rows for the GPU or builds its index, and MAPIE solves its linear programs. **Prediction** is a later one
+  out the rows for the GPU, and MAPIE solves its linear programs. **Prediction** is a later one
   of as many queries, the median of repeats where these are short. What is compiled or loaded once is not counted.
 - **Rows/s** are queries answered in a second of predicting.
 - **Peak memory** is what calibrating and a first prediction add to the inputs at their highest: on a GPU what torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -48,15 +50,19 @@ def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
     return Plan(device, rows, queries, limit or (3.0 if gpu else 20.0), 0.3 if gpu else 1.0, fresh=not gpu)
 
 
-def run(names: Sequence[str], plan: Plan, environment: Environment) -> Iterator[Cell]:
-    """All cells, those that are not measured with a note."""
-    worker = Worker(environment.threads)
+def run(
+    names: Sequence[str], plan: Plan, environment: Environment, stop_after: float = math.inf
+) -> Iterator[Cell]:
+    """All cells, those that are not measured with a note; none is begun after `stop_after` seconds."""
+    worker, start = Worker(environment.threads), time.monotonic()
     try:
         for name in names:
             done: list[Cell] = []
             for sweep in (plan.rows, plan.queries):
                 note = missing_package(name)
                 for n, m in sweep.sizes:
+                    if not note and time.monotonic() - start > stop_after:
+                        note = "not reached before the run was stopped"
                     if not note and expected_cost(done, sweep, n, m) > plan.limit:
                         note = f"not run where it would take longer than {plan.limit:g} s"
                     device = plan.device if CONTESTANTS[name].on_gpu else "cpu"

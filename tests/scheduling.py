@@ -18,4 +18,4 @@ class TogetherByFixtures(LoadScopeScheduling):
 
 @cache
 def has_fixtures_of_its_module(path: Path) -> bool:
-    return '@pytest.fixture(scope="module"' in path.read_text(encoding="utf-8")
+    return 'scope="module"' in path.read_text(encoding="utf-8")

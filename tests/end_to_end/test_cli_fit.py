@@ -133,6 +133,7 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
     [
         (("--bandwidth", "wide"), "--bandwidth must be a number or auto, got 'wide'"),
         (("--bandwidth", "0"), "bandwidth must be a positive number, got 0"),
+        (("--bandwidth", "inf"), "bandwidth must be finite, got inf"),
         (("--kernel-floor", "1"), 'kernel_floor must be "auto" or lie in [0, 1), got 1'),
     ],
 )

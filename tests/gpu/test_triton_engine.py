@@ -271,6 +271,14 @@ def test_without_values_and_levels_the_same_pass_gives_the_effective_sample_size
         np.testing.assert_allclose(ours, expected, rtol=5e-5)
 
 
+@pytest.mark.parametrize("distance", [6.0, 6.5, 9.0, 18.0])
+def test_weights_of_next_to_nothing_count_too(distance):
+    points = np.repeat([[distance], [-distance]], 100, axis=0)
+    summary = conformal_on("cuda", points, np.arange(200.0)).summary([[0.0]], 0.5, values=np.arange(200.0))
+    np.testing.assert_allclose(summary.n_effective, [200.0], rtol=1e-4)
+    np.testing.assert_allclose(summary.mean, [99.5], rtol=1e-4)
+
+
 def test_the_summary_of_many_rows():
     queries, points, scores = case(300, 20_000, spread=1.0)
     values = np.sin(scores)

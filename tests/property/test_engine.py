@@ -348,5 +348,9 @@ class TestEffectiveSampleSize:
         expected = (first + second) ** 2 / (first**2 + second**2)
         assert self.of([0.0], [[0.5], [1.0]]) == pytest.approx(expected, rel=1e-5)
 
+    @pytest.mark.parametrize("distance", [6.0, 6.5, 9.0, 12.0, 18.0])
+    def test_weights_of_next_to_nothing_count_too(self, distance):
+        assert self.of([0.0], [[distance]] * 100 + [[-distance]] * 100) == pytest.approx(200.0, rel=1e-4)
+
     def test_no_weight_at_all(self):
         assert self.of([0.0], [[1e3], [2e3]]) == 0.0

@@ -164,6 +164,12 @@ def test_the_bounds_hold(case, leaf_rows):
         assert (masses >= least[0].numpy() * (1 - 1e-6)).all()
 
 
+@pytest.mark.parametrize("regular", [False, True])
+def test_equal_rows_are_cut_into_full_sets(regular):
+    sets = list(partition(torch.full((2000, 3), 0.7, dtype=torch.float64), 100, 3.0, regular=regular))
+    assert len(sets) <= (20 if regular else 32)
+
+
 @settings(max_examples=30)
 @given(cases(), st.sampled_from([1, 7, 100]), st.sampled_from([0.01, 1.0, 100.0]), st.booleans())
 def test_a_partition_holds_every_row_once(case, most, radius, regular):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,6 +122,12 @@ def test_a_failure_ends_a_sweep_only(monkeypatch):
     assert footnotes(cells) == ["lvd: failed"]
 
 
+def test_no_cell_is_begun_after_the_time_is_over(monkeypatch):
+    monkeypatch.setattr(sweeps, "Worker", lambda threads: SimpleNamespace(close=lambda: None))
+    cells = list(sweeps.run(["lvd", "torch"], PLAN, HERE, stop_after=-1.0))
+    assert footnotes(cells) == ["lvd; plain torch, batched: not reached before the run was stopped"]
+
+
 def test_a_missing_package_is_a_footnote(monkeypatch):
     monkeypatch.setattr(sweeps, "find_spec", lambda package: None if package == "crepes" else package)
     cells = made_up(lambda request: 0.1, monkeypatch, ["lvd", "crepes"])
@@ -204,6 +211,7 @@ def test_the_page_shows_what_the_file_holds(tmp_path, monkeypatch):
     def seconds_of(request):
         return {"lvd": 1e-9, "torch": 7e-9}.get(request.name, 1e-4) * request.n * request.m
 
+    monkeypatch.setattr(sweeps, "find_spec", lambda package: package)
     cells = made_up(seconds_of, monkeypatch, ["lvd", "torch", "mapie-conditional"])
     write_cells(tmp_path / "bench_toy.csv", cells)
     command.main(["--page", str(tmp_path / "bench_toy.csv"), "--docs", str(tmp_path)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +35,10 @@ def check_bandwidth(bandwidth: Any, max_infinite: Any) -> None:
     """A bandwidth is a positive number, or ``"auto"``."""
     if bandwidth != "auto":
         check_positive(bandwidth, "bandwidth")
+        if not math.isfinite(bandwidth):
+            raise InputError(
+                f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
+            )
     elif not 0.0 < max_infinite < 1.0:
         raise InputError(f"max_infinite must lie in (0, 1), got {max_infinite!r}")
 

@@ -109,7 +109,10 @@ def partition(
             yield rows
             continue
         full = max(1, round(len(rows) / 2 / most)) * most
-        if regular and full < len(rows) and between[full - 1] > NEARLY_BEST * between[best - 1]:
+        alike = bool(along[0] == along[-1])
+        if alike:
+            best = len(rows) // 2
+        if regular and full < len(rows) and (alike or between[full - 1] > NEARLY_BEST * between[best - 1]):
             best = full
         todo += [rows[order[best:]], rows[order[:best]]]
 

@@ -36,7 +36,7 @@ INDEX_ROWS = 500_000
 LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 4096, 512, 16, 4096
 """Clusters are built for so many queries at once, for fewer where the leaves are known, if a sample of queries and
 rows says that most rows are far."""
-POSITION_BITS = 24
+POSITION_BITS = 31
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The GPU engine: the contract of :func:`lvd.conformal.engine.radius`, in five launches and one readback.
+"""The GPU engine: the contract of :func:`lvd.conformal.engine.radius`, in five launches.
 
 Queries that float32 cannot decide are settled in float64 on the GPU, in the same sequence of launches: the host
 only learns how many remain in which float64 rounding itself decides. A call of a shape seen before is replayed as
-a CUDA graph, because for a thousand queries launching takes longer than computing.
+a CUDA graph, because for a thousand queries launching takes longer than computing; its memory is its own, so calls
+take turns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -122,6 +124,7 @@ class FusedCalibration:
         # Differences are the oracle's own; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
         self.n_blocks = self.cut(1).n_blocks
+        self._turn = Lock()
         self._graphs: OrderedDict[tuple[int, bool, bytes], _Replay | None] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
@@ -143,7 +146,8 @@ class FusedCalibration:
         most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
             if values is None and len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
-                return self._replay(queries, levels, self_weights, below)
+                with self._turn:
+                    return self._replay(queries, levels, self_weights, below)
             on_device = torch.as_tensor(levels, device=queries.device)
             parts = []
             for start in range(0, len(queries), most):

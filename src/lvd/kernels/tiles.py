@@ -27,6 +27,8 @@ CPU_ELEMENTS, LEAST_QUERIES, MOST_QUERIES = 2**18, 128, 2048
 GPU_ELEMENTS = 2**26
 THREAD_ELEMENTS = 2**22
 """A thread of its own pays for this many weights; with fewer, threads wait for each other."""
+FAINT = 1e-25
+"""Sums of float32 weights below this are made again in float64, which has smaller weights."""
 LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
 """Exponentials of less count as 0: those that underflow take fifty times as long."""
 
@@ -153,7 +155,10 @@ def run_chunks(
 def weighted_sums(
     queries: Float[Tensor, "n k"], prepared: TilePoints, values: Float[Tensor, "m c"]
 ) -> Float[Tensor, "n c"]:
-    """``sum_j K(query, point_j) values_j`` in float64, from tiles of weights."""
+    """``sum_j K(query, point_j) values_j`` in float64, from tiles of weights.
+
+    Queries whose sums are all next to nothing are computed in float64, where weights vanish only below 1e-304.
+    """
     left = left_factor(queries, prepared)
     result = values.new_zeros(len(queries), values.shape[1])
     padded = torch.nn.functional.pad(values, (0, 0, 0, -len(values) % BLOCK))
@@ -167,7 +172,8 @@ def weighted_sums(
 
     fine = float32_suffices(left, prepared)
     run_chunks(work, fine, prepared, torch.float32)
-    run_chunks(work, ~fine, prepared, torch.float64)
+    faint = result.abs().amax(1) <= FAINT * (values.abs().max() if values.numel() else 0.0)
+    run_chunks(work, ~fine | faint, prepared, torch.float64)
     return result
 
 

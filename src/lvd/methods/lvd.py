@@ -60,7 +60,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
     kernel_floor : raises the kernel to ``(1 - e) K + e``; ``"auto"``: just so far that all intervals at
         `confidence_level` are finite (see :func:`lvd.conformal.smallest_floor`).
     search : ``"all"`` weighs all calibration rows for each query, ``"index"`` leaves out those too far to matter,
-        ``"auto"`` decides by their number; the intervals are the same (see :class:`LocalConformal`).
+        ``"auto"`` decides by their number (see :class:`LocalConformal`).
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
