@@ -309,7 +309,7 @@ def test_rivals_are_named():
 def test_one_target_a_page():
     assert check_one_target(["mu"]) == "mu"
     with pytest.raises(
-        InputError, match="a page shows one target, got --target 2 times; make a page for each"
+        InputError, match="a page shows one target, here are 2: mu, alpha; give one with --target"
     ):
         check_one_target(["mu", "alpha"])
 

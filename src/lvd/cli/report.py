@@ -11,9 +11,8 @@ from lvd.cli import console
 from lvd.cli.options import Data, Model, SkipInvalid
 
 EXAMPLES = console.examples(
-    "lvd report homes-model sold-homes.csv --target price --out report.html",
-    "lvd report homes-model sold-homes.csv --target price --by district --compare split,madsplit "
-    "--out report.html",
+    "lvd report homes-model sold-homes.csv --out report.html",
+    "lvd report homes-model sold-homes.csv --by district --compare split,madsplit --out report.html",
     "lvd report molecules-model test.csv --target mu --out report.html  # fitted with --smiles: drawn",
 )
 
@@ -21,12 +20,16 @@ EXAMPLES = console.examples(
 def report(
     model: Model,
     data: Data,
-    target: Annotated[
-        list[str],
-        typer.Option(metavar="COLUMN", show_default=False, help="Column with the true values, one a page."),
-    ],
     out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .html file to write.")],
     *,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            show_default="that of lvd fit, if it is one",
+            help="Column with the true values, one a page.",
+        ),
+    ] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,8 +94,8 @@ def report(
     from lvd.report.page.rivals import parse_rivals
     from lvd.report.page.rows import Pictures
 
-    rivals, one_target = parse_rivals(compare), check_one_target(target)
-    fitted = TableModel.load(model)
+    rivals, fitted = parse_rivals(compare), TableModel.load(model)
+    one_target = check_one_target(target or fitted.encoder.targets)
     if skip_invalid:
         fitted = fitted.skipping_invalid()
     drawn = smiles or getattr(fitted.encoder, "smiles", None)

@@ -221,7 +221,7 @@ def check_one_target(targets: Sequence[str]) -> str:
     """The one target of a page."""
     if len(targets) != 1:
         raise InputError(
-            f"a page shows one target, got --target {len(targets)} times; make a page for each of them"
+            f"a page shows one target, here are {len(targets)}: {', '.join(targets)}; give one with --target"
         )
     return targets[0]
 
