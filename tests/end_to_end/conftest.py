@@ -121,3 +121,13 @@ def homes(tmp_path_factory) -> Homes:
     )
     assert outcome.code == 0, outcome.err
     return found._replace(report=outcome.out)
+
+
+@pytest.fixture(scope="module")
+def ray_settings():
+    """Ray asks for no token, sends nothing, and does not look for a cluster that is there already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield

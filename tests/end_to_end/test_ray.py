@@ -29,15 +29,11 @@ BATCH_ROWS = 50
 
 
 @pytest.fixture(scope="module")
-def ray():
+def ray(ray_settings):
     ray = pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.delenv("RAY_ADDRESS", raising=False)
-        start(ray)
-        yield ray
-        ray.shutdown()
+    start(ray)
+    yield ray
+    ray.shutdown()
 
 
 def start(ray, attempts: int = 3) -> None:

@@ -13,19 +13,14 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def address():
+def address(ray_settings):
     utilities = pytest.importorskip("ray.cluster_utils")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        small = {"object_store_memory": 100 << 20}
-        cluster = utilities.Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False} | small,
-        )
-        cluster.add_node(num_cpus=2, **small)
-        yield cluster.address
-        cluster.shutdown()
+    small = {"object_store_memory": 100 << 20}
+    head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
+    cluster = utilities.Cluster(initialize_head=True, head_node_args=head | small)
+    cluster.add_node(num_cpus=2, **small)
+    yield cluster.address
+    cluster.shutdown()
 
 
 def test_the_same_bytes_from_actors_that_take_a_gpu_each(address, lvd_here, homes, tmp_path):

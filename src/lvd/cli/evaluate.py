@@ -9,7 +9,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, Levels, Model, SkipInvalid
+from lvd.cli.options import Data, Json, Levels, Model, SkipInvalid, load_model
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -52,12 +52,9 @@ def evaluate(
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
-    from lvd.methods.table import TableModel
     from lvd.methods.table_rows import read_rows
 
-    fitted = TableModel.load(model)
-    if skip_invalid:
-        fitted = fitted.skipping_invalid()
+    fitted = load_model(model, skip_invalid=skip_invalid)
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     if json:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lvd.methods.table import TableModel
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
@@ -36,6 +39,14 @@ Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON for machines; null stands for infinite and undefined numbers."),
 ]
+
+
+def load_model(folder: Path, *, skip_invalid: bool) -> TableModel:
+    """The model that lvd fit wrote."""
+    from lvd.methods.table import TableModel
+
+    fitted = TableModel.load(folder)
+    return fitted.skipping_invalid() if skip_invalid else fitted
 
 
 def number_or_auto(text: str, option: str) -> float | str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Json, Levels, Model, SkipInvalid
+from lvd.cli.options import Json, Levels, Model, SkipInvalid, load_model
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -80,7 +80,6 @@ def predict(
     from lvd._validation import InputError
     from lvd.data.many_files import find_files
     from lvd.data.tables import count_rows
-    from lvd.methods.table import TableModel
     from lvd.methods.table_rows import read_rows
 
     if json and out == "-":
@@ -88,9 +87,7 @@ def predict(
     if address is not None and engine is not Engine.ray:
         raise InputError(f"--address is of a Ray cluster, got --engine {engine}; give --engine ray with it")
     paths = find_files(data)
-    fitted = TableModel.load(model)
-    if skip_invalid:
-        fitted = fitted.skipping_invalid()
+    fitted = load_model(model, skip_invalid=skip_invalid)
     counts = [count_rows(path) for path in paths]
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:

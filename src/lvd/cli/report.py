@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Data, Model, SkipInvalid
+from lvd.cli.options import Data, Model, SkipInvalid, load_model
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -87,17 +87,14 @@ def report(
 
     from lvd.data.tables import read_table
     from lvd.methods import CalibrationWarning
-    from lvd.methods.table import TableModel
     from lvd.report.page.molecules import draw
     from lvd.report.page.render import Origin, write_page
     from lvd.report.page.report import check_one_target, make_report
     from lvd.report.page.rivals import parse_rivals
     from lvd.report.page.rows import Pictures
 
-    rivals, fitted = parse_rivals(compare), TableModel.load(model)
+    rivals, fitted = parse_rivals(compare), load_model(model, skip_invalid=skip_invalid)
     one_target = check_one_target(target or fitted.encoder.targets)
-    if skip_invalid:
-        fitted = fitted.skipping_invalid()
     drawn = smiles or getattr(fitted.encoder, "smiles", None)
     with console.working("evaluating"):
         content = make_report(

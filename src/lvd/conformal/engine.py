@@ -121,11 +121,10 @@ def radius(
     `self_weights` is the mass at +inf, 1 for plain LVD, and `below` a mass at -inf, none by default: -inf is the
     answer where it alone reaches the level.
     """
-    anything = calibration.n_rows > 0 and len(queries) > 0
-    if anything and fused.available(queries.device, queries.shape[1]):
+    if is_fused(queries, calibration):
         return fused_answer(queries, calibration, levels, self_weights, below).radius
     own = _masses(self_weights, below)
-    if not anything:
+    if calibration.n_rows == 0 or len(queries) == 0:
         return _by_oracle(queries, calibration, levels, own)
     if queries.device.type == "cpu":
         from lvd.conformal import index_search
@@ -162,6 +161,12 @@ def radius_from_all_rows(
     if exact:
         result[undecided] = _by_oracle(queries[undecided], calibration, levels, own[undecided])
     return result
+
+
+def is_fused(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> bool:
+    """Whether the fused GPU kernels answer these queries: there is a GPU for them, and something to compute."""
+    anything = calibration.n_rows > 0 and len(queries) > 0
+    return anything and fused.available(queries.device, queries.shape[1])
 
 
 def fused_answer(

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float, Int
-from lvd.kernels.tiles import BLOCK
+from lvd.kernels.tiles import BLOCK, LEAST_EXPONENTS, exp_without_underflow
 
-LEAST_EXPONENT = -700.0
 SMALLEST_PART = 64
 """A cut leaves at least a 64th of the rows on either side: to cut off one far row after the other takes forever."""
 TWO, NEARLY_BEST = 0.9, 0.97
@@ -56,9 +55,9 @@ class Clusters:
         distances = torch.cdist(centres, self.centres, compute_mode="donot_use_mm_for_euclid_dist")
         furthest = (distances + radii[:, None]).square_().add_(self.spreads).neg_()
         gaps = distances.sub_(self.radii).sub_(radii[:, None]).clamp_(min=0.0).square_().neg_()
-        # Exponentials that underflow take ten times as long, so there are none.
-        least = furthest.clamp(min=LEAST_EXPONENT).exp_().mul_(furthest > LEAST_EXPONENT).mul_(self.masses)
-        return least, gaps.clamp_(min=LEAST_EXPONENT).exp_().mul_(self.masses)
+        # What would underflow must not count for the least, and must for the most.
+        most = gaps.clamp_(min=LEAST_EXPONENTS[gaps.dtype]).exp_().mul_(self.masses)
+        return exp_without_underflow(furthest).mul_(self.masses), most
 
 
 def make_clusters(

@@ -21,7 +21,7 @@ from lvd._parallel import chunk_slices, workers
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import engine
 from lvd.conformal.index import ROUNDING, Clusters, partition
-from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS
+from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS, LEAST_EXPONENTS
 
 MOST_QUERIES, GROUP_RADIUS = 32, 3.5
 """Groups of queries are small beside the distance of about 5 within which rows matter to each of them."""
@@ -41,15 +41,13 @@ POSITION_BITS = 31
 
 @dataclass(frozen=True)
 class Look:
-    """How queries are looked at: in what precision, what share of their certain weight may be left out, and where
-    an exponential counts as 0 (those that underflow take fifty times as long)."""
+    """How queries are looked at: in what precision, and what share of their certain weight may be left out."""
 
     dtype: torch.dtype
     share: float
-    least_exponent: float
 
 
-FIRST, SECOND = Look(torch.float32, 5e-7, -80.0), Look(torch.float64, 1e-10, -700.0)
+FIRST, SECOND = Look(torch.float32, 5e-7), Look(torch.float64, 1e-10)
 
 
 class Near(NamedTuple):
@@ -101,7 +99,7 @@ class Search:
         tiles = weights.view(len(near.chosen), -1, len(group))
         for part in chunk_slices(len(tiles), max(1, CPU_ELEMENTS // tiles[0].numel())):
             torch.bmm(self.clusters.right(near.chosen[part], look.dtype), left[part], out=tiles[part])
-            tiles[part].clamp_(min=look.least_exponent).exp_()
+            tiles[part].clamp_(min=LEAST_EXPONENTS[look.dtype]).exp_()
         torch.index_select(weights, 0, order, out=in_order)
         blocks, place = in_order.view(-1, BLOCK, len(group)), torch.arange(len(group))[:, None]
         squares = norms[..., 0] + self.clusters.radii[near.chosen, None].square()

@@ -15,7 +15,7 @@ from lvd.conformal import engine
 from lvd.conformal.calibration import Calibration, Part
 from lvd.conformal.engine import SortedCalibration
 from lvd.conformal.rows import Rows
-from lvd.kernels import fused, tiles
+from lvd.kernels import tiles
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def summarize(
     def ask(part: Part, places: Tensor) -> Tensor:
         points, own = rows.at(places)
         known, some = part.sorted, centred[part.sorted.order]
-        if _is_fused(points, known):
+        if engine.is_fused(points, known):
             answer = engine.fused_answer(points, known, levels, own, values=some)
             radius, size, mean = answer.radius, answer.n_effective, answer.mean
         else:
@@ -70,7 +70,7 @@ def effective_sample_size(
     queries: Float[Tensor, "n k"], calibration: SortedCalibration
 ) -> Float[Tensor, "n"]:
     """Kish's ``(sum w)^2 / sum w^2`` of each query's weights, its own not counted; 0 where all of them vanish."""
-    if _is_fused(queries, calibration):
+    if engine.is_fused(queries, calibration):
         nothing, own = torch.zeros_like(calibration.scores), queries.new_ones(len(queries))
         answer = engine.fused_answer(queries, calibration, np.empty(0), own, values=nothing)
         return answer.n_effective
@@ -85,8 +85,3 @@ def local_mean(
     sums = tiles.weighted_sums(queries, calibration.prepared, columns)
     sums += calibration.floor * (calibration.weights @ columns)
     return sums[:, 0] / sums[:, 1]
-
-
-def _is_fused(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> bool:
-    anything = calibration.n_rows > 0 and len(queries) > 0
-    return anything and fused.available(queries.device, queries.shape[1])
