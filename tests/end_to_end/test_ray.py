@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+import ray_cluster
 from lvd import distributed
 from lvd._validation import InputError
 from lvd.data.many_files import regroup
@@ -20,62 +18,19 @@ from lvd.experiments.store import read_all
 from lvd.methods.table import TableModel
 from lvd.methods.table_rows import read_rows
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
-]
+pytestmark = ray_cluster.MARKS
 BATCH_ROWS = 50
 
 
 @pytest.fixture(scope="module")
-def ray(ray_settings):
-    ray = pytest.importorskip("ray")
-    start(ray)
-    yield ray
-    ray.shutdown()
-
-
-def start(ray, attempts: int = 3) -> None:
-    """Ray gives up after 30 seconds, which is too soon where other jobs hold the cores."""
-    try:
-        ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
-    except Exception as error:
-        ray.shutdown()
-        if attempts == 1 or "timed out during startup" not in str(error):
-            raise
-        start(ray, attempts - 1)
+def ray():
+    with ray_cluster.started() as ray:
+        yield ray
 
 
 @pytest.fixture(scope="module")
 def parts(homes, tmp_path_factory) -> list[Path]:
-    """Three Parquet files, the last of them long enough to be at work when an actor is killed."""
-    folder = tmp_path_factory.mktemp("parts")
-    table = pa_csv.read_csv(homes.new)
-    table = table.append_column("kind", table["district"].dictionary_encode())
-    for number, copies in enumerate([1, 2, 9]):
-        part = pa.concat_tables([table] * copies).combine_chunks()
-        pq.write_table(part, folder / f"{number}.parquet", row_group_size=70)
-    return sorted(folder.iterdir())
-
-
-def workers_of(name: str) -> list[int]:
-    """The processes of this test's cluster that do `name`: children of a child of this process."""
-
-    def parent(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                name.encode() in (entry / "cmdline").read_bytes()
-                and parent(parent(int(entry.name))) == os.getpid()
-            ):
-                found.append(int(entry.name))
-        except (FileNotFoundError, ProcessLookupError):  # it has just ended
-            continue
-    return found
+    return ray_cluster.write_parts(tmp_path_factory.mktemp("parts"), homes.new)
 
 
 def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tmp_path):
@@ -83,17 +38,11 @@ def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tm
     expected = model.predict_to(
         tmp_path / "local.parquet", regroup(read_rows(*parts), BATCH_ROWS), [0.5, 0.9]
     )
-    killed = []
-
-    def kill_one(n_rows: int) -> None:
-        if not killed:
-            killed.extend(workers_of("ray::MapWorker"))
-            os.kill(killed[0], signal.SIGKILL)
-
+    kill_one = ray_cluster.Killer()
     report = distributed.predict_to(
         tmp_path / "ray.parquet", parts, model, [0.5, 0.9], batch_rows=BATCH_ROWS, on_rows=kill_one
     )
-    assert killed
+    assert kill_one.killed
     assert report == expected
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
-]
+import ray_cluster
+
+pytestmark = [pytest.mark.slow, *ray_cluster.MARKS]
 
 
 @pytest.fixture(scope="module")
-def address(ray_settings):
+def address():
     utilities = pytest.importorskip("ray.cluster_utils")
     small = {"object_store_memory": 100 << 20}
     head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
-    cluster = utilities.Cluster(initialize_head=True, head_node_args=head | small)
-    cluster.add_node(num_cpus=2, **small)
-    yield cluster.address
-    cluster.shutdown()
+    with ray_cluster.settings():
+        cluster = utilities.Cluster(initialize_head=True, head_node_args=head | small)
+        cluster.add_node(num_cpus=2, **small)
+        yield cluster.address
+        cluster.shutdown()
 
 
 def test_the_same_bytes_from_actors_that_take_a_gpu_each(address, lvd_here, homes, tmp_path):

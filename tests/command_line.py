@@ -1,0 +1,63 @@
+"""The command line, run as a user runs it or inside this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import pytest
+
+from lvd.cli import main
+
+COMMAND = Path(sys.executable).with_name("lvd")
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def run_here(*arguments: object, stream_type: type[io.TextIOWrapper] = io.TextIOWrapper) -> Outcome:
+    """``lvd arguments`` in this process, which spares loading torch."""
+    streams = [stream_type(io.BytesIO(), encoding="utf-8") for _ in range(2)]
+    with (
+        patch.object(sys, "argv", ["lvd", *map(str, arguments)]),
+        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stderr(streams[1]),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    texts = []
+    for stream in streams:
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return Outcome(end.value.code, *texts)
+
+
+def start(*arguments: object, **options: object) -> subprocess.Popen:
+    """The real command, on one thread."""
+    return subprocess.Popen(
+        [COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        **options,
+    )
+
+
+def run_outside(*arguments: object, **options: object) -> Outcome:
+    with start(*arguments, **options) as process:
+        out, err = process.communicate(timeout=280)
+    return Outcome(process.returncode, out.decode(), err.decode())
