@@ -1,6 +1,7 @@
 """The GPU engine against the plain ways and the floor: ``python -m benchmarks.gpu [--out gpu.csv]``.
 
-Times are whole: from projected queries on the GPU to radii on the GPU, as a caller sees them.
+Times are whole: from projected queries on the GPU to radii on the GPU, as a caller sees them. Rows lie in one dense
+cloud, where products of float32 precision suffice, or on a sheet, far apart, where products are float64.
 The floor is the time of as many exponentials at the rate measured in the same run.
 """
 
@@ -25,12 +26,14 @@ from lvd.conformal.triton_engine import Run
 
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))
+SIDE = 79.0
 WANTED = (0.12, 0.5, 1.0, 7.0)
 COLUMNS = (
     "queries",
     "rows",
     "lvd",
     "wanted",
+    "lvd, far apart",
     "plain torch",
     "one row at a time",
     "floor",
@@ -39,11 +42,19 @@ COLUMNS = (
 )
 
 
-def case(n: int, m: int, k: int = 10, spread: float = 0.6) -> tuple[torch.Tensor, engine.SortedCalibration]:
+def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tensor, engine.SortedCalibration]:
+    """Queries and rows in a cloud, or with a `side` on a sheet of this size."""
     generator = torch.Generator("cuda").manual_seed(0)
-    scale = spread / k**0.5
-    points = torch.randn(m, k, generator=generator, device="cuda", dtype=torch.float64) * scale
-    queries = torch.randn(n, k, generator=generator, device="cuda", dtype=torch.float64) * scale
+
+    def draw(n_rows: int) -> torch.Tensor:
+        points = torch.randn(n_rows, k, generator=generator, device="cuda", dtype=torch.float64)
+        if not side:
+            return 0.6 / k**0.5 * points
+        points *= 0.05
+        points[:, :2] += side * torch.rand(n_rows, 2, generator=generator, device="cuda", dtype=torch.float64)
+        return points
+
+    points, queries = draw(m), draw(n)
     scores = torch.rand(m, generator=generator, device="cuda", dtype=torch.float64)
     return queries, engine.sort_calibration(points, scores)
 
@@ -64,8 +75,7 @@ def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> flo
 
 def stage_milliseconds(queries: torch.Tensor, calibration: engine.SortedCalibration) -> tuple[dict, Run]:
     """The launches of one run, each timed alone by events."""
-    run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"), None)
-    run.take_masses(queries.new_ones(len(queries)), None)
+    run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
     run.launch(queries)
     torch.cuda.synchronize()
     times = {}
@@ -108,14 +118,15 @@ def exponentials_per_second() -> float:
 
 def measure(n: int, m: int, rate: float) -> tuple[dict[str, object], dict[str, float]]:
     queries, calibration = case(n, m)
-    ones = queries.new_ones(n)
     single, points = queries.float(), calibration.points.float()
     stages, run = stage_milliseconds(queries, calibration)
     chunk = max(1, int(2e9 // m))
+    far, spread = case(n, m, side=SIDE)
     result: dict[str, object] = {
         "queries": n,
         "rows": m,
-        "lvd": whole_milliseconds(lambda: engine.radius(queries, calibration, LEVELS, ones)),
+        "lvd": whole_milliseconds(lambda: engine.radius(queries, calibration, LEVELS)),
+        "lvd, far apart": whole_milliseconds(lambda: engine.radius(far, spread, LEVELS)),
         "floor": 1e3 * n * m / rate,
         "pending": int(run.counters[0]),
         "unsettled": int(run.counters[1]),

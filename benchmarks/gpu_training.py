@@ -54,8 +54,7 @@ def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float
     fit, _ = seconds(lambda: kernel.fit(train, y[:N_TRAIN]))
     scores = torch.tensor(np.abs(y[N_TRAIN : N_TRAIN + N_CALIB]), device="cuda")
     sort, calibration = seconds(lambda: engine.sort_calibration(kernel.scaled(calib), scores))
-    ones = torch.ones(N_TEST, device="cuda", dtype=torch.float64)
-    predict, radius = seconds(lambda: engine.radius(kernel.scaled(test), calibration, LEVELS, ones))
+    predict, radius = seconds(lambda: engine.radius(kernel.scaled(test), calibration, LEVELS))
     finite = float(radius.isfinite().double().mean())
     return {
         "fit": fit,

@@ -28,10 +28,10 @@ def to_numpy(array: ArrayLike) -> NDArray:
     return np.asarray(array)
 
 
-def like(result: NDArray, reference: ArrayLike) -> Any:
-    """`result` as a torch tensor on the device of `reference` when that is a tensor; else as it is."""
+def like(result: ArrayLike, reference: ArrayLike) -> Any:
+    """`result` as a torch tensor on the device of `reference` when that is a tensor; else as a numpy array."""
     if not is_tensor(reference):
-        return result
+        return to_numpy(result)
     import torch
 
     dtype = reference.dtype if reference.dtype.is_floating_point else torch.float64

@@ -196,28 +196,52 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread, floor):
     np.testing.assert_array_equal(answer.radius.cpu(), by_oracle(queries, points, scores, floor=floor))
 
 
-@pytest.mark.parametrize("spread", [0.6, 3.0])
-@pytest.mark.parametrize("k", [3, 10, 30])
-def test_the_error_bound_holds_with_room_to_spare(k, spread):
-    """The bound decides what is settled in float64, so it must never be passed; here by more than twice."""
+def run_and_errors(queries, calibration):
+    """A run, and the relative errors of its cumulative block sums, the largest of each query."""
     from lvd.conformal.triton_engine import Run
 
-    queries, points, scores = case(500, 20_000, k, spread=spread)
-    calibration = sort(points, scores).on_gpu
     located = torch.tensor(queries, device="cuda")
-    run = Run(calibration, 500, torch.tensor(LEVELS, device="cuda"), None)
-    run.take_masses(located.new_ones(500), None)
+    run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
     run.launch(located)
-    ranked = torch.tensor(points[np.argsort(scores, kind="stable")], device="cuda")
-    distances = torch.cdist(located, ranked, compute_mode="donot_use_mm_for_euclid_dist")
-    exact = torch.nn.functional.pad(distances.square().neg().exp(), (0, -20_000 % 128)).view(500, -1, 128)
-    exact = exact.sum(2).cumsum(1)
-    ours = run.sums.T.double().cumsum(1)
-    relative = (ours - exact).abs() / (exact[:, -1:] + 1.0)
-    bound = torch.where(run.margins.isfinite(), run.margins, torch.inf)
-    worst = float((relative.amax(1) / bound).max())
-    print(f"k={k} spread={spread}: error at most {float(relative.max()):.2e}, {worst:.3f} of its bound")
+    distances = torch.cdist(located, calibration.points, compute_mode="donot_use_mm_for_euclid_dist")
+    weights = torch.nn.functional.pad(distances.square().neg().exp(), (0, -calibration.n_rows % 128))
+    exact = weights.view(len(queries), -1, 128).sum(2).cumsum(1)
+    errors = (run.sums.T.double().cumsum(1) - exact).abs() / (exact[:, -1:] + 1.0)
+    return run, errors.amax(1)
+
+
+@pytest.mark.parametrize("spread", [0.6, 3.0, 30.0])
+@pytest.mark.parametrize("k", [2, 10, 30])
+def test_the_error_bound_holds_with_room_to_spare(k, spread):
+    """The bound decides what is settled in float64, so it must never be passed; here by more than twice."""
+    queries, points, scores = case(500, 20_000, k, spread=spread)
+    run, errors = run_and_errors(queries, sort(points, scores))
+    worst = float((errors / run.margins).max())
+    print(f"k={k} spread={spread}: error at most {float(errors.max()):.2e}, {worst:.3f} of its bound")
     assert worst < 0.5
+
+
+def test_rows_far_apart_take_float64_products_and_need_them(monkeypatch):
+    from lvd.conformal import triton_engine
+
+    queries, points, scores = case(500, 20_000, 2, spread=40.0)
+    run, errors = run_and_errors(queries, sort(points, scores))
+    assert run.calibration.double
+    assert run.margins.isfinite().all()
+    assert run.counters.tolist() == [0, 0]
+    monkeypatch.setattr(triton_engine, "FEW_FAR", 1.0)
+    broken, broken_errors = run_and_errors(queries, sort(points, scores))
+    assert not broken.calibration.double
+    assert errors.max() < 4e-6 < broken_errors.max()
+
+
+def test_own_weights_of_one_need_not_be_given_and_do_not_stay():
+    queries, points, scores = case(100, 3000)
+    calibration = sort(points, scores)
+    heavy = by_oracle(queries, points, scores, 400.0)
+    for _ in range(3):
+        np.testing.assert_array_equal(radius(queries, calibration, 400.0), heavy)
+        np.testing.assert_array_equal(radius(queries, calibration, None), by_oracle(queries, points, scores))
 
 
 LABELS = {

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from torch import Tensor
 
-from lvd._typing import Float, Int
+from lvd._typing import Float
 from lvd.conformal import calibrated, engine
 from lvd.conformal.leaves import Leaves
-from lvd.conformal.rows import Group, Rows
+from lvd.conformal.rows import ALL, Group, Places, Rows
 
 
 class CalibrationWarning(UserWarning):
@@ -70,9 +70,11 @@ class Calibration:
         self,
         queries: Rows,
         unseen: Float[Tensor, "n c"],
-        ask: Callable[[Part, Int[Tensor, "g"]], Float[Tensor, "g c"]],
+        ask: Callable[[Part, Places], Float[Tensor, "g c"]],
     ) -> Float[Tensor, "n c"]:
         """What `ask` gives for the queries of each group, by their places; `unseen` for groups without a row."""
+        if queries.groups is None:
+            return ask(self.parts[ALL], slice(None))
         result = unseen.clone()
         for group, places in queries.by_group():
             if group in self.parts:

@@ -19,7 +19,7 @@ from lvd._validation import check_levels, check_same_length, check_vector, to_nu
 from lvd.conformal import engine
 from lvd.conformal.calibration import Calibration, Part
 from lvd.conformal.engine import SortedCalibration
-from lvd.conformal.rows import Rows
+from lvd.conformal.rows import Places, Rows
 
 CHUNK_ELEMENTS = 2**21
 
@@ -63,7 +63,7 @@ class LocalDistribution:
         """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf past the ends."""
         levels, half = check_levels(q, "q"), self.rows.self_weights / 2.0
 
-        def ask(part: Part, places: Tensor) -> Tensor:
+        def ask(part: Part, places: Places) -> Tensor:
             own = half[places]
             return engine.radius(self.rows.points[places], part.sorted, levels, own, own)
 
@@ -80,7 +80,7 @@ class LocalDistribution:
         given = points.new_tensor(at)
         shares = points.new_tensor(np.broadcast_to(to_numpy(below), at.shape).copy())
 
-        def ask(part: Part, places: Tensor) -> Tensor:
+        def ask(part: Part, places: Places) -> Tensor:
             own = self.rows.self_weights[places]
             return cdf(points[places], own, part.sorted, given[places], shares[places])[:, None]
 
@@ -97,7 +97,7 @@ class LocalDistribution:
         unseen = points.new_zeros(len(points), len(self.calibration.scores) + 2)
         unseen[:, [0, -1]] = 0.5
 
-        def ask(part: Part, places: Tensor) -> Tensor:
+        def ask(part: Part, places: Places) -> Tensor:
             own = self.rows.self_weights[places, None]
             weights = engine.similarities(points[places], part.sorted).mul_(part.sorted.weights)
             result = unseen[places] * own

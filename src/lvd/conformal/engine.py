@@ -113,17 +113,17 @@ def radius(
     queries: Float[Tensor, "n k"],
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
-    self_weights: Float[Tensor, "n"],
+    self_weights: Float[Tensor, "n"] | None = None,
     below: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n l"]:
     """The local radius of each query at each level.
 
-    `self_weights` is the mass at +inf, 1 for plain LVD, and `below` a mass at -inf, none by default: -inf is the
+    `self_weights` is the mass at +inf, by default 1, and `below` a mass at -inf, by default none: -inf is the
     answer where it alone reaches the level.
     """
     if is_fused(queries, calibration):
         return fused_answer(queries, calibration, levels, self_weights, below).radius
-    own = _masses(self_weights, below)
+    own = _masses(queries, self_weights, below)
     if calibration.n_rows == 0 or len(queries) == 0:
         return _by_oracle(queries, calibration, levels, own)
     if queries.device.type == "cpu":
@@ -173,7 +173,7 @@ def fused_answer(
     queries: Float[Tensor, "n k"],
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
-    self_weights: Float[Tensor, "n"],
+    self_weights: Float[Tensor, "n"] | None = None,
     below: Float[Tensor, "n"] | None = None,
     *,
     values: Float[Tensor, "m"] | None = None,
@@ -182,14 +182,19 @@ def fused_answer(
     answer = calibration.on_gpu.answer(queries, levels, self_weights, below, values)
     rest = answer.unsettled
     if len(rest):
-        own = _masses(self_weights, below)[rest]
+        own = _masses(queries, self_weights, below)[rest]
         answer.radius[rest] = _by_oracle(queries[rest], calibration, levels, own)
+        if answer.exact is not None:
+            answer.exact[rest] = True
     return answer
 
 
-def _masses(self_weights: Float[Tensor, "n"], below: Float[Tensor, "n"] | None) -> Float[Tensor, "n 2"]:
+def _masses(
+    queries: Float[Tensor, "n k"], self_weights: Float[Tensor, "n"] | None, below: Float[Tensor, "n"] | None
+) -> Float[Tensor, "n 2"]:
     """The masses at +inf and at -inf side by side."""
-    return torch.stack([self_weights, torch.zeros_like(self_weights) if below is None else below], 1)
+    above = queries.new_ones(len(queries)) if self_weights is None else self_weights
+    return torch.stack([above, torch.zeros_like(above) if below is None else below], 1)
 
 
 def _crossing(
@@ -218,7 +223,7 @@ def crossing(
     *,
     own: Float[Tensor, "n 2"],
     margin: Float[Tensor, "n 1"],
-    left_out: float = 0.0,
+    left_out: Float[Tensor, "n 1"] | float = 0.0,
 ) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
     """Rank at which the level plus the error bound is reached; decided if the level minus it is reached there.
 

@@ -12,7 +12,7 @@ from lvd._validation import InputError, check_choice
 from lvd.conformal import calibrated, engine
 from lvd.conformal.calibration import Calibration, Part
 from lvd.conformal.randomized import draw_centres, draw_shares
-from lvd.conformal.rows import Rows
+from lvd.conformal.rows import Places, Rows
 
 GUARANTEES = ("local", "randomized", "calibrated")
 
@@ -44,7 +44,7 @@ class Rule:
     ) -> Float[Tensor, "n l"]:
         """The radius of each row from the calibration rows of its group; +inf in a group without any."""
 
-        def ask(part: Part, places: Tensor) -> Tensor:
+        def ask(part: Part, places: Places) -> Tensor:
             return self.radius(*rows.at(places), part, levels, keys=rows.keys_at(places), mirrored=mirrored)
 
         unseen = rows.points.new_full((len(rows.points), len(levels)), torch.inf)
@@ -53,7 +53,7 @@ class Rule:
     def radius(
         self,
         queries: Float[Tensor, "n k"],
-        self_weights: Float[Tensor, "n"],
+        self_weights: Float[Tensor, "n"] | None,
         part: Part,
         levels: Float[NDArray, "l"],
         *,
@@ -73,7 +73,9 @@ class Rule:
         if self.guarantee == "local":
             return engine.radius(queries, chosen.sorted, levels, self_weights)
         centres = draw_centres(queries, self.seed, keys)
-        own = self_weights * (centres - queries).square().sum(1).neg().exp()
+        own = (centres - queries).square().sum(1).neg().exp()
+        if self_weights is not None:
+            own *= self_weights
         if not self.smoothed:
             return engine.radius(centres, chosen.sorted, levels, own)
         at_infinity = own * draw_shares(queries, self.seed, keys)

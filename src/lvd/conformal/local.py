@@ -32,7 +32,7 @@ from lvd.conformal.explanation import Evidence, explain
 from lvd.conformal.floor import check_floor, floor_of, smallest_floor
 from lvd.conformal.guarantees import Rule
 from lvd.conformal.leaves import Leaves, check_search
-from lvd.conformal.rows import ALL, Rows, check_groups, check_keys, check_rows_given, check_weights
+from lvd.conformal.rows import ALL, Places, Rows, check_groups, check_keys, check_rows_given, check_weights
 from lvd.conformal.summary import LocalSummary, effective_sample_size, summarize
 
 
@@ -181,7 +181,7 @@ class LocalConformal:
         """
         rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
         rows = self._queries(embeddings, groups, weights, row_keys)
-        result = rule.radii(rows, self.calibration_, levels).cpu().numpy()
+        result = rule.radii(rows, self.calibration_, levels)
         return like(result if np.ndim(confidence_level) else result[:, 0], embeddings)
 
     def interval(
@@ -213,7 +213,7 @@ class LocalConformal:
         rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
         rows = self._queries(embeddings, groups, weights, row_keys)
         ask = partial(rule.radii, rows, self.calibration_, (1.0 + levels) / 2.0)
-        result = torch.stack([-ask(mirrored=True), ask()], 1).cpu().numpy()
+        result = torch.stack([-ask(mirrored=True), ask()], 1)
         return like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
 
     def distribution(
@@ -243,11 +243,11 @@ class LocalConformal:
         weights = None if self._calibration().rows.weights is None else np.ones(len(embeddings))
         rows = self._queries(embeddings, groups, weights)
 
-        def ask(part: Part, places: Tensor) -> Tensor:
+        def ask(part: Part, places: Places) -> Tensor:
             return effective_sample_size(rows.points[places], part.sorted)[:, None]
 
         unseen = rows.points.new_zeros(len(rows.points), 1)
-        return like(self.calibration_.answer(rows, unseen, ask)[:, 0].cpu().numpy(), embeddings)
+        return like(self.calibration_.answer(rows, unseen, ask)[:, 0], embeddings)
 
     def summary(
         self,
@@ -272,7 +272,7 @@ class LocalConformal:
         LocalSummary(radius=array([25.]), n_effective=array([50.]), mean=array([2.]))
         """
         levels, rows = check_levels(confidence_level), self._queries(embeddings, groups, weights)
-        found = summarize(self.calibration_, rows, levels, values).cpu().numpy()
+        found = summarize(self.calibration_, rows, levels, values)
         radius = like(found[:, :-2] if np.ndim(confidence_level) else found[:, 0], embeddings)
         mean = None if values is None else like(found[:, -1], embeddings)
         return LocalSummary(radius, like(found[:, -2], embeddings), mean)

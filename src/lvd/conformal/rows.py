@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from lvd._validation import InputError, check_same_length, check_vector, to_nump
 Group = Hashable
 ALL: Group = None
 """The one group of rows that came without groups."""
+Places: TypeAlias = Int[Tensor, "_"] | slice
+"""Which rows: their numbers, or all of them."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,15 @@ class Rows:
         """The likelihood ratio of each row, 1 where none was given."""
         return self.points.new_ones(len(self.points)) if self.weights is None else self.weights
 
-    def at(self, places: Int[Tensor, "g"]) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"]]:
-        """Points and likelihood ratios of some of the rows."""
-        return self.points[places], self.self_weights[places]
+    def at(self, places: Places) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
+        """Points of some of the rows and, where they were given, their likelihood ratios."""
+        return self.points[places], None if self.weights is None else self.weights[places]
 
-    def keys_at(self, places: Int[Tensor, "g"]) -> NDArray | None:
+    def keys_at(self, places: Places) -> NDArray | None:
         """The keys of some of the rows."""
-        return None if self.keys is None else self.keys[places.cpu().numpy()]
+        if self.keys is None:
+            return None
+        return self.keys[places if isinstance(places, slice) else places.cpu().numpy()]
 
     def by_group(self) -> Iterator[tuple[Group, Int[Tensor, "g"]]]:
         """The places of the rows of each group, in order of arrival."""

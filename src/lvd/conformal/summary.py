@@ -14,7 +14,7 @@ from lvd._validation import check_same_length, check_vector
 from lvd.conformal import engine
 from lvd.conformal.calibration import Calibration, Part
 from lvd.conformal.engine import SortedCalibration
-from lvd.conformal.rows import Rows
+from lvd.conformal.rows import Places, Rows
 from lvd.kernels import tiles
 
 
@@ -51,7 +51,7 @@ def summarize(
     # Float32 keeps more digits of centred values.
     centred = given - centre
 
-    def ask(part: Part, places: Tensor) -> Tensor:
+    def ask(part: Part, places: Places) -> Tensor:
         points, own = rows.at(places)
         known, some = part.sorted, centred[part.sorted.order]
         if engine.is_fused(points, known):
@@ -71,9 +71,8 @@ def effective_sample_size(
 ) -> Float[Tensor, "n"]:
     """Kish's ``(sum w)^2 / sum w^2`` of each query's weights, its own not counted; 0 where all of them vanish."""
     if engine.is_fused(queries, calibration):
-        nothing, own = torch.zeros_like(calibration.scores), queries.new_ones(len(queries))
-        answer = engine.fused_answer(queries, calibration, np.empty(0), own, values=nothing)
-        return answer.n_effective
+        nothing = torch.zeros_like(calibration.scores)
+        return engine.fused_answer(queries, calibration, np.empty(0), values=nothing).n_effective
     return tiles.effective_sample_size(queries, calibration.points, calibration.weights, calibration.floor)
 
 

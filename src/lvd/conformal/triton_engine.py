@@ -19,7 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import triton_kernels as kernels
 
 WORKSPACE = 2**28
@@ -33,7 +33,9 @@ FEW_SPLITS, MOST_SPLITS, EXACT_SPLITS = 32, 512, 256
 """A kernel is compiled for few and one for many splits."""
 TENSOR_CORE_GROWTH = 2.0
 """Three-term tf32 products lose a bit against float32 ones: two mantissas of 11 bits, and no low-by-low term."""
-FLOAT64_EPS = 2.0**-52
+FLOAT32_EPS, FLOAT64_EPS = 2.0**-23, 2.0**-52
+FEW_FAR = 0.01
+"""With a larger share of points whose products float32 does not give well enough, products are float64."""
 LOWEST = -1e30
 """An exponent of weight 0 that, unlike -inf, can be split in two."""
 
@@ -46,13 +48,28 @@ class Limits(NamedTuple):
     settle: bool
 
 
+class Given(NamedTuple):
+    """What comes with queries: their masses at +inf, 1 by default, those at -inf, and a value for each row."""
+
+    self_weights: Float[Tensor, "n"] | None = None
+    below: Float[Tensor, "n"] | None = None
+    values: Float[Tensor, "m"] | None = None
+
+    def at(self, rows: slice) -> Given:
+        """For some of the queries."""
+        above, below = (None if mass is None else mass[rows] for mass in (self.self_weights, self.below))
+        return Given(above, below, self.values)
+
+
 class Answer(NamedTuple):
     """Radii (n, l), and where asked for the effective sample size and the mean of `values` under the weights.
 
-    `unsettled` are the queries whose radius float64 rounding decides: the caller computes them as the oracle does.
+    `exact` says where no rounding could change the radii. `unsettled` are the queries whose radius float64 rounding
+    decides: the caller computes them as the oracle does.
     """
 
     radius: Float[Tensor, "n l"]
+    exact: Bool[Tensor, "n"] | None
     n_effective: Float[Tensor, "n"] | None
     mean: Float[Tensor, "n"] | None
     unsettled: Int[Tensor, "u"]
@@ -99,13 +116,24 @@ class FusedCalibration:
         self.width = max(16, triton.next_power_of_2(self.n_components + 2))
         self.centre = points.mean(0)
         self.stretch = points.new_full((1,), math.sqrt(math.log2(math.e)))
-        # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
-        rounded = ((points - self.centre) * self.stretch).float()
-        squared = rounded.double().square().sum(1)
-        log_weights = torch.zeros_like(squared) if scales is None else scales.log2()
+        log_weights = torch.zeros_like(scores) if scales is None else scales.log2()
+        finite = log_weights[log_weights.isfinite()]
+        self.largest_log_weight = math.log(2.0) * float(finite.abs().max()) if len(finite) else 0.0
+        self.log_mass = math.log(self.n_points) + (
+            math.log(2.0) * float(finite.max()) if len(finite) else 0.0
+        )
+        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
+        shifted = (points - self.centre) * self.stretch
+        norms = shifted.norm(dim=1) / self.stretch
+        self.largest_norm = float(norms.max())
+        self.double = bool((self._product_errors(norms) > limits.tolerance).double().mean() > FEW_FAR)
+        if not self.double:
+            # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+            shifted = shifted.float()
+        squared = shifted.double().square().sum(1)
         padded = 1024 * triton.cdiv(self.n_points, 1024)
-        self.right = rounded.new_zeros(padded, self.width)
-        self.right[: self.n_points, : self.n_components] = rounded
+        self.right = shifted.new_zeros(padded, self.width)
+        self.right[: self.n_points, : self.n_components] = shifted
         self.right[:, self.n_components] = 1.0
         self.right[:, self.n_components + 1] = LOWEST
         self.right[: self.n_points, self.n_components + 1] = (log_weights - squared).clamp(min=LOWEST)
@@ -117,43 +145,43 @@ class FusedCalibration:
         if floors is not None:
             self.floors[: self.n_points] = floors
         self.scores = torch.cat([scores, scores.new_full((1,), torch.inf)])
-        finite = log_weights[log_weights.isfinite()]
-        self.largest_norm = float(squared.max().sqrt() / self.stretch)
-        self.largest_log_weight = math.log(2.0) * float(finite.abs().max()) if len(finite) else 0.0
-        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
         # Differences are the oracle's own; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
         self.n_blocks = self.cut(1).n_blocks
         self._turn = Lock()
-        self._graphs: OrderedDict[tuple[int, bool, bytes], _Replay | None] = OrderedDict()
+        self._graphs: OrderedDict[tuple[Any, ...], _Replay | None] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
         """A graph cannot be copied: a copy starts without."""
         return FusedCalibration, self._given
 
+    def _product_errors(self, norms: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
+        """The bound of :func:`kernels.prepare_queries` on the error of tf32 products, at queries of these norms."""
+        reach = (norms + math.sqrt(max(1.0, self.log_mass))).clamp(max=self.largest_norm)
+        products = norms.square() + reach.square() + self.largest_log_weight
+        return FLOAT32_EPS * (4.0 + self.growth * products)
+
     def answer(
         self,
         queries: Float[Tensor, "n k"],
         levels: Float[NDArray, "l"],
-        self_weights: Float[Tensor, "n"],
+        self_weights: Float[Tensor, "n"] | None = None,
         below: Float[Tensor, "n"] | None = None,
         values: Float[Tensor, "m"] | None = None,
     ) -> Answer:
-        """Radii at all levels; `self_weights` are the queries' masses at +inf, `below` those at -inf.
-
-        With `values`, one for each row, also their local mean and the effective sample size, from the same pass.
-        """
+        """Radii at all levels and, with `values`, what else an Answer holds, from the same pass."""
+        given = Given(self_weights, below, values)
         most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
-            if values is None and len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
+            if len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
                 with self._turn:
-                    return self._replay(queries, levels, self_weights, below)
+                    return self._replay(queries, levels, given)
             on_device = torch.as_tensor(levels, device=queries.device)
             parts = []
             for start in range(0, len(queries), most):
                 rows = slice(start, start + most)
-                run = Run(self, len(queries[rows]), on_device, values)
-                run.take_masses(self_weights[rows], None if below is None else below[rows])
+                run = Run(self, len(queries[rows]), on_device, moments=values is not None)
+                run.take(given.at(rows))
                 run.launch(queries[rows])
                 parts.append(run.answer(start))
         return parts[0] if len(parts) == 1 else _join(parts)
@@ -162,58 +190,61 @@ class FusedCalibration:
         """How the work of n queries is cut."""
         return Cut.of(n, self.n_points, self.processors)
 
-    def _replay(self, queries: Tensor, levels: NDArray, self_weights: Tensor, below: Tensor | None) -> Answer:
+    def _replay(self, queries: Float[Tensor, "n k"], levels: Float[NDArray, "l"], given: Given) -> Answer:
         """Launch a shape the first time, capture it the second time, replay it from then on."""
-        key = (len(queries), below is None, levels.tobytes())
+        key = (len(queries), levels.tobytes(), *(part is None for part in given))
         replay = self._graphs.get(key)
         if replay is None:
-            run = Run(self, len(queries), torch.as_tensor(levels, device=queries.device), None)
+            on_device = torch.as_tensor(levels, device=queries.device)
+            run = Run(self, len(queries), on_device, moments=given.values is not None)
             if key not in self._graphs:
                 self._graphs[key] = None
                 if len(self._graphs) > MOST_GRAPHS:
                     self._graphs.popitem(last=False)
-                run.take_masses(self_weights, below)
+                run.take(given)
                 run.launch(queries)
                 return run.answer(0)
             replay = self._graphs[key] = _Replay(run, queries)
         self._graphs.move_to_end(key)
-        return replay(queries, self_weights, below)
+        return replay(queries, given)
 
 
 class Run:
     """Memory for n queries, and the launches that fill it."""
 
     def __init__(
-        self, calibration: FusedCalibration, n: int, levels: Float[Tensor, "l"], values: Tensor | None
+        self, calibration: FusedCalibration, n: int, levels: Float[Tensor, "l"], *, moments: bool = False
     ) -> None:
         self.calibration, self.n, self.levels = calibration, n, levels
         self.cut = calibration.cut(n)
         self.exact_span = triton.cdiv(calibration.n_points, 128 * EXACT_SPLITS)
         self.exact_splits = triton.cdiv(calibration.n_points, 128 * self.exact_span)
-        single, double = calibration.right, calibration.columns
-        self.moments = values is not None
-        self.values = single.new_zeros(len(single) if self.moments else 1)
-        if values is not None:
-            self.values[: len(values)] = values
+        right, double = calibration.right, calibration.columns
+        self.moments = moments
+        self.values = right.new_zeros(len(right) if moments else 1, dtype=torch.float32)
         n_sums = 3 if self.moments else 1
-        self.own = double.new_zeros(n, 2)
-        self.left = single.new_empty(n, calibration.width)
+        self.own = double.new_tensor([1.0, 0.0]).repeat(n, 1)
+        self.left = right.new_empty(n, calibration.width)
         self.margins = double.new_empty(n)
-        self.sums = single.new_empty(self.cut.n_blocks, n)
+        self.sums = right.new_empty(self.cut.n_blocks, n, dtype=torch.float32)
         self.partial = double.new_empty(n_sums, self.cut.n_splits, n)
         self.exact_partial = double.new_empty(n_sums, self.exact_splits, n)
         self.radius = double.new_empty(n, len(levels))
+        self.exact = torch.empty(n, dtype=torch.int8, device=double.device)
         self.averages = double.new_empty(2, n)
         self.pending = torch.empty(n, dtype=torch.int32, device=double.device)
         self.unsettled = torch.empty_like(self.pending)
         self.nobody = torch.empty(0, dtype=torch.int64, device=double.device)
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
-    def take_masses(self, self_weights: Float[Tensor, "n"], below: Float[Tensor, "n"] | None) -> None:
-        """The queries' masses at +inf and at -inf; without the latter, they stay what they were at first, 0."""
-        self.own[:, 0] = self_weights
-        if below is not None:
-            self.own[:, 1] = below
+    def take(self, given: Given) -> None:
+        """Copy what is given; masses that are not stay what they were at first, 1 at +inf and 0 at -inf."""
+        if given.self_weights is not None:
+            self.own[:, 0] = given.self_weights
+        if given.below is not None:
+            self.own[:, 1] = given.below
+        if given.values is not None:
+            self.values[: len(given.values)] = given.values
 
     def launch(self, queries: Float[Tensor, "n k"]) -> None:
         """Enqueue everything; nothing waits."""
@@ -230,17 +261,18 @@ class Run:
         return {
             "queries": lambda: kernels.prepare_queries[(query_tiles,)](
                 queries, c.centre, c.stretch, own, self.left, self.margins, self.counters, n, c.largest_norm,
-                c.largest_log_weight, c.growth, c.limits.tolerance, c.limits.least_own,
-                K=c.n_components, KP=c.width,
+                c.largest_log_weight, c.log_mass, c.growth, c.limits.tolerance, c.limits.least_own,
+                K=c.n_components, KP=c.width, DOUBLE=c.double,
             ),
             "block sums": lambda: kernels.block_sums[(query_tiles, cut.n_splits)](
                 self.left, c.right, c.floors, self.values, self.sums, self.partial, n, cut.n_blocks, cut.span,
-                **narrow, num_warps=4, num_stages=max(1, 48 // c.width),
+                **narrow, DOUBLE=c.double, num_warps=4, num_stages=max(1, 48 // c.width),
             ),
             "crossing": lambda: kernels.locate[(n,)](
                 self.left, c.right, c.floors, self.sums, self.partial, self.margins, own, self.levels, c.scores,
-                self.radius, self.averages, self.pending, self.counters, n, c.n_points, n_levels, cut.n_blocks,
-                cut.n_splits, cut.span, **narrow, SPLITS=splits, SETTLE=c.limits.settle, num_warps=warps,
+                self.radius, self.exact, self.averages, self.pending, self.counters, n, c.n_points, n_levels,
+                cut.n_blocks, cut.n_splits, cut.span, **narrow, SPLITS=splits, SETTLE=c.limits.settle,
+                num_warps=warps,
             ),
             "float64 sums": lambda: kernels.exact_sums[(programs,)](
                 queries, c.columns, c.scales, c.floors, self.values, self.exact_partial, self.pending,
@@ -248,23 +280,25 @@ class Run:
             ),
             "float64 crossing": lambda: kernels.locate_exact[(4 * programs,)](
                 queries, c.columns, c.scales, c.floors, self.exact_partial, own, self.levels, c.scores,
-                self.radius, self.averages, self.pending, self.unsettled, self.counters, n, c.n_points, n_levels,
-                self.exact_splits, self.exact_span, c.exact_margin,
+                self.radius, self.exact, self.averages, self.pending, self.unsettled, self.counters, n,
+                c.n_points, n_levels, self.exact_splits, self.exact_span, c.exact_margin,
                 **exact, SPLITS=EXACT_SPLITS, SETTLE=c.limits.settle, num_warps=4,
             ),
         }  # fmt: skip
 
     def answer(self, offset: int) -> Answer:
-        """What the launches left; waits for them only where some queries may be left to the caller."""
-        n_effective, mean = self.averages if self.moments else (None, None)
+        """A copy of what the launches left; waits for them only where queries may be left to the caller."""
+        radius, exact, n_effective, mean = self.radius.clone(), None, None, None
+        if self.moments:
+            exact, (n_effective, mean) = self.exact.bool(), self.averages.clone()
         rest = self.nobody
         if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
             rest = self.unsettled[:n_unsettled].long() + offset
-        return Answer(self.radius, n_effective, mean, rest)
+        return Answer(radius, exact, n_effective, mean, rest)
 
 
 class _Replay:
-    """A captured run: its inputs are copied in, its radii copied out."""
+    """A captured run: its inputs are copied in, its answer copied out."""
 
     def __init__(self, run: Run, queries: Float[Tensor, "n k"]) -> None:
         self.run, self.queries = run, queries.contiguous().clone()
@@ -272,29 +306,17 @@ class _Replay:
         with torch.cuda.graph(self.graph):
             run.launch(self.queries)
 
-    def __call__(
-        self,
-        queries: Float[Tensor, "n k"],
-        self_weights: Float[Tensor, "n"],
-        below: Float[Tensor, "n"] | None,
-    ) -> Answer:
+    def __call__(self, queries: Float[Tensor, "n k"], given: Given) -> Answer:
         self.queries.copy_(queries)
-        self.run.take_masses(self_weights, below)
+        self.run.take(given)
         self.graph.replay()
-        radius = self.run.radius.clone()
-        return self.run.answer(0)._replace(radius=radius)
+        return self.run.answer(0)
 
 
 def _join(parts: list[Answer]) -> Answer:
     """The answers of several stretches of queries as one."""
-    radius, n_effective, mean, unsettled = zip(*parts, strict=True)
-    with_moments = n_effective[0] is not None
-    return Answer(
-        torch.cat(radius),
-        torch.cat(n_effective) if with_moments else None,
-        torch.cat(mean) if with_moments else None,
-        torch.cat(unsettled),
-    )
+    fields: list[Any] = [None if each[0] is None else torch.cat(each) for each in zip(*parts, strict=True)]
+    return Answer(*fields)
 
 
 def _processors(device: torch.device) -> int:

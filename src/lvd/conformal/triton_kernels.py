@@ -2,7 +2,9 @@
 
 A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
 in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
-of a row's own weight; a kernel floor is added to the exponential. Products are three-term tf32: float32 precision.
+of a row's own weight; a kernel floor is added to the exponential. Products are three-term tf32, which gives float32
+precision, or float64 where points lie so far apart that a distance is a small difference of large norms (DOUBLE);
+exponentials are float32.
 
 Rows of weights are summed over blocks of TILES x 128 points, and blocks over splits, one per program; the quantile
 is found top down, split, block, row, so that no query reads more than a few hundred numbers. Sizes are not
@@ -22,16 +24,22 @@ QUERIES: tl.constexpr = tl.constexpr(64)
 POINTS: tl.constexpr = tl.constexpr(128)
 EXACT_QUERIES: tl.constexpr = tl.constexpr(16)
 FLOAT32_EPS: tl.constexpr = tl.constexpr(2.0**-23)
+FLOAT64_EPS: tl.constexpr = tl.constexpr(2.0**-52)
 FAINT: tl.constexpr = tl.constexpr(1e-10)
 
 
 @triton.jit(do_not_specialize=["n"])
 @no_type_check
 def prepare_queries(
-    queries, centre, stretch, own, left, margins, counters, n, largest_norm, log_weight, growth, tolerance,
-    least_own, K: tl.constexpr, KP: tl.constexpr,
+    queries, centre, stretch, own, left, margins, counters, n, largest_norm, log_weight, log_mass, growth,
+    tolerance, least_own, K: tl.constexpr, KP: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
-    """Left factors, and the bound on each query's relative error; infinite where float32 does not suffice."""
+    """Left factors, and the bound on each query's relative error; infinite where float32 does not suffice.
+
+    The relative error of a sum of weights is the mean, by weight, of the errors of exponents. Rows of mass M around
+    a query of own mass o pull that mean most where all are equally far, and no further than ``d^2 = log(M / o)``:
+    beyond, they lose weight faster than the errors of their exponents grow.
+    """
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     columns = tl.arange(0, KP)
     if tl.program_id(0) == 0:
@@ -41,21 +49,27 @@ def prepare_queries(
     point = tl.load(queries + rows[:, None] * K + columns[None, :], mask=inside, other=0.0)
     middle = tl.load(centre + columns, mask=columns < K, other=0.0)
     factor = tl.load(stretch)
-    # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
-    shifted = tl.where(inside, (point - middle[None, :]) * factor, 0.0).to(tl.float32)
-    wide = shifted.to(tl.float64)
-    squared = tl.sum(wide * wide, 1)
+    shifted = tl.where(inside, (point - middle[None, :]) * factor, 0.0)
+    if not DOUBLE:
+        # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+        shifted = shifted.to(tl.float32).to(tl.float64)
+    squared = tl.sum(shifted * shifted, 1)
     tile = tl.where(columns[None, :] < K, 2.0 * shifted, 0.0)
-    tile = tl.where(columns[None, :] == K, -squared.to(tl.float32)[:, None], tile)
+    tile = tl.where(columns[None, :] == K, -squared[:, None], tile)
     tile = tl.where(columns[None, :] == K + 1, 1.0, tile)
     tl.store(left + rows[:, None] * KP + columns[None, :], tile, mask=valid[:, None])
-    natural = squared / (factor * factor)
-    reach = tl.minimum(tl.sqrt(natural) + 5.0, largest_norm)
-    bound = FLOAT32_EPS * (4.0 + growth * (natural + reach * reach + log_weight))
     above = tl.load(own + 2 * rows, mask=valid, other=1.0)
-    below = tl.load(own + 2 * rows + 1, mask=valid, other=0.0)
-    single = (bound <= tolerance) & (above + below >= least_own)
-    tl.store(margins + rows, tl.where(single, bound, float("inf")), mask=valid)
+    mass = above + tl.load(own + 2 * rows + 1, mask=valid, other=0.0)
+    far = tl.maximum(log_mass - tl.log(tl.maximum(mass, least_own)), 1.0)
+    natural = squared / (factor * factor)
+    reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(far), largest_norm)
+    products = growth * (natural + reach * reach + log_weight)
+    if DOUBLE:
+        bound = FLOAT32_EPS * (4.0 + 0.5 * (far + log_weight)) + FLOAT64_EPS * products
+    else:
+        bound = FLOAT32_EPS * (4.0 + products)
+    suffices = (bound <= tolerance) & (mass >= least_own)
+    tl.store(margins + rows, tl.where(suffices, bound, float("inf")), mask=valid)
 
 
 @triton.jit
@@ -72,7 +86,7 @@ def _split(numbers):
 @no_type_check
 def block_sums(
     left, right, floors, values, sums, partial, n, n_blocks, span,
-    KP: tl.constexpr, TILES: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr,
+    KP: tl.constexpr, TILES: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
     """Sums of the weights over each block, and over all blocks of this program's split.
 
@@ -84,7 +98,8 @@ def block_sums(
     columns = tl.arange(0, KP)
     valid = rows < n
     query = tl.load(left + rows[:, None] * KP + columns[None, :], mask=valid[:, None], other=0.0)
-    query_high, query_low = _split(query)
+    if not DOUBLE:
+        query_high, query_low = _split(query)
     total = tl.zeros((QUERIES,), tl.float64)
     squares = tl.zeros((QUERIES,), tl.float64)
     products = tl.zeros((QUERIES,), tl.float64)
@@ -94,10 +109,13 @@ def block_sums(
         points = tile * POINTS + tl.arange(0, POINTS)
         # 64-bit: forty million points of 64 columns pass 2^31 numbers
         factor = tl.load(right + points.to(tl.int64)[None, :] * KP + columns[:, None])
-        factor_high, factor_low = _split(factor)
-        exponents = tl.dot(query_low, factor_high, input_precision="tf32")
-        exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
-        exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
+        if DOUBLE:
+            exponents = tl.dot(query, factor, out_dtype=tl.float64).to(tl.float32)
+        else:
+            factor_high, factor_low = _split(factor)
+            exponents = tl.dot(query_low, factor_high, input_precision="tf32")
+            exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
+            exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
         weights = tl.exp2(exponents)
         if FLOORED:
             weights += tl.load(floors + points).to(tl.float32)[None, :]
@@ -142,11 +160,14 @@ def _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS: tl
 @triton.jit(do_not_specialize=["n", "m", "n_levels", "n_blocks", "n_splits", "span"])
 @no_type_check
 def locate(
-    left, right, floors, sums, partial, margins, own, levels, scores, radius, moments, pending, counters,
+    left, right, floors, sums, partial, margins, own, levels, scores, radius, exact, moments, pending, counters,
     n, m, n_levels, n_blocks, n_splits, span, KP: tl.constexpr, TILES: tl.constexpr, SPLITS: tl.constexpr,
     SETTLE: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The radius of one query at every level; queries that float32 cannot decide are put on the pending list."""
+    """The radius of one query at every level, and whether it is exact: whether no rounding could change it.
+
+    Queries that float32 cannot decide are put on the pending list.
+    """
     query = tl.program_id(0)
     margin = tl.load(margins + query)
     decided = margin < 1.0
@@ -182,7 +203,7 @@ def locate(
             for tile in range(TILES):
                 points = (block * TILES + tile) * POINTS + lanes
                 rows = tl.load(right + points.to(tl.int64)[:, None] * KP + columns[None, :])
-                weights = tl.exp2(tl.sum(rows * factor[None, :], 1)).to(tl.float64)
+                weights = tl.exp2(tl.sum(rows * factor[None, :], 1).to(tl.float32)).to(tl.float64)
                 if FLOORED:
                     weights += tl.load(floors + points)
                 running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
@@ -193,6 +214,7 @@ def locate(
             # Where the mass at -inf alone reaches the level, so does the radius.
             found = tl.where(high <= 0.0, float("-inf"), tl.load(scores + rank))
             tl.store(radius + query * n_levels + level, found)
+        tl.store(exact + query, decided.to(tl.int8))
         decided = decided | (not SETTLE)
         if MOMENTS:
             # Squares of smaller weights vanish in float32.
@@ -246,8 +268,8 @@ def exact_sums(
 @triton.jit(do_not_specialize=["n", "m", "n_levels", "n_splits", "span"])
 @no_type_check
 def locate_exact(
-    queries, points, scales, floors, partial, own, levels, scores, radius, moments, pending, unsettled, counters,
-    n, m, n_levels, n_splits, span, margin,
+    queries, points, scales, floors, partial, own, levels, scores, radius, exact, moments, pending, unsettled,
+    counters, n, m, n_levels, n_splits, span, margin,
     K: tl.constexpr, SPLITS: tl.constexpr, SETTLE: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """The radii of the pending queries; those in which even float64 rounding decides go on the unsettled list."""
@@ -290,5 +312,6 @@ def locate_exact(
             decided = decided & ((prior < low) | nothing)
             found = tl.where(nothing, float("-inf"), tl.load(scores + rank))
             tl.store(radius + query * n_levels + level, found)
+        tl.store(exact + query, decided.to(tl.int8))
         if (not decided) & SETTLE:
             tl.store(unsettled + tl.atomic_add(counters + 1, 1), query)

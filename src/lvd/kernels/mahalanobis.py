@@ -169,13 +169,13 @@ class MahalanobisKernel(BaseEstimator):
 
     def transform(self, embeddings: ArrayLike) -> Any:
         """Projected points ``A z``, (n, k)."""
-        return like(to_numpy(self._project(embeddings, "embeddings")), embeddings)
+        return like(self._project(embeddings, "embeddings"), embeddings)
 
     def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
         """Similarities of all rows of `a` to all rows of `b`, (n, m)."""
         left, right = self.scaled(a, "a"), self.scaled(b, "b")
         squared = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        return like(squared.neg_().exp_().cpu().numpy(), a)
+        return like(squared.neg_().exp_(), a)
 
     def predict(self, embeddings: ArrayLike) -> Any:
         """Kernel regression over all training rows; `smoothness` adds weight 1 on the mean target."""
@@ -191,7 +191,7 @@ class MahalanobisKernel(BaseEstimator):
         sums = tiles.weighted_sums(queries, prepared, torch.stack([y - mean, torch.ones_like(y)], 1))
         total = sums[:, 1] + self.smoothness
         predicted = (sums[:, 0] + total * mean) / total.clamp(min=SMALLEST_DENOMINATOR)
-        return like(predicted.cpu().numpy(), embeddings)
+        return like(predicted, embeddings)
 
     def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
         """Coordinates in which the kernel is ``exp(-||u - v||^2)``, float64 on the kernel's device."""
@@ -238,7 +238,8 @@ class MahalanobisKernel(BaseEstimator):
         if isinstance(embeddings, np.ndarray):
             return (embeddings[:, self.kept_] - mean) / scale
         kept = embeddings if self.kept_.all() else embeddings[:, torch.as_tensor(self.kept_)]
-        return (kept - kept.new_tensor(mean)) / kept.new_tensor(scale)
+        mean, scale = kept.new_tensor(np.stack([mean, scale]))
+        return (kept - mean) / scale
 
     def _project(self, embeddings: ArrayLike, name: str) -> Rows:
         check_is_fitted(self, "components_")

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from lvd._device import resolve_device
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import check_matrix, is_tensor
 
@@ -21,9 +22,16 @@ def check_rows(embeddings: ArrayLike, name: str, device: torch.device, n_columns
         return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device)
     rows = embeddings.detach().to(device, torch.float64)
     fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
-    if not (fine and bool(rows.isfinite().all())):
+    # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
+    if not (fine and bool(rows.sum().isfinite())):
         check_matrix(embeddings, name, n_columns)  # says what is wrong
     return rows
+
+
+def place(embeddings: Float[NDArray, "n h"], device: str) -> Rows:
+    """The rows where kernels on the device take them from, brought there once instead of by each of them."""
+    resolved = resolve_device(device)
+    return embeddings if resolved.type == "cpu" else torch.as_tensor(embeddings, device=resolved).double()
 
 
 def column_moments(rows: Rows) -> tuple[Float[NDArray, "h"], Float[NDArray, "h"]]:

@@ -88,13 +88,15 @@ def _descend_by_replay(
 ) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
     """The same on a GPU: a step is recorded once as a CUDA graph, for launching it takes longer than computing it.
 
-    The host reads the losses of several steps at a time, so a few may be computed that nobody asks for.
+    The host reads the losses of several steps at a time, so a few may be computed that nobody asks for, and draws
+    the next batches while the GPU works: a draw permutes all rows, which takes longer than a step.
     """
     upcoming = iter(batches)
     parameter = components.clone()
     optimizer = torch.optim.Adam([parameter], lr=learning_rate, capturable=True)
     graph = None
-    while table := list(islice(upcoming, STEPS_AT_A_TIME)):
+    table = list(islice(upcoming, STEPS_AT_A_TIME))
+    while table:
         on_device = torch.as_tensor(np.stack(table), dtype=torch.int64, device=parameter.device)
         if graph is None:
             rows = on_device[0].clone()
@@ -107,6 +109,7 @@ def _descend_by_replay(
             graph.replay()
             history[step].copy_(parameter)
             losses[step].copy_(loss)
+        table = list(islice(upcoming, STEPS_AT_A_TIME))
         yield from zip(history, losses.tolist(), strict=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_choice, check_levels, like
+from lvd._validation import InputError, check_choice, check_levels, like, to_numpy
 from lvd.conformal import LocalConformal, SidedResidual
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
@@ -18,6 +18,7 @@ from lvd.conformal.scores import error_unit
 from lvd.conformal.sides import side_scales
 from lvd.intervals import clip, covered
 from lvd.kernels import MahalanobisKernel
+from lvd.kernels.rows import place
 from lvd.methods.base import ConformalRegressor, rows_needed
 from lvd.methods.errors import ErrorModel, fit_error_model
 from lvd.methods.monitor import DriftMonitor, RowMonitor
@@ -165,7 +166,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         levels, seen = self._levels(confidence_level), self._see(self._check_inputs(X))
         intervals = clip(self._intervals(seen, levels, **choices), self.y_min, self.y_max)
         sizes = [
-            conformal.effective_sample_size(seen.embeddings, groups=choices.get("groups"))
+            to_numpy(conformal.effective_sample_size(seen.placed, groups=choices.get("groups")))
             for conformal in self.conformals_
         ]
         columns = map(self._as_given, (seen.y_pred, intervals, np.stack(sizes, axis=1)))
@@ -184,7 +185,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         seen, known = self._see(inputs), self._known_errors()
         for conformal, column in zip(self.conformals_, self._scores(seen, targets).T, strict=True):
-            conformal.update(seen.embeddings, column, groups=groups, weights=weights)
+            conformal.update(seen.placed, column, groups=groups, weights=weights)
         self.errors_calib_ = np.concatenate([known, seen.errors(targets)])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
         self.n_calib_ = len(self.y_calib_)
@@ -257,7 +258,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         intervals = clip(self._intervals(seen, levels, **labels), self.y_min, self.y_max)
         evidence = [
             conformal.explain(
-                seen.embeddings,
+                seen.placed,
                 float(levels[0]),
                 n_neighbors=n_neighbors,
                 targets=column,
@@ -283,7 +284,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         self.model_.fit(X, y)
-        embeddings = self.model_.evaluate(X).embeddings
+        embeddings = place(self.model_.evaluate(X).embeddings, self.device)
         template = self.kernel or MahalanobisKernel(
             self.n_components, smoothness=self.smoothness, device=self.device, random_state=seed
         )
@@ -314,7 +315,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
                 kernel_floor=self.kernel_floor,
                 search=self.search,
                 confidence_level=level,
-            ).conformalize(seen.embeddings, column, groups=groups, weights=weights)
+            ).conformalize(seen.placed, column, groups=groups, weights=weights)
             for kernel, column in zip(self.kernels_, self._scores(seen, y).T, strict=True)
         ]
         self.errors_calib_, self.y_calib_ = seen.errors(y), y
@@ -323,10 +324,10 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         """One pass of the network over the rows, and what their scores are made of."""
         evaluation = self.model_.evaluate(X)
         y_pred = self._centres(evaluation)
-        if self.error_model_ is None:
-            return SeenRows(X, evaluation.embeddings, y_pred, np.ones_like(y_pred))
-        units = error_unit(self.error_model_.predict(X, evaluation))
-        return SeenRows(X, evaluation.embeddings, y_pred, units)
+        units = np.ones_like(y_pred)
+        if self.error_model_ is not None:
+            units = error_unit(self.error_model_.predict(X, evaluation))
+        return SeenRows(X, evaluation.embeddings, y_pred, units, self.device)
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self._centres(self.model_.evaluate(X))
@@ -347,11 +348,11 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         columns = []
         for target, conformal in enumerate(self.conformals_):
             if self.sides == "each":
-                ends = conformal.interval(seen.embeddings, levels, **choices)
-                columns.append(seen.residual(target).intervals(ends))
+                ends = conformal.interval(seen.placed, levels, **choices)
+                columns.append(seen.residual(target).intervals(to_numpy(ends)))
             else:
-                radius = conformal.radius(seen.embeddings, levels, **choices)
-                columns.append(self._sided(seen, target).intervals(radius))
+                radius = conformal.radius(seen.placed, levels, **choices)
+                columns.append(self._sided(seen, target).intervals(to_numpy(radius)))
         return np.stack(columns, axis=-1)
 
     def _scores(self, seen: SeenRows, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
@@ -365,7 +366,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         if self.sides == "same":
             return SidedResidual(y_pred, unit, unit)
         kernel = self.kernels_[target]
-        queries = kernel.scaled(seen.embeddings)
+        queries = kernel.scaled(seen.placed)
         points, errors = (
             queries.new_tensor(a) for a in (kernel.train_points_, self.train_errors_[:, target])
         )
@@ -385,7 +386,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         self._check_calibrated()
         seen = self._see(self._check_inputs(X))
         signed = map(LocalConformal.rescored, self.conformals_, self._known_errors().T)
-        return seen, [conformal.distribution(seen.embeddings, **labels) for conformal in signed]
+        return seen, [conformal.distribution(seen.placed, **labels) for conformal in signed]
 
     def _known_errors(self) -> Float[NDArray, "m t"]:
         """The signed errors of the calibration rows."""

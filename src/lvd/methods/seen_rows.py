@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from lvd._typing import Float, NDArray
 from lvd._validation import row_digests
 from lvd.conformal import SignedResidual
 from lvd.conformal.explanation import Evidence
+from lvd.kernels.rows import Rows, place
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,12 @@ class SeenRows:
     embeddings: Float[NDArray, "n h"]
     y_pred: Float[NDArray, "n t"]
     units: Float[NDArray, "n t"]
+    device: str
+
+    @cached_property
+    def placed(self) -> Rows:
+        """The embeddings where the kernels compute, for those of all targets."""
+        return place(self.embeddings, self.device)
 
     @property
     def keys(self) -> NDArray:
