@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import lvd
+from lvd.kernels import mahalanobis
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,13 @@ class TestWhatItGives:
         ]:
             assert result.dtype == dtype
             np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("as_given", [np.asarray, torch.as_tensor])
+    def test_many_rows_are_projected_in_pieces(self, kernel, data, as_given, monkeypatch):
+        rows = as_given(data[0])
+        at_once = kernel.transform(rows)
+        monkeypatch.setattr(mahalanobis, "PIECE_ROWS", 50)
+        np.testing.assert_allclose(kernel.transform(rows), at_once, rtol=1e-13, atol=1e-13)
 
 
 class TestFromComponents:

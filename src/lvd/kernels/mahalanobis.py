@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lvd._device import resolve_device
+from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -29,6 +30,8 @@ from lvd.kernels import tiles
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
 from lvd.kernels.rows import Rows, check_rows, column_moments
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
+
+PIECE_ROWS = 2**16
 
 
 class MahalanobisKernel(BaseEstimator):
@@ -245,7 +248,11 @@ class MahalanobisKernel(BaseEstimator):
         check_is_fitted(self, "components_")
         rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
         components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
-        return self._standardise(rows) @ components.T
+        # In pieces: standardised rows are copies, as wide as the embeddings.
+        pieces: list[Any] = [
+            self._standardise(rows[piece]) @ components.T for piece in chunk_slices(len(rows), PIECE_ROWS)
+        ]
+        return np.concatenate(pieces) if isinstance(rows, np.ndarray) else torch.cat(pieces)
 
     def _remember(self, embeddings: Rows, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
