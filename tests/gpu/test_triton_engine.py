@@ -11,6 +11,7 @@ import torch
 import lvd
 from lvd.conformal import engine
 from lvd.conformal.oracle import local_weights, weighted_quantile
+from lvd.kernels import fused
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
@@ -233,6 +234,14 @@ def test_rows_far_apart_take_float64_products_and_need_them(monkeypatch):
     broken, broken_errors = run_and_errors(queries, sort(points, scores))
     assert not broken.calibration.double
     assert errors.max() < 4e-6 < broken_errors.max()
+
+
+def test_where_triton_has_no_float64_products_the_float64_pass_serves(monkeypatch):
+    queries, points, scores = case(60, 2000, 2, spread=40.0)
+    monkeypatch.setattr(fused, "multiplies_float64", lambda device: False)
+    calibration = sort(points, scores)
+    np.testing.assert_array_equal(radius(queries, calibration), by_oracle(queries, points, scores))
+    assert not calibration.on_gpu.double
 
 
 def test_own_weights_of_one_need_not_be_given_and_do_not_stay():

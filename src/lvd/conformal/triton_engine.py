@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import triton_kernels as kernels
+from lvd.kernels import fused
 
 WORKSPACE = 2**28
 """Bytes of block sums kept at a time; more queries are taken in turn."""
@@ -126,7 +127,8 @@ class FusedCalibration:
         shifted = (points - self.centre) * self.stretch
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
-        self.double = bool((self._product_errors(norms) > limits.tolerance).double().mean() > FEW_FAR)
+        far = (self._product_errors(norms) > limits.tolerance).double().mean()
+        self.double = bool(far > FEW_FAR) and fused.multiplies_float64(points.device)
         if not self.double:
             # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
             shifted = shifted.float()

@@ -18,6 +18,18 @@ def available(device: torch.device, n_components: int) -> bool:
 
 
 @cache
+def multiplies_float64(device: torch.device) -> bool:
+    """Whether Triton's products of float64 matrices serve there: from 3.5 on, up to compute capability 9.
+
+    On GPUs of capability 10 some versions send them to tensor cores that have none (Triton's pull request 10126).
+    """
+    import triton
+
+    version = tuple(map(int, triton.__version__.split(".")[:2]))
+    return version >= (3, 5) and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (10, 0))
+
+
+@cache
 def _serves(device: torch.device) -> bool:
     if torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0):
         return False

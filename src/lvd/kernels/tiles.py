@@ -138,7 +138,7 @@ def run_chunks(
     """Run `work` on the chosen queries in chunks: on threads on the CPU, in turn on an accelerator."""
     on_cpu = chosen.device.type == "cpu"
     room = CPU_ELEMENTS if on_cpu else GPU_ELEMENTS
-    n_rows = min(MOST_QUERIES, max(LEAST_QUERIES, room // max(BLOCK, prepared.n_points)))
+    n_rows = min(MOST_QUERIES, max(LEAST_QUERIES, room // max(BLOCK, prepared.single.shape[1])))
     pieces = [rows for rows in chosen.nonzero()[:, 0].split(n_rows) if len(rows)]
 
     def work_in_turn(mine: list[Tensor]) -> None:
