@@ -27,6 +27,7 @@ from lvd.conformal.triton_engine import Run
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))
 SIDE = 79.0
+"""As in benchmarks.index: about a thousand of a million rows matter to a query."""
 WANTED = (0.12, 0.5, 1.0, 7.0)
 COLUMNS = (
     "queries",
@@ -121,12 +122,12 @@ def measure(n: int, m: int, rate: float) -> tuple[dict[str, object], dict[str, f
     single, points = queries.float(), calibration.points.float()
     stages, run = stage_milliseconds(queries, calibration)
     chunk = max(1, int(2e9 // m))
-    far, spread = case(n, m, side=SIDE)
+    far_queries, far_rows = case(n, m, side=SIDE)
     result: dict[str, object] = {
         "queries": n,
         "rows": m,
         "lvd": whole_milliseconds(lambda: engine.radius(queries, calibration, LEVELS)),
-        "lvd, far apart": whole_milliseconds(lambda: engine.radius(far, spread, LEVELS)),
+        "lvd, far apart": whole_milliseconds(lambda: engine.radius(far_queries, far_rows, LEVELS)),
         "floor": 1e3 * n * m / rate,
         "pending": int(run.counters[0]),
         "unsettled": int(run.counters[1]),

@@ -197,26 +197,32 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread, floor):
     np.testing.assert_array_equal(answer.radius.cpu(), by_oracle(queries, points, scores, floor=floor))
 
 
-def run_and_errors(queries, calibration):
+def run_and_errors(queries, calibration, own=1.0):
     """A run, and the relative errors of its cumulative block sums, the largest of each query."""
-    from lvd.conformal.triton_engine import Run
+    from lvd.conformal.triton_engine import Given, Run
 
     located = torch.tensor(queries, device="cuda")
     run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
+    run.take(Given(located.new_full((len(queries),), own)))
     run.launch(located)
     distances = torch.cdist(located, calibration.points, compute_mode="donot_use_mm_for_euclid_dist")
-    weights = torch.nn.functional.pad(distances.square().neg().exp(), (0, -calibration.n_rows % 128))
-    exact = weights.view(len(queries), -1, 128).sum(2).cumsum(1)
-    errors = (run.sums.T.double().cumsum(1) - exact).abs() / (exact[:, -1:] + 1.0)
+    weights = calibration.weights * distances.square().neg().exp()
+    blocks = torch.nn.functional.pad(weights, (0, -calibration.n_rows % 128)).view(len(queries), -1, 128)
+    exact = blocks.sum(2).cumsum(1)
+    errors = (run.sums.T.double().cumsum(1) - exact).abs() / (exact[:, -1:] + own)
     return run, errors.amax(1)
 
 
-@pytest.mark.parametrize("spread", [0.6, 3.0, 30.0])
-@pytest.mark.parametrize("k", [2, 10, 30])
-def test_the_error_bound_holds_with_room_to_spare(k, spread):
+@pytest.mark.parametrize("own", [1e-5, 1.0, 1e4])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("k", "spread"), [(2, 0.6), (2, 3.0), (2, 30.0), (10, 0.6), (10, 3.0), (30, 0.6), (30, 3.0)]
+)
+def test_the_error_bound_holds_with_room_to_spare(k, spread, weighted, own):
     """The bound decides what is settled in float64, so it must never be passed; here by more than twice."""
     queries, points, scores = case(500, 20_000, k, spread=spread)
-    run, errors = run_and_errors(queries, sort(points, scores))
+    weights = np.random.default_rng(1).lognormal(sigma=2.0, size=20_000) if weighted else None
+    run, errors = run_and_errors(queries, sort(points, scores, weights=weights), own)
     worst = float((errors / run.margins).max())
     print(f"k={k} spread={spread}: error at most {float(errors.max()):.2e}, {worst:.3f} of its bound")
     assert worst < 0.5
@@ -234,6 +240,16 @@ def test_rows_far_apart_take_float64_products_and_need_them(monkeypatch):
     broken, broken_errors = run_and_errors(queries, sort(points, scores))
     assert not broken.calibration.double
     assert errors.max() < 4e-6 < broken_errors.max()
+
+
+@pytest.mark.parametrize("m", [2000, 17_000])
+@pytest.mark.parametrize("distance", [1e30, 1e200])
+def test_rows_beyond_all_bounds_do_not_disturb_the_others(distance, m):
+    queries, points, scores = case(60, m, 2)
+    points[:2] = [[distance, 0.0], [-distance, 0.0]]
+    exact, ours = by_oracle(queries, points, scores), radius(queries, sort(points, scores))
+    assert (exact <= ours).all()
+    assert (ours <= by_oracle(queries, points, scores, levels=LEVELS + 1e-5)).all()
 
 
 def test_where_triton_has_no_float64_products_the_float64_pass_serves(monkeypatch):
@@ -310,6 +326,15 @@ def test_weights_of_next_to_nothing_count_too(distance):
     summary = conformal_on("cuda", points, np.arange(200.0)).summary([[0.0]], 0.5, values=np.arange(200.0))
     np.testing.assert_allclose(summary.n_effective, [200.0], rtol=1e-4)
     np.testing.assert_allclose(summary.mean, [99.5], rtol=1e-4)
+
+
+def test_the_effective_sample_size_of_large_weights():
+    queries, points, scores = case(50, 2000, 2, spread=20.0)
+    weights, own = np.full(2000, 3e19), np.full(50, 3e19)
+    summary = conformal_on("cuda", points, scores, weights=weights).summary(queries, 0.9, weights=own)
+    plain = conformal_on("cpu", points, scores).summary(queries, 0.9)
+    np.testing.assert_allclose(summary.n_effective, plain.n_effective, rtol=5e-5)
+    np.testing.assert_array_equal(summary.radius, plain.radius)
 
 
 def test_the_summary_of_many_rows():

@@ -25,8 +25,9 @@ from lvd.kernels import fused
 
 WORKSPACE = 2**28
 """Bytes of block sums kept at a time; more queries are taken in turn."""
-GRAPH_ELEMENTS, MOST_GRAPHS = 2**31, 8
-"""Up to this many weights a call repeated in the same shape is replayed; so many shapes are remembered."""
+GRAPH_ELEMENTS, MOMENT_GRAPH_ELEMENTS, MOST_GRAPHS = 2**31, 2**28, 8
+"""Up to this many weights a call repeated in the same shape is replayed, up to fewer where moments are asked for,
+which take more memory; so many shapes are remembered."""
 LARGE_BLOCKS = 16_384
 """From this many blocks of 128 points on, blocks are eight times as wide."""
 PROGRAMS_PER_PROCESSOR, LEAST_SPAN = 24, 8
@@ -127,8 +128,8 @@ class FusedCalibration:
         shifted = (points - self.centre) * self.stretch
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
-        far = (self._product_errors(norms) > limits.tolerance).double().mean()
-        self.double = bool(far > FEW_FAR) and fused.multiplies_float64(points.device)
+        share_far = float((self._product_errors(norms) > limits.tolerance).double().mean())
+        self.double = share_far > FEW_FAR and fused.multiplies_float64(points.device)
         if not self.double:
             # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
             shifted = shifted.float()
@@ -138,7 +139,10 @@ class FusedCalibration:
         self.right[: self.n_points, : self.n_components] = shifted
         self.right[:, self.n_components] = 1.0
         self.right[:, self.n_components + 1] = LOWEST
-        self.right[: self.n_points, self.n_components + 1] = (log_weights - squared).clamp(min=LOWEST)
+        constants = log_weights - squared
+        self.right[: self.n_points, self.n_components + 1] = (
+            constants if self.double else constants.clamp(min=LOWEST)
+        )
         self.columns = points.T.contiguous()
         self.plain = scales is None and floors is None
         self.floored = floors is not None
@@ -175,7 +179,8 @@ class FusedCalibration:
         given = Given(self_weights, below, values)
         most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
-            if len(queries) <= most and len(queries) * self.n_points <= GRAPH_ELEMENTS:
+            limit = GRAPH_ELEMENTS if values is None else MOMENT_GRAPH_ELEMENTS
+            if len(queries) <= most and len(queries) * self.n_points <= limit:
                 with self._turn:
                     return self._replay(queries, levels, given)
             on_device = torch.as_tensor(levels, device=queries.device)
@@ -300,19 +305,23 @@ class Run:
 
 
 class _Replay:
-    """A captured run: its inputs are copied in, its answer copied out."""
+    """A captured run: its inputs are copied in, its answer copied out; calls on other streams wait for that."""
 
     def __init__(self, run: Run, queries: Float[Tensor, "n k"]) -> None:
         self.run, self.queries = run, queries.contiguous().clone()
+        self.copied_out = torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             run.launch(self.queries)
 
     def __call__(self, queries: Float[Tensor, "n k"], given: Given) -> Answer:
+        self.copied_out.wait()
         self.queries.copy_(queries)
         self.run.take(given)
         self.graph.replay()
-        return self.run.answer(0)
+        answer = self.run.answer(0)
+        self.copied_out.record()
+        return answer
 
 
 def _join(parts: list[Answer]) -> Answer:

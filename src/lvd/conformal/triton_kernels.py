@@ -26,6 +26,7 @@ EXACT_QUERIES: tl.constexpr = tl.constexpr(16)
 FLOAT32_EPS: tl.constexpr = tl.constexpr(2.0**-23)
 FLOAT64_EPS: tl.constexpr = tl.constexpr(2.0**-52)
 FAINT: tl.constexpr = tl.constexpr(1e-10)
+STRONG: tl.constexpr = tl.constexpr(1e18)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -38,7 +39,8 @@ def prepare_queries(
 
     The relative error of a sum of weights is the mean, by weight, of the errors of exponents. Rows of mass M around
     a query of own mass o pull that mean most where all are equally far, and no further than ``d^2 = log(M / o)``:
-    beyond, they lose weight faster than the errors of their exponents grow.
+    beyond, they lose weight faster than the errors of their exponents grow. So the bound is one for radii; moments,
+    which leave the own mass out, may err by more where that is nearly all the weight.
     """
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     columns = tl.arange(0, KP)
@@ -60,12 +62,12 @@ def prepare_queries(
     tl.store(left + rows[:, None] * KP + columns[None, :], tile, mask=valid[:, None])
     above = tl.load(own + 2 * rows, mask=valid, other=1.0)
     mass = above + tl.load(own + 2 * rows + 1, mask=valid, other=0.0)
-    far = tl.maximum(log_mass - tl.log(tl.maximum(mass, least_own)), 1.0)
+    furthest = tl.maximum(log_mass - tl.log(tl.maximum(mass, least_own)), 1.0)
     natural = squared / (factor * factor)
-    reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(far), largest_norm)
+    reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(furthest), largest_norm)
     products = growth * (natural + reach * reach + log_weight)
     if DOUBLE:
-        bound = FLOAT32_EPS * (4.0 + 0.5 * (far + log_weight)) + FLOAT64_EPS * products
+        bound = FLOAT32_EPS * (4.0 + 0.5 * (furthest + log_weight)) + FLOAT64_EPS * products
     else:
         bound = FLOAT32_EPS * (4.0 + products)
     suffices = (bound <= tolerance) & (mass >= least_own)
@@ -215,10 +217,12 @@ def locate(
             found = tl.where(high <= 0.0, float("-inf"), tl.load(scores + rank))
             tl.store(radius + query * n_levels + level, found)
         tl.store(exact + query, decided.to(tl.int8))
-        decided = decided | (not SETTLE)
+        if not SETTLE:
+            # What overflows is not a number, and no candidate.
+            decided = decided | (total < float("inf"))
         if MOMENTS:
-            # Squares of smaller weights vanish in float32.
-            decided = decided & (first > FAINT)
+            # In float32 the squares of smaller weights vanish, and those of larger ones overflow.
+            decided = decided & (first > FAINT) & (first < STRONG)
     if not decided:
         tl.store(pending + tl.atomic_add(counters, 1), query)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from lvd._device import resolve_device
 from lvd._typing import Float, NDArray
 from lvd.data import Dataset
 from lvd.experiments import networks
@@ -16,6 +14,7 @@ from lvd.experiments.networks import Network, Outputs
 from lvd.experiments.protocols import Protocol
 from lvd.experiments.split import Parts, Split
 from lvd.experiments.stages import Stages
+from lvd.kernels.rows import place
 from lvd.nets import Evaluation
 
 
@@ -51,16 +50,11 @@ class StoredNetworks:
 
         On a GPU, where there is one, so that no kernel has to move them again.
         """
-        return self._stages.once(name, lambda: _on_device(np.asarray(self.base.embeddings)[rows]))
+        return self._stages.once(name, lambda: place(np.asarray(self.base.embeddings)[rows], "auto"))
 
     def _read(self, network: Network) -> Outputs:
         path = network.path(self.folder)
         return self._stages.once(path.name, lambda: networks.read(path))
-
-
-def _on_device(embeddings: Float[NDArray, "n h"]) -> Any:
-    double, device = embeddings.astype(np.float64), resolve_device("auto")
-    return double if device.type == "cpu" else torch.as_tensor(double, device=device)
 
 
 class TaskSplit(Split):

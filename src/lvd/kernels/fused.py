@@ -19,14 +19,15 @@ def available(device: torch.device, n_components: int) -> bool:
 
 @cache
 def multiplies_float64(device: torch.device) -> bool:
-    """Whether Triton's products of float64 matrices serve there: from 3.5 on, up to compute capability 9.
+    """Whether Triton forms products of float64 matrices on tensor cores there.
 
-    On GPUs of capability 10 some versions send them to tensor cores that have none (Triton's pull request 10126).
+    It does from 3.5 on, on GPUs of compute capability 8.0 and 9.0 (Triton's pull request 7310).
     """
     import triton
 
     version = tuple(map(int, triton.__version__.split(".")[:2]))
-    return version >= (3, 5) and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (10, 0))
+    on_gpu = device.type == "cuda"
+    return version >= (3, 5) and (not on_gpu or torch.cuda.get_device_capability(device) in {(8, 0), (9, 0)})
 
 
 @cache

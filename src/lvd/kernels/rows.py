@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,9 +30,11 @@ def check_rows(embeddings: ArrayLike, name: str, device: torch.device, n_columns
 
 
 def place(embeddings: Float[NDArray, "n h"], device: str) -> Rows:
-    """The rows where kernels on the device take them from, brought there once instead of by each of them."""
+    """The rows as float64 where kernels on the device take them from, brought there once for several kernels."""
     resolved = resolve_device(device)
-    return embeddings if resolved.type == "cpu" else torch.as_tensor(embeddings, device=resolved).double()
+    if resolved.type == "cpu":
+        return np.asarray(embeddings, dtype=np.float64)
+    return torch.as_tensor(embeddings, device=resolved).double()
 
 
 def column_moments(rows: Rows) -> tuple[Float[NDArray, "h"], Float[NDArray, "h"]]:

@@ -284,10 +284,10 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         self.model_.fit(X, y)
-        embeddings = place(self.model_.evaluate(X).embeddings, self.device)
         template = self.kernel or MahalanobisKernel(
             self.n_components, smoothness=self.smoothness, device=self.device, random_state=seed
         )
+        embeddings = place(self.model_.evaluate(X).embeddings, template.device)
         self.kernels_ = [seeded_clone(template, seed).fit(embeddings, column) for column in y.T]
         self.error_model_: ErrorModel | None = None
         if vars(self)["score"] == "normalized":
@@ -327,7 +327,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         units = np.ones_like(y_pred)
         if self.error_model_ is not None:
             units = error_unit(self.error_model_.predict(X, evaluation))
-        return SeenRows(X, evaluation.embeddings, y_pred, units, self.device)
+        return SeenRows(X, evaluation.embeddings, y_pred, units, self.kernels_[0].device)
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self._centres(self.model_.evaluate(X))
