@@ -105,7 +105,7 @@ def test_most_rows_are_skipped_and_the_answer_is_exact(clumps):
     assert exact.all()
     np.testing.assert_array_equal(radius, expected)
     problem = index_search.Search(*map(torch.as_tensor, (queries, own, LEVELS)), calibration)
-    near = problem.find_near([torch.tensor([row]) for row in range(300)], 5e-7)
+    near = list(problem.find_near([torch.tensor([row]) for row in range(300)], 5e-7))
     assert np.mean([len(one.chosen) for one in near]) < 0.3 * len(calibration.clusters.masses)
 
 
@@ -140,10 +140,23 @@ class TestWithMuchLeftOut:
         monkeypatch.setattr(
             index_search.Search,
             "find_near",
-            lambda *arguments: [near._replace(left_out=0.0) for near in find(*arguments)],
+            lambda *arguments: [near._replace(left_out=0.0 * near.left_out) for near in find(*arguments)],
         )
         radius, _ = search(queries, calibration, own)
         assert (radius < expected).mean() > 0.1
+
+
+def cluster_weights(calibration, queries):
+    """What each cluster weighs for each query, (c, n)."""
+    rows, ordered = calibration.clusters.rows.numpy(), calibration.points.numpy()
+    weights = np.stack([calibration.weights.numpy() * gaussian_weights(query, ordered) for query in queries])
+    return np.pad(weights, ((0, 0), (0, 1)))[:, rows].sum(2).T
+
+
+def within(weights, least, most):
+    """Whether weights lie between bounds, but for rounding and for what underflows."""
+    least, most = least.numpy(), most.numpy()
+    return bool((weights <= most * (1 + 1e-6) + 1e-290).all() and (weights >= least * (1 - 1e-6)).all())
 
 
 @settings(max_examples=30)
@@ -151,17 +164,57 @@ class TestWithMuchLeftOut:
 def test_the_bounds_hold(case, leaf_rows):
     queries, points, scores, ratios, _ = case
     calibration = calibrated(points, scores, ratios, leaf_rows=leaf_rows)
-    clusters = calibration.clusters
+    clusters, weights = calibration.clusters, cluster_weights(calibration, queries)
     assert sorted(clusters.rows[clusters.rows < len(points)].tolist()) == list(range(len(points)))
     centre = torch.as_tensor(queries.mean(0))
     radius = torch.as_tensor(np.linalg.norm(queries - queries.mean(0), axis=1).max())
-    least, most = clusters.bounds(centre[None], radius[None])
-    ordered = calibration.points.numpy()
-    for query in queries:
-        weights = np.append(calibration.weights.numpy() * gaussian_weights(query, ordered), 0.0)
-        masses = weights[clusters.rows.numpy()].sum(1)
-        assert (masses <= most[0].numpy() * (1 + 1e-6) + 1e-290).all()
-        assert (masses >= least[0].numpy() * (1 - 1e-6)).all()
+    least, most = clusters.ball_bounds(centre[None], radius[None])
+    assert within(weights, least.T, most.T)
+    some = torch.arange(0, len(clusters.masses), 2)
+    assert within(weights[::2], *clusters.point_bounds(torch.as_tensor(queries), some))
+
+
+@pytest.fixture(scope="module")
+def flat():
+    """Clumps with three directions of variation in eight."""
+    rng = np.random.default_rng(3)
+    centres, axes = 5.0 * rng.normal(size=(30, 8)), rng.normal(size=(30, 3, 8))
+    which = np.repeat(np.arange(30), 60)
+    points = centres[which] + np.einsum("nd,ndk->nk", rng.normal(size=(1800, 3)), axes[which])
+    points += 0.3 * rng.normal(size=points.shape)
+    calibration = calibrated(points, rng.gamma(1.0, size=1800), leaf_rows=30)
+    queries = points[::40] + 0.01 * rng.normal(size=(45, 8))
+    return calibration, torch.tensor(queries), cluster_weights(calibration, queries)
+
+
+class TestTheBoundsOfFlatClumps:
+    """Bounds along axes are far tighter than those of balls, and still bounds."""
+
+    def test_hold_and_are_tighter_than_those_of_balls(self, flat):
+        calibration, queries, weights = flat
+        clusters = calibration.clusters
+        least, most = clusters.point_bounds(queries, torch.arange(len(clusters.masses)))
+        assert within(weights, least, most)
+        of_balls = clusters.ball_bounds(queries, torch.zeros(len(queries), dtype=torch.float64))[1].T
+        assert (most > 1e-8).sum() < 0.6 * (of_balls > 1e-8).sum()
+
+    @pytest.mark.parametrize("entry", range(4))
+    def test_extents_that_are_too_small_are_no_bounds(self, flat, entry):
+        calibration, queries, weights = flat
+        extents = calibration.clusters.extents.clone()
+        extents[:, entry] *= 0.7
+        broken = replace(calibration.clusters, extents=extents)
+        assert not within(weights, *broken.point_bounds(queries, torch.arange(len(extents))))
+
+    def test_axes_that_are_not_at_right_angles_are_no_bounds(self, flat):
+        calibration, queries, weights = flat
+        broken = replace(calibration.clusters, axes=1.2 * calibration.clusters.axes)
+        assert not within(weights, *broken.point_bounds(queries, torch.arange(len(broken.masses))))
+
+    def test_a_spread_that_is_too_small_is_no_bound(self, flat):
+        calibration, queries, weights = flat
+        broken = replace(calibration.clusters, spreads=0.5 * calibration.clusters.spreads)
+        assert not within(weights, *broken.point_bounds(queries, torch.arange(len(broken.masses))))
 
 
 @pytest.mark.parametrize("regular", [False, True])

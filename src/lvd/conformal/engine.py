@@ -206,12 +206,12 @@ def _crossing(
 ) -> tuple[Int[Tensor, "n l"], Bool[Tensor, "n l"]]:
     """The ranks of some queries from tiles of weights."""
     prepared = calibration.prepared
-    sums = _block_sums(left, prepared, chunk)
+    sums, tile = _block_sums(left, prepared, chunk)
     if calibration.floors is not None:
         sums += calibration.floors.sum(1)
     rounding = prepared.n_points * torch.finfo(torch.float64).eps
     margin = tiles.relative_error(left, prepared, chunk.dtype)[:, None] + rounding
-    block_weights = partial(_block_weights, left, calibration, chunk.dtype)
+    block_weights = partial(_block_weights, left, calibration, tile)
     return crossing(sums, block_weights, prepared.n_points, levels, own=own, margin=margin)
 
 
@@ -240,7 +240,7 @@ def crossing(
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = block_weights(block).cumsum_(-1).add_(before[..., None])
-    n_below = (inside < high[..., None]).sum(-1)
+    n_below = torch.searchsorted(inside, high[..., None])[..., 0]
     rank = torch.where(finite, block * BLOCK + n_below, n_points).clamp_(max=n_points)
     previous = torch.where(
         n_below > 0, inside.gather(-1, (n_below - 1).clamp(min=0)[..., None])[..., 0], before
@@ -253,23 +253,30 @@ def crossing(
 
 def _block_sums(
     left: Float[Tensor, "n a"], prepared: tiles.TilePoints, chunk: tiles.Chunk
-) -> Float[Tensor, "n b"]:
+) -> tuple[Float[Tensor, "n b"], Float[Tensor, "n t w"]]:
+    """The sums over blocks, and the blocks of the last tile: all of them, where one tile holds all rows."""
     sums = left.new_empty(len(left), prepared.double.shape[1] // BLOCK)
     for columns, weights in tiles.weight_tiles(left, prepared, chunk):
-        blocks = slice(columns.start // BLOCK, columns.stop // BLOCK)
-        sums[:, blocks] = weights.view(len(left), -1, BLOCK).sum(2)
-    return sums
+        tile = weights.view(len(left), -1, BLOCK)
+        sums[:, columns.start // BLOCK : columns.stop // BLOCK] = tile.sum(2)
+    return sums, tile
 
 
 def _block_weights(
-    left: Float[Tensor, "n a"], calibration: SortedCalibration, dtype: torch.dtype, block: Int[Tensor, "n l"]
+    left: Float[Tensor, "n a"],
+    calibration: SortedCalibration,
+    tile: Float[Tensor, "n t w"],
+    block: Int[Tensor, "n l"],
 ) -> Float[Tensor, "n l w"]:
-    """The weights inside one block per query and level."""
-    n_columns, n_levels = left.shape[1], block.shape[1]
-    blocks = calibration.prepared.right(dtype).view(n_columns, -1, BLOCK).index_select(1, block.flatten())
-    factors = left.to(dtype).repeat_interleave(n_levels, 0)[:, None]
-    exponents = torch.bmm(factors, blocks.transpose(0, 1)).view(len(left), n_levels, BLOCK)
-    weights = tiles.exp_without_underflow(exponents).double()
+    """The weights inside one block per query and level: those of the tile if it holds all rows, or made again."""
+    right, n_levels = calibration.prepared.right(tile.dtype), block.shape[1]
+    if tile[0].numel() == right.shape[1]:
+        weights = tile[torch.arange(len(left), device=left.device)[:, None], block].double()
+    else:
+        blocks = right.view(len(right), -1, BLOCK).index_select(1, block.flatten())
+        factors = left.to(tile.dtype).repeat_interleave(n_levels, 0)[:, None]
+        exponents = torch.bmm(factors, blocks.transpose(0, 1)).view(len(left), n_levels, BLOCK)
+        weights = tiles.exp_without_underflow(exponents).double()
     return weights if calibration.floors is None else weights.add_(calibration.floors[block])
 
 

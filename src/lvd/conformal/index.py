@@ -1,8 +1,9 @@
 """Clusters of calibration rows, and what they say about weights without looking at the rows.
 
-In scaled coordinates a row at distance d weighs ``w exp(-d^2)``. For a ball of queries and a cluster of rows, both
-known by centre and radius, that bounds what the cluster can weigh; and as the exponential is convex, a mean of
-exponentials is at least the exponential of the mean exponent, which bounds it from below.
+In scaled coordinates a row at distance d weighs ``w exp(-d^2)``. A cluster of rows lies in a ball, and in the
+product of a box, whose axes are those along which it extends the most, and a ball across them: how near a query
+comes to these bounds what the cluster can weigh. As the exponential is convex, a mean of exponentials is at least
+the exponential of the mean exponent, which bounds it from below.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ SMALLEST_PART = 64
 TWO, NEARLY_BEST = 0.9, 0.97
 """Rows fall into two where a cut explains so much of their variance along a line (0.75 of a uniform one's); and so
 little worse than the best cut is one that leaves full clusters, in rows that are all of one kind."""
-ROUNDING = 1.0 + 1e-6
-"""Bounds are widened by this factor, so that they hold in spite of rounding."""
+ROUNDING, CANCELLATION = 1.0 + 1e-6, 1e-12
+"""Bounds are widened by this factor, and by this part of squared norms from which others were subtracted, so that
+they hold in spite of rounding."""
+N_AXES = 3
+"""Axes of a cluster along which its extent is known; the others share one number."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """A partition of m rows into balls.
+    """A partition of m rows.
 
     `rows` are the row numbers of each cluster, ascending; the number m, which is no row, fills up to whole blocks.
-    `single` and `double` hold ``[v, 1, log w - |v|^2]`` of each row, v counted from the cluster's centre and w the
-    row's own weight, for the product with ``[2u, -|u|^2, 1]`` that is ``log w - |u - v|^2``. `masses` are the sums
+    `single` and `double` hold ``[2v, 1, log w - |v|^2]`` of each row, v counted from the cluster's centre and w the
+    row's own weight, for the product with ``[u, -|u|^2, 1]`` that is ``log w - |u - v|^2``. `masses` are the sums
     of the weights, `centres` the weighted means, `spreads` the weighted mean squared distances from these and
-    `radii` the largest distances.
+    `radii` the largest distances. `extents` are the largest distances along each of `axes`, orthogonal ones, and in
+    the end across them all.
     """
 
     rows: Int[Tensor, "c w"]
@@ -43,21 +48,44 @@ class Clusters:
     centres: Float[Tensor, "c k"]
     spreads: Float[Tensor, "c"]
     radii: Float[Tensor, "c"]
+    axes: Float[Tensor, "c d k"]
+    extents: Float[Tensor, "c d+1"]
 
     def right(self, chosen: Int[Tensor, "s"], dtype: torch.dtype) -> Float[Tensor, "s w a"]:
         """The right factors of the chosen clusters in this precision."""
         return (self.single if dtype == torch.float32 else self.double).index_select(0, chosen)
 
-    def bounds(
+    def ball_bounds(
         self, centres: Float[Tensor, "g k"], radii: Float[Tensor, "g"]
     ) -> tuple[Float[Tensor, "g c"], Float[Tensor, "g c"]]:
         """The least and the most that each cluster can weigh for any query in each of these balls."""
         distances = torch.cdist(centres, self.centres, compute_mode="donot_use_mm_for_euclid_dist")
         furthest = (distances + radii[:, None]).square_().add_(self.spreads).neg_()
         gaps = distances.sub_(self.radii).sub_(radii[:, None]).clamp_(min=0.0).square_().neg_()
-        # What would underflow must not count for the least, and must for the most.
-        most = gaps.clamp_(min=LEAST_EXPONENTS[gaps.dtype]).exp_().mul_(self.masses)
-        return exp_without_underflow(furthest).mul_(self.masses), most
+        return _weigh(furthest, gaps, self.masses)
+
+    def point_bounds(
+        self, queries: Float[Tensor, "g k"], chosen: Int[Tensor, "s"]
+    ) -> tuple[Float[Tensor, "s g"], Float[Tensor, "s g"]]:
+        """The least and the most that each of the chosen clusters can weigh for each query."""
+        middle = queries.mean(0)
+        points, centres, axes = (queries - middle).T, self.centres[chosen] - middle, self.axes[chosen]
+        norms, others = points.square().sum(0), centres.square().sum(1, keepdim=True)
+        squared = torch.addmm(others, centres, points, alpha=-2.0).add_(norms).clamp_(min=0.0)
+        along = (axes.flatten(0, 1) @ points).view(*axes.shape[:2], -1) - axes @ centres[..., None]
+        across = (squared - along.square().sum(1)).clamp_(min=0.0).sqrt_()
+        outside = torch.cat([along.abs_(), across[:, None]], 1).sub_(self.extents[chosen, :, None])
+        gaps = (CANCELLATION * (others + norms.max())) - outside.clamp_(min=0.0).square_().sum(1)
+        return _weigh(squared.add_(self.spreads[chosen, None]).neg_(), gaps, self.masses[chosen, None])
+
+
+def _weigh(
+    least: Float[Tensor, "..."], most: Float[Tensor, "..."], masses: Float[Tensor, "..."]
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    """Bounds on weights, in place, from those on exponents."""
+    # What would underflow must not count for the least, and must for the most.
+    most.clamp_(min=LEAST_EXPONENTS[most.dtype]).exp_().mul_(masses)
+    return exp_without_underflow(least).mul_(masses), most
 
 
 def make_clusters(
@@ -68,19 +96,25 @@ def make_clusters(
     width = -(-int(sizes.max()) // BLOCK) * BLOCK
     rows = torch.full((len(sizes), width), len(points))
     rows[torch.arange(width) < sizes[:, None]] = leaves.argsort(stable=True)
-    places = rows.clamp(max=len(points) - 1)
-    own = torch.where(rows < len(points), weights[places], 0.0)
+    filled = rows < len(points)
+    # What fills up stands where the first row does, without weight.
+    places = torch.where(filled, rows, rows[:, :1])
+    own = torch.where(filled, weights[places], 0.0)
     masses = own.sum(1)
     shares = own / masses[:, None]
     members = points[places]
     centres = torch.bmm(shares[:, None], members)[:, 0]
     members -= centres[:, None]
     squared = members.square().sum(2)
-    ones = torch.ones_like(squared)
-    double = torch.cat([members, ones[..., None], (own.log() - squared)[..., None]], 2)
-    furthest = torch.where(own > 0, squared, 0.0).amax(1).sqrt()
-    spreads = (shares * squared).sum(1)
-    return Clusters(rows, double.float(), double, masses, centres, spreads * ROUNDING, furthest * ROUNDING)
+    spreads, radii = (shares * squared).sum(1), squared.amax(1, keepdim=True).sqrt()
+    axes = torch.linalg.eigh(torch.bmm(members.mT, members)).eigenvectors[..., -N_AXES:].mT.contiguous()
+    along = torch.bmm(members, axes.mT)
+    across = (squared * (1.0 + CANCELLATION) - along.square().sum(2)).amax(1, keepdim=True).sqrt()
+    extents = torch.cat([along.abs().amax(1), across], 1)
+    exponents = own.log().sub_(squared)[..., None]
+    double = torch.cat([members.mul_(2.0), torch.ones_like(exponents), exponents], 2)
+    spreads, radii, extents = spreads * ROUNDING, radii[:, 0] * ROUNDING, extents * ROUNDING
+    return Clusters(rows, double.float(), double, masses, centres, spreads, radii, axes, extents)
 
 
 def partition(
@@ -91,11 +125,9 @@ def partition(
     With `regular`, sets may be wider than `radius` if they do not fall into two, and most of them are full. A set
     too large is cut across the direction in which it varies most. Deterministic.
     """
-    small = (points - points.mean(0)).float()
-    todo = [torch.arange(len(points))]
+    todo = [(torch.arange(len(points)), (points - points.mean(0)).float())]
     while todo:
-        rows = todo.pop()
-        members = small[rows]
+        rows, members = todo.pop()
         members -= members.mean(0)
         if len(rows) <= most and (len(rows) == 1 or members.square().sum(1).max() <= radius**2):
             yield rows
@@ -113,7 +145,7 @@ def partition(
             best = len(rows) // 2
         if regular and full < len(rows) and (alike or between[full - 1] > NEARLY_BEST * between[best - 1]):
             best = full
-        todo += [rows[order[best:]], rows[order[:best]]]
+        todo += [(rows[part], members.index_select(0, part)) for part in (order[best:], order[:best])]
 
 
 def _variance_between(along: Float[Tensor, "n"]) -> Float[Tensor, "n-1"]:

@@ -1,15 +1,16 @@
 """Weighted quantiles from the clusters of calibration rows that matter to a query; never narrower, mostly exact.
 
-Queries are taken in groups of neighbours. What all far clusters together can weigh for a group is bounded by B;
-the rows of the near ones are evaluated. With F_A their cumulative weight and S_A its total, the radius is the first
-score with ``F_A >= level (own + S_A + B)``. It is exact where the score before fails even with all of B below it:
-``F_A + B < level (own + S_A + B)``. A query for which that is not so is looked at again, with a far smaller B.
+Queries are taken in groups of neighbours. What all clusters far from a group can weigh for one of its queries is
+bounded by B; the rows of the near ones are evaluated. With F_A their cumulative weight and S_A its total, the
+radius is the first score with ``F_A >= level (own + S_A + B)``. It is exact where the score before fails even with
+all of B below it: ``F_A + B < level (own + S_A + B)``. A query for which that is not so is looked at again, with a
+far smaller B.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ from lvd.conformal import engine
 from lvd.conformal.index import ROUNDING, Clusters, partition
 from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS, LEAST_EXPONENTS
 
-MOST_QUERIES, GROUP_RADIUS = 32, 3.5
-"""Groups of queries are small beside the distance of about 5 within which rows matter to each of them."""
+MOST_QUERIES, GROUP_RADIUS = 48, 6.0
+"""Larger groups share more of what is done once for each, but rows that matter to one query are weighed for all."""
 WORTHWHILE = 0.25
 """A group that needs more than this share of the clusters is left to the engine, which need not collect rows."""
 BATCH_GROUPS = 32
@@ -37,6 +38,8 @@ LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 4096, 512, 16, 4096
 """Clusters are built for so many queries at once, for fewer where the leaves are known, if a sample of queries and
 rows says that most rows are far."""
 POSITION_BITS = 31
+BAG = 16
+"""So many weights are added in their own precision, which loses little over so few; bags are added in float64."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class Near(NamedTuple):
     """The clusters that matter to a group, a bound on what others weigh, and the weight there is for certain."""
 
     chosen: Int[Tensor, "s"]
-    left_out: float
-    certain: float
+    left_out: Float[Tensor, "g"]
+    certain: Float[Tensor, "g"]
 
 
 @dataclass(frozen=True)
@@ -72,63 +75,71 @@ class Search:
         """The clusters of the calibration rows."""
         return self.calibration.clusters
 
-    def find_near(self, groups: Sequence[Int[Tensor, "_"]], share: float) -> list[Near]:
-        """For each group the clusters without which at most `share` of any query's weight is missing."""
-        balls = [_ball(self.queries[group]) for group in groups]
-        own = torch.stack([self.own[group].sum(1).min() for group in groups])
-        least, most = self.clusters.bounds(*map(torch.stack, zip(*balls, strict=True)))
-        certain = own + least.sum(1)
-        ascending = torch.from_numpy(np.sort(most.numpy(), axis=1))
-        n_far = torch.searchsorted(ascending.cumsum(1), (share * certain)[:, None], right=True)
-        limits = torch.where(n_far > 0, ascending.gather(1, (n_far - 1).clamp(min=0)), -1.0)
+    def find_near(self, groups: Sequence[Int[Tensor, "_"]], share: float) -> Iterator[Near]:
+        """For each group the clusters without which at most `share` of any query's weight is missing.
+
+        At most half of that is in clusters far from the ball of the group, which are set aside first; the rest is
+        in those of the others that are far from each of its queries.
+        """
+        padded = torch.nn.utils.rnn.pad_sequence(list(groups), batch_first=True, padding_value=-1)
+        members = torch.where(padded < 0, padded[:, :1], padded)
+        points, own = self.queries[members], self.own[members].sum(2).amin(1)
+        centres = points.mean(1)
+        radii = (points - centres[:, None]).square().sum(2).amax(1).sqrt() * ROUNDING
+        least, most = self.clusters.ball_bounds(centres, radii)
+        limits = (own + least.sum(1)) * (share / 2.0 / most.shape[1])
         # The heaviest cluster is always near.
-        far = (most <= limits) & (most < ascending[:, -1:])
-        left_out = torch.where(far, most, 0.0).sum(1) * ROUNDING
-        chosen = [row.nonzero()[:, 0] for row in ~far]
-        return list(map(Near, chosen, left_out.tolist(), certain.tolist()))
+        close = (most > limits[:, None]) | (most == most.amax(1, keepdim=True))
+        left_out = torch.where(close, 0.0, most).sum(1).tolist()
+        for group, mask, beyond in zip(groups, close, left_out, strict=True):
+            yield self._nearest(group, mask.nonzero()[:, 0], beyond, share)
+
+    def _nearest(self, group: Int[Tensor, "g"], close: Int[Tensor, "s"], beyond: float, share: float) -> Near:
+        """Of the clusters close to a group those without which more than `share` of a query's weight is missing."""
+        least, most = self.clusters.point_bounds(self.queries[group], close)
+        certain = self.own[group].sum(1) + least.sum(0)
+        shares, order = (most / certain).amax(1).sort()
+        n_far = min(int((shares.cumsum(0) <= share - beyond / certain.min()).sum()), len(close) - 1)
+        left_out = most[order[:n_far]].sum(0).add_(beyond).mul_(ROUNDING)
+        return Near(close[order[n_far:].sort().values], left_out, certain)
 
     def ranks(
-        self, group: Int[Tensor, "g"], near: Near, look: Look, memory: Float[Tensor, "2 z"]
+        self, group: Int[Tensor, "g"], near: Near, look: Look, memory: Float[Tensor, "z"]
     ) -> tuple[Int[Tensor, "g l"], Bool[Tensor, "g"]]:
         """The ranks of the radii among all rows, from the near ones, and whether no other row could change them."""
         rows, order = _in_order(self.clusters.rows.index_select(0, near.chosen).flatten())
-        weights, in_order = (part[: len(rows) * len(group)].view(len(rows), -1) for part in memory)
-        shifted = self.queries[group] - self.clusters.centres[near.chosen, None]
-        norms = shifted.square().sum(2, keepdim=True)
-        left = torch.cat([2.0 * shifted, -norms, torch.ones_like(norms)], 2).to(look.dtype).mT
+        shifted = (self.queries[group].T - self.clusters.centres[near.chosen, :, None]).to(look.dtype)
+        norms = shifted.square().sum(1, keepdim=True)
+        left = torch.cat([shifted, -norms, torch.ones_like(norms)], 1)
+        weights = memory[: len(rows) * len(group)].view(len(rows), -1)
         tiles = weights.view(len(near.chosen), -1, len(group))
+        masses = self.queries.new_empty(len(tiles), len(group))
         for part in chunk_slices(len(tiles), max(1, CPU_ELEMENTS // tiles[0].numel())):
             torch.bmm(self.clusters.right(near.chosen[part], look.dtype), left[part], out=tiles[part])
-            tiles[part].clamp_(min=LEAST_EXPONENTS[look.dtype]).exp_()
-        torch.index_select(weights, 0, order, out=in_order)
-        blocks, place = in_order.view(-1, BLOCK, len(group)), torch.arange(len(group))[:, None]
-        squares = norms[..., 0] + self.clusters.radii[near.chosen, None].square()
+            masses[part] = tiles[part].clamp_(min=LEAST_EXPONENTS[look.dtype]).exp_().sum(1)
+        bags, place = torch.arange(0, len(rows), BAG), torch.arange(len(group))[:, None, None]
+        sums = torch.nn.functional.embedding_bag(order, weights, bags, mode="sum").double()
+        blocks, own = order.view(-1, BLOCK), self.own[group]
+        squares = norms[:, 0] + self.clusters.radii[near.chosen, None].square()
         rank, decided = engine.crossing(
-            blocks.sum(1).double().T,
-            lambda block: blocks[block, :, place].double(),
+            sums.view(-1, BLOCK // BAG, len(group)).sum(1).T,
+            lambda block: weights[blocks[block], place].double(),
             len(rows),
             self.levels,
-            own=self.own[group],
-            margin=self._margin(tiles.sum(1).double(), squares, self.own[group].sum(1), look.dtype),
-            left_out=near.left_out,
+            own=own,
+            margin=self._margin((masses * squares).sum(0) / (masses.sum(0) + own.sum(1)), look.dtype),
+            left_out=near.left_out[:, None],
         )
         n_rows = self.calibration.n_rows
         return torch.cat([rows, rows.new_tensor([n_rows, n_rows + 1])])[rank], decided.all(1)
 
-    def _margin(
-        self,
-        weights: Float[Tensor, "s g"],
-        squares: Float[Tensor, "s g"],
-        own: Float[Tensor, "g"],
-        dtype: torch.dtype,
-    ) -> Float[Tensor, "g 1"]:
-        """The relative error of cumulative weights: the mean, by weight, of what the exponents may err by.
+    def _margin(self, squares: Float[Tensor, "g"], dtype: torch.dtype) -> Float[Tensor, "g 1"]:
+        """The relative error of cumulative weights, from the squared norms in exponents in the mean by weight.
 
-        That is a few roundings of the two squared norms in an exponent, as in :func:`tiles.relative_error`.
+        That is a few roundings of these norms, as in :func:`tiles.relative_error`, and those of the sum of a bag.
         """
-        mean = (weights * squares).sum(0) / (weights.sum(0) + own)
         growth = max(1.0, 0.25 * math.sqrt(self.queries.shape[1] + 2))
-        bound = 2.0 + growth * (mean + self.calibration.prepared.largest_log_weight)
+        bound = 4.0 + growth * (squares + self.calibration.prepared.largest_log_weight)
         rounding = self.calibration.n_rows * torch.finfo(torch.float64).eps
         return (torch.finfo(dtype).eps * bound + rounding)[:, None]
 
@@ -155,8 +166,8 @@ def pays(
     weights = (calibration.weights[rows] * squared.neg_().exp_()).mul_(scale).sort().values
     certain = own[some].sum(1, keepdim=True) + weights.sum(1, keepdim=True)
     near = (weights.cumsum(1) > FIRST.share * certain).double().mean()
-    # Clusters reach further than rows.
-    return bool(near < WORTHWHILE / 2)
+    # Clusters reach further than rows, and groups further than queries.
+    return bool(near < WORTHWHILE / 4)
 
 
 def radius(
@@ -191,10 +202,10 @@ def search(
     most_clusters = math.ceil(WORTHWHILE * len(clusters.masses))
 
     def work(groups: Sequence[Int[Tensor, "_"]], look: Look) -> None:
-        memory = torch.empty(2, most_clusters * clusters.rows.shape[1] * MOST_QUERIES, dtype=look.dtype)
+        memory = torch.empty(most_clusters * clusters.rows.shape[1] * MOST_QUERIES, dtype=look.dtype)
         for part in chunk_slices(len(groups), BATCH_GROUPS):
             for group, near in zip(groups[part], problem.find_near(groups[part], look.share), strict=True):
-                if len(near.chosen) > most_clusters or near.certain < LEAST_WEIGHT:
+                if len(near.chosen) > most_clusters or near.certain.min() < LEAST_WEIGHT:
                     wide[group] = True
                 else:
                     rank, exact[group] = problem.ranks(group, near, look, memory)
@@ -225,11 +236,6 @@ def _on_threads(
         groups = [chosen[group] for group in sets]
         n_shares = min(n_threads, len(groups))
         run(lambda mine: work(mine, look), [groups[i::n_shares] for i in range(n_shares)])
-
-
-def _ball(queries: Float[Tensor, "g k"]) -> tuple[Float[Tensor, "k"], Float[Tensor, ""]]:
-    centre = queries.mean(0)
-    return centre, (queries - centre).square().sum(1).max().sqrt() * ROUNDING
 
 
 def _in_order(rows: Int[Tensor, "r"]) -> tuple[Int[Tensor, "r"], Int[Tensor, "r"]]:
