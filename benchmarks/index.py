@@ -75,7 +75,7 @@ def compare(name: str, make: Callable[[int, np.random.Generator], np.ndarray]) -
         ours.append(processor_seconds(lambda: search(n_queries)))
         every.append(
             processor_seconds(
-                lambda: engine.radius_from_all_rows(
+                lambda: engine.from_all_rows(
                     queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED]
                 )
             )

@@ -337,6 +337,18 @@ def test_the_effective_sample_size_of_large_weights():
     np.testing.assert_array_equal(summary.radius, plain.radius)
 
 
+def test_many_rows_are_exact_where_they_are_certified_to_be():
+    queries, points, scores = case(500, 60_000)
+    on_cpu, on_gpu = (
+        conformal_on(device, points, scores).summary(queries, 0.9) for device in ("cpu", "cuda")
+    )
+    assert on_cpu.exact.all()
+    assert 0.5 < on_gpu.exact.mean() < 1.0
+    np.testing.assert_array_equal(on_gpu.radius[on_gpu.exact], on_cpu.radius[on_gpu.exact])
+    few = conformal_on("cuda", points[:9000], scores[:9000]).summary(queries, 0.9)
+    assert few.exact.all()
+
+
 def test_the_summary_of_many_rows():
     queries, points, scores = case(300, 20_000, spread=1.0)
     values = np.sin(scores)

@@ -251,7 +251,7 @@ class TestWhenTheIndexIsUsed:
         calibration = engine.sort_calibration(self.rows(spread, 4000, 0), scores, **options)
         queries = self.rows(spread, n_queries, 1)
         radius = engine.radius(queries, calibration, LEVELS, queries.new_ones(len(queries)))
-        expected = engine.radius_from_all_rows(
+        expected, _ = engine.from_all_rows(
             queries, calibration, LEVELS, torch.tensor([[1.0, 0.0]] * n_queries, dtype=torch.float64)
         )
         np.testing.assert_array_equal(radius, expected)

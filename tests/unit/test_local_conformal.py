@@ -8,7 +8,9 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 import lvd
+from lvd.conformal import engine
 from lvd.conformal.oracle import weighted_quantile
+from lvd.kernels import tiles
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,48 @@ def test_refused_queries(conformal, calibration):
         lvd.InputError, match=r"confidence_level must lie in \(0, 1\), got 90; did you mean 0.9\?"
     ):
         conformal.radius(embeddings, 90.0)
+
+
+class TestCertificate:
+    """Whether no rounding could have changed a radius."""
+
+    @pytest.fixture
+    def on_the_edge(self, kernel, calibration):
+        """A query, and levels a hair above the cumulative shares of its weights: float32 cannot decide there."""
+        embeddings, scores = calibration
+        query, order = embeddings[:1] + 0.2, np.argsort(scores)
+        weights = kernel(query, embeddings)[0]
+        levels = weights[order].cumsum()[9::10] / (1.0 + weights.sum()) + 1e-9
+        return query, levels, [weighted_quantile(scores, weights, 1.0, level) for level in levels]
+
+    def test_few_rows_are_settled(self, conformal, on_the_edge):
+        query, levels, expected = on_the_edge
+        summary = conformal.summary(query, levels)
+        np.testing.assert_array_equal(summary.radius[0], expected)
+        assert summary.exact.tolist() == [True]
+
+    def test_is_withheld_where_the_wider_candidate_was_taken(self, conformal, on_the_edge, monkeypatch):
+        query, levels, expected = on_the_edge
+        monkeypatch.setattr(engine, "EXACT_ROWS", 0)
+        for level, exact_radius in zip(levels, expected, strict=True):
+            summary = conformal.summary(query, level)
+            assert summary.exact.tolist() == [False]
+            assert summary.radius[0] >= exact_radius
+        between = (levels[2] + levels[3]) / 2.0
+        assert conformal.summary(query, between).exact.tolist() == [True]
+
+    def test_would_lie_without_the_bound_on_errors(self, conformal, on_the_edge, monkeypatch):
+        query, levels, expected = on_the_edge
+        monkeypatch.setattr(engine, "EXACT_ROWS", 0)
+        monkeypatch.setattr(tiles, "relative_error", lambda left, *rest: left.new_zeros(len(left)))
+        alone = [conformal.summary(query, level) for level in levels]
+        lies = [one.exact[0] and one.radius[0] != exact for one, exact in zip(alone, expected, strict=True)]
+        assert any(lies)
+
+    def test_tensors_give_tensors(self, conformal, calibration):
+        exact = conformal.summary(torch.tensor(calibration[0][:3])).exact
+        assert exact.dtype == torch.bool
+        assert exact.all()
 
 
 class TestSummary:

@@ -123,23 +123,35 @@ def radius(
     """
     if is_fused(queries, calibration):
         return fused_answer(queries, calibration, levels, self_weights, below).radius
+    return certified_radius(queries, calibration, levels, self_weights, below)[0]
+
+
+def certified_radius(
+    queries: Float[Tensor, "n k"],
+    calibration: SortedCalibration,
+    levels: Float[NDArray, "l"],
+    self_weights: Float[Tensor, "n"] | None = None,
+    below: Float[Tensor, "n"] | None = None,
+) -> tuple[Float[Tensor, "n l"], Bool[Tensor, "n"]]:
+    """The radii without the fused kernels, and where they are certainly the oracle's; elsewhere never narrower."""
     own = _masses(queries, self_weights, below)
     if calibration.n_rows == 0 or len(queries) == 0:
-        return _by_oracle(queries, calibration, levels, own)
+        nothing = _by_oracle(queries, calibration, levels, own)
+        return nothing, torch.ones(len(queries), dtype=torch.bool, device=queries.device)
     if queries.device.type == "cpu":
         from lvd.conformal import index_search
 
         if index_search.pays(queries, calibration, own):
-            return index_search.radius(queries, calibration, levels, own)
-    return radius_from_all_rows(queries, calibration, levels, own)
+            return index_search.settled_search(queries, calibration, levels, own)
+    return from_all_rows(queries, calibration, levels, own)
 
 
-def radius_from_all_rows(
+def from_all_rows(
     queries: Float[Tensor, "n k"],
     calibration: SortedCalibration,
     levels: Float[NDArray, "l"],
     own: Float[Tensor, "n 2"],
-) -> Float[Tensor, "n l"]:
+) -> tuple[Float[Tensor, "n l"], Bool[Tensor, "n"]]:
     """The radii from the weights of all rows, none left out; `own` holds the masses at +inf and at -inf."""
     # Rank m stands for +inf and rank -1, the last place, for -inf.
     scores = torch.cat([calibration.scores, calibration.scores.new_tensor([torch.inf, -torch.inf])])
@@ -156,11 +168,11 @@ def radius_from_all_rows(
         undecided[rows] = ~decided.all(1)
 
     tiles.run_chunks(work, single, calibration.prepared, torch.float32)
-    exact = calibration.n_rows <= EXACT_ROWS
-    tiles.run_chunks(work, ~single | (undecided & exact), calibration.prepared, torch.float64)
-    if exact:
+    settled = calibration.n_rows <= EXACT_ROWS
+    tiles.run_chunks(work, ~single | (undecided & settled), calibration.prepared, torch.float64)
+    if settled:
         result[undecided] = _by_oracle(queries[undecided], calibration, levels, own[undecided])
-    return result
+    return result, ~undecided | settled
 
 
 def is_fused(queries: Float[Tensor, "n k"], calibration: SortedCalibration) -> bool:

@@ -170,17 +170,19 @@ def pays(
     return bool(near < WORTHWHILE / 4)
 
 
-def radius(
+def settled_search(
     queries: Float[Tensor, "n k"],
     calibration: engine.SortedCalibration,
     levels: Float[NDArray, "l"],
     own: Float[Tensor, "n 2"],
-) -> Float[Tensor, "n l"]:
-    """The radii found by searching; what it leaves open is settled from all rows, where these settle all."""
+) -> tuple[Float[Tensor, "n l"], Bool[Tensor, "n"]]:
+    """What :func:`search` finds; what it leaves open is taken from all rows, where these settle all."""
     result, exact = search(queries, calibration, levels, own)
     if calibration.n_rows <= engine.EXACT_ROWS and not exact.all():
-        result[~exact] = engine.radius_from_all_rows(queries[~exact], calibration, levels, own[~exact])
-    return result
+        result[~exact], exact[~exact] = engine.from_all_rows(
+            queries[~exact], calibration, levels, own[~exact]
+        )
+    return result, exact
 
 
 def search(
@@ -215,8 +217,7 @@ def search(
     _on_threads(work, queries, own.sum(1) >= calibration.least_own, FIRST)
     _on_threads(work, queries, ~exact & ~wide, SECOND)
     if wide.any():
-        result[wide] = engine.radius_from_all_rows(queries[wide], calibration, levels, own[wide])
-        exact[wide] = calibration.n_rows <= engine.EXACT_ROWS
+        result[wide], exact[wide] = engine.from_all_rows(queries[wide], calibration, levels, own[wide])
     return result, exact
 
 

@@ -258,7 +258,7 @@ class LocalConformal:
         groups: ArrayLike | None = None,
         weights: ArrayLike | None = None,
     ) -> LocalSummary:
-        """The local radii and, of the same weights, the effective sample size and the mean of `values`.
+        """The local radii, whether they are exact, and the weights' effective sample size and mean of `values`.
 
         `values` hold a number for each calibration row, in the order in which the rows came; the mean of their
         targets is the kernel regression. The radii are those of ``guarantee="local"``. A GPU does it in one pass.
@@ -269,13 +269,13 @@ class LocalConformal:
         >>> kernel = lvd.MahalanobisKernel.from_components([[1.0]], mean=[0.0], scale=[1.0])
         >>> conformal = lvd.LocalConformal(kernel).conformalize([[0.0]] * 50 + [[9.0]] * 50, np.arange(100.0))
         >>> conformal.summary([[0.0]], 0.5, values=np.repeat([2.0, 5.0], 50))
-        LocalSummary(radius=array([25.]), n_effective=array([50.]), mean=array([2.]))
+        LocalSummary(radius=array([25.]), n_effective=array([50.]), exact=array([ True]), mean=array([2.]))
         """
         levels, rows = check_levels(confidence_level), self._queries(embeddings, groups, weights)
         found = summarize(self.calibration_, rows, levels, values)
-        radius = like(found[:, :-2] if np.ndim(confidence_level) else found[:, 0], embeddings)
-        mean = None if values is None else like(found[:, -1], embeddings)
-        return LocalSummary(radius, like(found[:, -2], embeddings), mean)
+        radius = like(found[:, :-3] if np.ndim(confidence_level) else found[:, 0], embeddings)
+        mean, size, exact = (like(column, embeddings) for column in found[:, -3:].T)
+        return LocalSummary(radius, size, exact > 0.0, None if values is None else mean)
 
     def explain(
         self,

@@ -27,19 +27,22 @@ class LocalSummary:
     radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
     n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
         ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
+    exact : where the radii are certified to be those of exact weights, (n,). Elsewhere a radius may be that of a
+        level higher by 1e-5, never of a lower one. All are exact up to 65,536 calibration rows, on a GPU to 16,384.
     mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
         where no values were given.
     """
 
     radius: Any
     n_effective: Any
+    exact: Any
     mean: Any = None
 
 
 def summarize(
     calibration: Calibration, rows: Rows, levels: Float[NDArray, "l"], values: ArrayLike | None
 ) -> Float[Tensor, "n c"]:
-    """For each row its radii, its effective sample size and the local mean of the calibration rows' `values`.
+    """For each row its radii, the local mean of the `values`, its effective sample size, and 1 if exact, else 0.
 
     Without values the mean is NaN, as it is in a group without calibration rows.
     """
@@ -56,13 +59,14 @@ def summarize(
         known, some = part.sorted, centred[part.sorted.order]
         if engine.is_fused(points, known):
             answer = engine.fused_answer(points, known, levels, own, values=some)
-            radius, size, mean = answer.radius, answer.n_effective, answer.mean
+            radius, exact, size, mean = answer.radius, answer.exact, answer.n_effective, answer.mean
         else:
-            radius, size = engine.radius(points, known, levels, own), effective_sample_size(points, known)
+            radius, exact = engine.certified_radius(points, known, levels, own)
+            size = effective_sample_size(points, known)
             mean = torch.full_like(size, torch.nan) if values is None else local_mean(points, known, some)
-        return torch.cat([radius, size[:, None], mean[:, None] + centre], 1)
+        return torch.cat([radius, torch.stack([mean + centre, size, exact], 1)], 1)
 
-    unseen = rows.points.new_tensor([torch.inf] * len(levels) + [0.0, torch.nan])
+    unseen = rows.points.new_tensor([torch.inf] * len(levels) + [torch.nan, 0.0, 1.0])
     return calibration.answer(rows, unseen.repeat(len(rows.points), 1), ask)
 
 
