@@ -75,9 +75,7 @@ def compare(name: str, make: Callable[[int, np.random.Generator], np.ndarray]) -
         ours.append(processor_seconds(lambda: search(n_queries)))
         every.append(
             processor_seconds(
-                lambda: engine.from_all_rows(
-                    queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED]
-                )
+                lambda: engine.from_all_rows(queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED])
             )
         )
     exact = index_search.search(queries, calibration, LEVELS, own)[1].double().mean() if local else 0.0

@@ -1,6 +1,6 @@
 """Training a kernel until it stops by itself, on the CPU: ``python -m benchmarks.kernel_fit [--rows N ...]``.
 
-Rows have 20 hidden directions of variation, and targets depend on one of them, with noise. Up to 100,000 rows each
+Rows have 8 hidden directions of variation, and targets depend on one of them, with noise. Up to 100,000 rows each
 batch is predicted from all of them, above from a fresh sample of 100,000. Ten million rows have 20 dimensions, so
 that they fit into memory, fewer have 100.
 """
@@ -18,7 +18,7 @@ from rich.table import Table
 import lvd
 from benchmarks.cell import with_peak_memory
 
-N_TEST, N_LATENT, NOISE = 2_000, 20, 0.2
+N_TEST, N_LATENT, NOISE = 2_000, 8, 0.2
 
 
 def make_data(n_rows: int, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
