@@ -148,8 +148,8 @@ CONTESTANTS: dict[str, Contestant | Floor] = {
     ),
     "lvd-local": Contestant(
         "lvd, local data",
-        "the same on rows spread over a sheet, where few calibration rows have weight for a query; all sizes are "
-        "below those from which an index leaves the others out",
+        "the same on rows spread over a sheet, where few calibration rows have weight for a query; nowhere "
+        "are there so many rows and queries that an index leaves the others out",
         local_conformal,
         rows=sheet,
     ),

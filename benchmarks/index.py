@@ -62,17 +62,16 @@ def compare(name: str, make: Callable[[int, np.random.Generator], np.ndarray]) -
     queries = torch.tensor(make(N_QUERIES, rng))
     own = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(N_QUERIES, 2)
     size = float(tiles.effective_sample_size(queries[:64], calibration.points).median())
-    masses = own[:, 0]
 
-    def search(n: int) -> torch.Tensor:
-        return engine.radius(queries[:n], calibration, LEVELS, masses[:n])
+    def ask(n: int) -> torch.Tensor:
+        return engine.radius(queries[:n], calibration, LEVELS)
 
-    search(index_search.LEAST_QUERIES)
+    ask(index_search.LEAST_QUERIES)
     local = calibration.leaves.found
     n_queries = N_QUERIES if local else N_COMPARED
     ours, every = [], []
     for _ in range(3):
-        ours.append(processor_seconds(lambda: search(n_queries)))
+        ours.append(processor_seconds(lambda: ask(n_queries)))
         every.append(
             processor_seconds(
                 lambda: engine.from_all_rows(queries[:N_COMPARED], calibration, LEVELS, own[:N_COMPARED])
@@ -110,6 +109,7 @@ def processor_seconds(function: Callable[[], object]) -> float:
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # processor time adds up threads
     table = Table(
         "rows",
         "effective sample size",

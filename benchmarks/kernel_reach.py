@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -34,14 +33,15 @@ def measure(name: str, data_dir: Path | None) -> list[str]:
     points = conformal.calibration_.rows.points
     prepared = tiles.prepare_points(points)
     norms = (points - prepared.centre).norm(dim=1)
-    queries = conformal.kernel.scaled(regressor.embed(X[test]))
+    embeddings = regressor.embed(X[test])
+    queries = conformal.kernel.scaled(embeddings)
     suffices = tiles.float32_suffices(tiles.left_factor(queries, prepared), prepared)
     return [
         name,
         f"{len(points):,}",
         f"{float(norms.median()):.1f}",
         f"{float(norms.max()):.1f}",
-        f"{float(torch.as_tensor(conformal.effective_sample_size(regressor.embed(X[test]))).median()):.0f}",
+        f"{np.median(conformal.effective_sample_size(embeddings)):.0f}",
         f"{float(suffices.double().mean()):.0%}",
     ]
 

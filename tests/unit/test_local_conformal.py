@@ -20,6 +20,11 @@ def kernel():
     return lvd.MahalanobisKernel.from_components(components, mean=[1.0, 2.0, 3.0], scale=[1.0, 0.5, 2.0])
 
 
+PLANE = lvd.MahalanobisKernel.from_components(
+    np.eye(2), mean=[0.0, 0.0], scale=[1.0, 1.0], distance="sum", device="cpu"
+)
+
+
 @pytest.fixture(scope="module")
 def calibration():
     rng = np.random.default_rng(1)
@@ -149,6 +154,43 @@ class TestCertificate:
         alone = [conformal.summary(query, level) for level in levels]
         lies = [one.exact[0] and one.radius[0] != exact for one, exact in zip(alone, expected, strict=True)]
         assert any(lies)
+
+    @pytest.mark.parametrize("spread", [1e4, 1e6, 1e20, 1e120])
+    def test_rows_very_far_apart_have_the_same_radii_with_an_index(self, spread):
+        rng = np.random.default_rng(0)
+        points, scores = spread * rng.normal(size=(1500, 2)), rng.exponential(size=1500)
+        queries = points[:200] + 0.01 * rng.normal(size=(200, 2))
+        every, searched = (
+            lvd.LocalConformal(PLANE, search=search).conformalize(points, scores).summary(queries, 0.4)
+            for search in ("all", "index")
+        )
+        np.testing.assert_array_equal(searched.radius, every.radius)
+        assert searched.exact.all()
+
+    @pytest.mark.parametrize("search", ["all", "index"])
+    @pytest.mark.parametrize("distance", [1e6, 1e9, 1e15, 1e30])
+    def test_one_row_very_far_away_does_not_narrow_the_others(self, distance, search, monkeypatch):
+        monkeypatch.setattr(engine, "EXACT_ROWS", 0)
+        rng = np.random.default_rng(0)
+        points, scores = rng.normal(size=(1500, 2)), rng.exponential(size=1500)
+        points[0] = distance
+        conformal = lvd.LocalConformal(PLANE, search=search).conformalize(points, scores)
+        summary = conformal.summary(points[1:30], 0.9)
+        without = lvd.LocalConformal(PLANE, search="all").conformalize(points[1:], scores[1:])
+        expected = without.radius(points[1:30], 0.9)
+        assert (summary.radius >= expected).all()
+        np.testing.assert_array_equal(summary.radius[summary.exact], expected[summary.exact])
+        assert summary.exact.all() or distance > 1e6
+
+    def test_weights_of_next_to_nothing_are_left_to_the_oracle(self):
+        points = torch.full((300, 1), 701.0**0.5, dtype=torch.float64)
+        calibration = engine.sort_calibration(points, torch.arange(300.0, dtype=torch.float64))
+        own = torch.tensor([1e-305, 1e-303], dtype=torch.float64)
+        radius, exact = engine.certified_radius(
+            torch.zeros_like(points[:2]), calibration, np.array([0.5]), own
+        )
+        assert radius[:, 0].tolist() == [150.0, 163.0]
+        assert exact.all()
 
     def test_tensors_give_tensors(self, conformal, calibration):
         exact = conformal.summary(torch.tensor(calibration[0][:3])).exact

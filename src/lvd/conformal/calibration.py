@@ -63,7 +63,7 @@ class Calibration:
     def build_index(self) -> None:
         """Make the clusters of all groups now; on a GPU there are none."""
         for part in self.parts.values():
-            if part.sorted.points.device.type == "cpu":
+            if part.sorted.points.device.type == "cpu" and part.sorted.can_be_clustered:
                 _ = part.sorted.clusters
 
     def answer(

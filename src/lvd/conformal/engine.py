@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.conformal.index import Clusters, make_clusters
+from lvd.conformal.index import MOST_NORM, Clusters, make_clusters
 from lvd.conformal.leaves import Leaves
 from lvd.conformal.oracle import local_weights, weighted_quantile
 from lvd.kernels import fused, tiles
@@ -62,6 +62,11 @@ class SortedCalibration:
     def least_own(self) -> float:
         """The smallest own weight of a query that float32 can do: beside a smaller one, smaller weights matter."""
         return max(FLOAT32_SELF_WEIGHT * float(self.weights.max()), LEAST_FLOAT32_SELF_WEIGHT)
+
+    @property
+    def can_be_clustered(self) -> bool:
+        """Whether the rows' squared distances are numbers."""
+        return self.prepared.largest_norm < MOST_NORM
 
     @cached_property
     def clusters(self) -> Clusters:
@@ -247,7 +252,8 @@ def crossing(
     high = (levels + margin) * (total + left_out) - below
     low = (levels - margin) * total - (1.0 - levels) * left_out - below
     block = torch.searchsorted(cumulative, high)
-    enough = total > LEAST_TOTAL
+    # What overflows is not a number, and no candidate.
+    enough = (total > LEAST_TOTAL) & (total + high < torch.inf)
     finite = (block < cumulative.shape[1]) & enough
     block.clamp_(max=cumulative.shape[1] - 1)
     before = torch.where(block > 0, cumulative.gather(1, (block - 1).clamp(min=0)), 0.0)
@@ -260,7 +266,7 @@ def crossing(
     # An infinite radius is certain when all rows together stay below the lower target.
     previous = torch.where(rank == n_points, cumulative[:, -1:], previous)
     nothing = (high <= 0.0) & enough
-    return torch.where(nothing, -1, rank), (previous < low) | nothing
+    return torch.where(nothing, -1, rank), (previous < low) & enough | nothing
 
 
 def _block_sums(

@@ -25,6 +25,8 @@ little worse than the best cut is one that leaves full clusters, in rows that ar
 ROUNDING, CANCELLATION = 1.0 + 1e-6, 1e-12
 """Bounds are widened by this factor, and by this part of squared norms from which others were subtracted, so that
 they hold in spite of rounding."""
+MOST_NORM, MOST_SQUARED = 1e100, 1e15
+"""Points further away are not clustered, for their squares overflow; in float32 those of points far less far do."""
 N_AXES = 3
 """Axes of a cluster along which its extent is known; the others share one number."""
 
@@ -125,7 +127,9 @@ def partition(
     With `regular`, sets may be wider than `radius` if they do not fall into two, and most of them are full. A set
     too large is cut across the direction in which it varies most. Deterministic.
     """
-    todo = [(torch.arange(len(points)), (points - points.mean(0)).float())]
+    shifted = points - points.mean(0)
+    scale = max(1.0, float(shifted.abs().max()) / MOST_SQUARED)
+    radius, todo = radius / scale, [(torch.arange(len(points)), (shifted / scale).float())]
     while todo:
         rows, members = todo.pop()
         members -= members.mean(0)

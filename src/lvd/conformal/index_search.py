@@ -21,7 +21,7 @@ from torch import Tensor
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import engine
-from lvd.conformal.index import ROUNDING, Clusters, partition
+from lvd.conformal.index import MOST_NORM, ROUNDING, Clusters, partition
 from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS, LEAST_EXPONENTS
 
 MOST_QUERIES, GROUP_RADIUS = 48, 6.0
@@ -38,6 +38,8 @@ LEAST_QUERIES, READY_QUERIES, SAMPLE_QUERIES, SAMPLE_ROWS = 4096, 512, 16, 4096
 """Clusters are built for so many queries at once, for fewer where the leaves are known, if a sample of queries and
 rows says that most rows are far."""
 POSITION_BITS = 31
+TRUSTED_ERROR = 0.1
+"""Of an exponent: what weighs much is then known to weigh much."""
 BAG = 16
 """So many weights are added in their own precision, which loses little over so few; bags are added in float64."""
 
@@ -127,21 +129,31 @@ class Search:
             len(rows),
             self.levels,
             own=own,
-            margin=self._margin((masses * squares).sum(0) / (masses.sum(0) + own.sum(1)), look.dtype),
+            margin=self._margin(masses, squares, own.sum(1), look.dtype),
             left_out=near.left_out[:, None],
         )
         n_rows = self.calibration.n_rows
         return torch.cat([rows, rows.new_tensor([n_rows, n_rows + 1])])[rank], decided.all(1)
 
-    def _margin(self, squares: Float[Tensor, "g"], dtype: torch.dtype) -> Float[Tensor, "g 1"]:
-        """The relative error of cumulative weights, from the squared norms in exponents in the mean by weight.
+    def _margin(
+        self,
+        weights: Float[Tensor, "s g"],
+        squares: Float[Tensor, "s g"],
+        own: Float[Tensor, "g"],
+        dtype: torch.dtype,
+    ) -> Float[Tensor, "g 1"]:
+        """The relative error of cumulative weights: the mean, by weight, of what the exponents may err by.
 
-        That is a few roundings of these norms, as in :func:`tiles.relative_error`, and those of the sum of a bag.
+        That is a few roundings of the squared norms in an exponent, as in :func:`tiles.relative_error`, and those
+        of the sum of a bag. Weights that err too much to say what the mean is have no bound.
         """
         growth = max(1.0, 0.25 * math.sqrt(self.queries.shape[1] + 2))
-        bound = 4.0 + growth * (squares + self.calibration.prepared.largest_log_weight)
+        log_weight, eps = self.calibration.prepared.largest_log_weight, torch.finfo(dtype).eps
+        mean = (weights * squares).sum(0) / (weights.sum(0) + own)
+        bound = eps * (8.0 + growth * (mean + log_weight))
         rounding = self.calibration.n_rows * torch.finfo(torch.float64).eps
-        return (torch.finfo(dtype).eps * bound + rounding)[:, None]
+        trusted = eps * growth * (squares.amax(0) + log_weight) < TRUSTED_ERROR
+        return torch.where(trusted, bound + rounding, torch.inf)[:, None]
 
 
 def pays(
@@ -149,7 +161,8 @@ def pays(
 ) -> bool:
     """Whether to search: it is asked for, clusters exist, or queries enough to build them and a local kernel."""
     leaves = calibration.leaves
-    if leaves.search == "all" or calibration.floor > 0.0:
+    near_enough = calibration.can_be_clustered and bool(queries.abs().max() < MOST_NORM)
+    if leaves.search == "all" or calibration.floor > 0.0 or not near_enough:
         return False
     if leaves.search == "index":
         return True

@@ -66,7 +66,7 @@ class LocalConformal:
         with which all radii are finite at `confidence_level` (see :func:`smallest_floor`), for each group its own.
     confidence_level : of the two choices ``"auto"``.
     search : how the CPU finds the rows that matter to a query. ``"all"`` weighs all rows. ``"index"`` puts them
-        into leaves of neighbours in :meth:`conformalize`, 5 to 10 s for a million, and then skips those too far
+        into leaves of neighbours in :meth:`conformalize`, about 6 s for a million, and then skips those too far
         to matter; :meth:`update`, :meth:`forget` and :meth:`save` keep the leaves. ``"auto"`` does so from 500,000
         rows and 4,096 queries on if the kernel is local. A kernel with a floor gives weight to all rows, so it has
         no index, and a GPU always weighs all. The radii are the same up to 65,536 rows; above, where float32

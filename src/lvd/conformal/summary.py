@@ -20,7 +20,7 @@ from lvd.kernels import tiles
 
 @dataclass(frozen=True)
 class LocalSummary:
-    """What :meth:`LocalConformal.summary` says of n rows.
+    """What :meth:`LocalConformal.summary`, which has an example, says of n rows.
 
     Parameters
     ----------

@@ -89,11 +89,12 @@ def relative_error(
 
     The exponent errs by a few roundings of the squared norms and log-weights, which add up like the square root
     of the number of products in it. In float32 only points within distance 5 have weight beside that of the
-    query itself; queries whose own weight is too small for this to be true are computed in float64.
+    query itself; queries whose own weight is too small for this to be true are computed in float64, where weights
+    end at about 26.
     """
     squared = -left[:, -2]
-    largest = torch.full_like(squared, prepared.largest_norm)
-    reach = torch.minimum(squared.sqrt() + 5.0, largest) if dtype == torch.float32 else largest
+    single, end = dtype == torch.float32, -LEAST_EXPONENTS[dtype] + prepared.largest_log_weight
+    reach = (squared.sqrt() + (5.0 if single else math.sqrt(end))).clamp(max=prepared.largest_norm)
     growth = max(1.0, 0.25 * math.sqrt(left.shape[1]))
     return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach.square() + prepared.largest_log_weight))
 
