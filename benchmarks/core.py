@@ -35,9 +35,8 @@ def inference_case(
 def time_inference(n: int = 1000, m: int = 26_744) -> dict[str, float]:
     queries, calibration = inference_case(n, m)
     single, points = queries.float(), calibration.points.float()
-    ones = queries.new_ones(n)
     return {
-        "lvd": median_seconds(lambda: engine.radius(queries, calibration, LEVELS, ones)),
+        "lvd": median_seconds(lambda: engine.radius(queries, calibration, LEVELS)),
         "plain torch, full matrix": median_seconds(
             lambda: rivals.full_matrix_ranks(single, points, LEVELS.tolist())
         ),
@@ -76,9 +75,8 @@ def time_training(n: int = 20_000, h: int = 100, batch_size: int = 100) -> dict[
 def added_memory(n: int = 1_000_000, m: int = 26_744) -> float:
     """Megabytes that a million queries add at their peak, beside the queries and the answer themselves."""
     queries, calibration = inference_case(n, m)
-    ones = queries.new_ones(n)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    engine.radius(queries, calibration, LEVELS, ones)
+    engine.radius(queries, calibration, LEVELS)
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 

@@ -22,7 +22,7 @@ from lvd._parallel import chunk_slices, workers
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import engine
 from lvd.conformal.index import MOST_NORM, ROUNDING, Clusters, partition
-from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS, LEAST_EXPONENTS
+from lvd.kernels.tiles import BLOCK, CPU_ELEMENTS, LEAST_EXPONENTS, error_growth
 
 MOST_QUERIES, GROUP_RADIUS = 48, 6.0
 """Larger groups share more of what is done once for each, but rows that matter to one query are weighed for all."""
@@ -147,7 +147,7 @@ class Search:
         That is a few roundings of the squared norms in an exponent, as in :func:`tiles.relative_error`, and those
         of the sum of a bag. Weights that err too much to say what the mean is have no bound.
         """
-        growth = max(1.0, 0.25 * math.sqrt(self.queries.shape[1] + 2))
+        growth = error_growth(self.queries.shape[1] + 2)
         log_weight, eps = self.calibration.prepared.largest_log_weight, torch.finfo(dtype).eps
         mean = (weights * squares).sum(0) / (weights.sum(0) + own)
         bound = eps * (8.0 + growth * (mean + log_weight))

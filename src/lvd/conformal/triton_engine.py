@@ -22,6 +22,7 @@ from torch import Tensor
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.conformal import triton_kernels as kernels
 from lvd.kernels import fused
+from lvd.kernels.tiles import error_growth
 
 WORKSPACE = 2**28
 """Bytes of block sums kept at a time; more queries are taken in turn."""
@@ -124,7 +125,7 @@ class FusedCalibration:
         self.log_mass = math.log(self.n_points) + (
             math.log(2.0) * float(finite.max()) if len(finite) else 0.0
         )
-        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
+        self.growth = TENSOR_CORE_GROWTH * error_growth(self.n_components + 2)
         shifted = (points - self.centre) * self.stretch
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())

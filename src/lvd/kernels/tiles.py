@@ -82,6 +82,11 @@ def left_factor(queries: Float[Tensor, "n k"], prepared: TilePoints) -> Float[Te
     return torch.cat([2.0 * shifted, -norms, torch.ones_like(norms)], 1)
 
 
+def error_growth(n_products: int) -> float:
+    """How many roundings of its terms a sum of so many products may err by."""
+    return max(1.0, 0.25 * math.sqrt(n_products))
+
+
 def relative_error(
     left: Float[Tensor, "n a"], prepared: TilePoints, dtype: torch.dtype
 ) -> Float[Tensor, "n"]:
@@ -95,7 +100,7 @@ def relative_error(
     squared = -left[:, -2]
     single, end = dtype == torch.float32, -LEAST_EXPONENTS[dtype] + prepared.largest_log_weight
     reach = (squared.sqrt() + (5.0 if single else math.sqrt(end))).clamp(max=prepared.largest_norm)
-    growth = max(1.0, 0.25 * math.sqrt(left.shape[1]))
+    growth = error_growth(left.shape[1])
     return torch.finfo(dtype).eps * (2.0 + growth * (squared + reach.square() + prepared.largest_log_weight))
 
 
