@@ -18,6 +18,7 @@ from benchmarks.contestants import CONTESTANTS
 from benchmarks.growth import slope
 from lvd import InputError
 from lvd.experiments.csv_rows import read_rows, write_rows
+from lvd.experiments.provenance import processor_name
 
 MISSING = "-"
 
@@ -77,7 +78,7 @@ def this_environment(threads: int) -> Environment:
     gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     return Environment(
         datetime.now(UTC).date().isoformat(),
-        f"{gpu}{_processor()}, {os.cpu_count()} cores",
+        f"{gpu}{processor_name()}, {os.cpu_count()} cores",
         threads,
         platform.python_version(),
         torch=_version("torch"),
@@ -150,12 +151,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return MISSING
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

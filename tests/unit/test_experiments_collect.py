@@ -32,6 +32,7 @@ def test_metrics_by_hand():
     assert (row.MCR, row.TCR) == (80.0, 50.0)
     assert row.MAD == 0.25
     assert row.finite_count == 9
+    assert row.finite_tail == 50.0
     assert row.width == pytest.approx(2 * (2 * 0.2 + 7 * 1.0) / 9)
     assert math.isnan(row.width_lvd)
     assert math.isnan(row.width_variants)

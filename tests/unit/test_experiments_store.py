@@ -58,13 +58,23 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
         store.read_error(path)
 
 
+def test_the_processor_is_named_as_the_system_does(monkeypatch):
+    cpuinfo = "processor\t: 0\nmodel name\t: Big Iron 9\nmodel name\t: Big Iron 9\n"
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path: cpuinfo)
+    assert provenance.processor_name() == "Big Iron 9"
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path: "processor : 0\n")
+    monkeypatch.setattr(provenance.platform, "processor", lambda: "")
+    assert provenance.processor_name() == provenance.platform.machine()
+
+
 def test_calls_are_recorded_and_copied(tmp_path):
     assert provenance.read(tmp_path) == []
     provenance.record(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34, processor_seconds=20.0)
     (call,) = provenance.read(tmp_path)
     assert (call.command, call.runs) == ("lvd bench run --out RESULTS", 7)
     assert (call.seconds, call.processor_seconds) == (12.3, 20.0)
-    assert {"python", "lvd", "torch", "numpy"} <= call.versions.keys()
+    assert {"python", "lvd", "torch", "numpy", "blas"} <= call.versions.keys()
+    assert f", {provenance.processor_name()} (" in call.machine
     provenance.write([call], tmp_path / "small.json")
     assert provenance.read(tmp_path / "small.csv") == [call]
     (tmp_path / "small.json").write_text('[{"colour": "red"}]')

@@ -31,7 +31,8 @@ class Measured:
 
     `width` is over all rows with a finite interval, `width_lvd` over the rows where LVD's main variant is finite
     (the paper's main table), `width_variants` over those where all eight variants are (its variant tables);
-    `finite_variants` is how many these are.
+    `finite_variants` is how many these are. `finite_tail` is the share of finite intervals among the rows that TCR
+    is about; NaN in tables made before it was counted.
     """
 
     protocol: str
@@ -51,6 +52,7 @@ class Measured:
     finite_variants: float
     seconds: float
     error: str
+    finite_tail: float = math.nan
 
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
@@ -129,7 +131,14 @@ def _measure(
         finite_variants=nothing if variants_finite is None else float(variants_finite.sum()),
         seconds=result.seconds,
         error="",
+        finite_tail=100 * tail_coverage_rate(y, _points_on(y, finite)),
     )
+
+
+def _points_on(y: Float[NDArray, "n"], chosen: Bool[NDArray, "n"]) -> Float[NDArray, "n 2"]:
+    """Intervals that hold y on the chosen rows only: their coverage is the share of these rows."""
+    ends = np.where(chosen, y, np.nextafter(y, np.inf))
+    return np.stack([ends, ends], axis=1)
 
 
 def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:

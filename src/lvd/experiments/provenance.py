@@ -41,7 +41,7 @@ def record(folder: Path, command: str, *, runs: int, seconds: float, processor_s
     call = Call(
         command,
         ended,
-        {"python": platform.python_version(), "lvd": __version__} | _versions(),
+        {"python": platform.python_version(), "lvd": __version__} | _versions() | {"blas": _blas()},
         _machine(),
         runs,
         round(seconds, 1),
@@ -61,11 +61,32 @@ def _versions() -> dict[str, str]:
     return versions
 
 
+def processor_name() -> str:
+    """The processor's model, where the system tells it: results move with its rounding."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _blas() -> str:
+    """Whose products of matrices: torch's, and numpy's."""
+    import numpy as np
+    import torch
+
+    torch_blas = "MKL" if torch.backends.mkl.is_available() else "not MKL"
+    numpy_blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
+    return f"torch {torch_blas}, numpy {numpy_blas}"
+
+
 def _machine() -> str:
     import torch
 
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}"
+    processor = f"{processor_name()} ({torch.backends.cpu.get_cpu_capability()})"
+    return f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} cores{gpu}"
 
 
 def processor_seconds() -> float:
