@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from lvd._typing import Float
 from lvd._validation import InputError
@@ -47,8 +48,16 @@ def find_last_linear(module: nn.Module, sample: Tensor) -> str:
     return called[-1]
 
 
-def forward_with_embedding(module: nn.Module, layer: str, inputs: Tensor) -> tuple[Any, Float[Tensor, "n h"]]:
-    """The module's output, and what enters the named layer, flattened per row."""
+def weights_in_float64(module: nn.Module) -> dict[str, Tensor]:
+    """The module's parameters and buffers for :func:`forward_with_embedding`, its real numbers in float64."""
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: tensor.double() for name, tensor in state.items() if tensor.is_floating_point()}
+
+
+def forward_with_embedding(
+    module: nn.Module, layer: str, inputs: Tensor, weights: dict[str, Tensor] | None = None
+) -> tuple[Any, Float[Tensor, "n h"]]:
+    """The module's output, and what enters the named layer, flattened per row; `weights` stand in for its own."""
     layers = dict(module.named_modules())
     if layer not in layers:
         raise InputError(
@@ -57,7 +66,7 @@ def forward_with_embedding(module: nn.Module, layer: str, inputs: Tensor) -> tup
     entered: list[Tensor] = []
     hook = layers[layer].register_forward_pre_hook(lambda _layer, arguments: entered.append(arguments[0]))
     try:
-        output = module(inputs)
+        output = module(inputs) if weights is None else functional_call(module, weights, (inputs,))
     finally:
         hook.remove()
     if not entered or len(entered[-1]) != len(inputs):

@@ -26,7 +26,13 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.nets.embedding import as_predictions, evaluating, find_last_linear, forward_with_embedding
+from lvd.nets.embedding import (
+    as_predictions,
+    evaluating,
+    find_last_linear,
+    forward_with_embedding,
+    weights_in_float64,
+)
 from lvd.nets.mlp import build_mlp
 from lvd.nets.model import Evaluation
 from lvd.nets.scaling import mean_and_scale
@@ -38,6 +44,9 @@ LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
 
 class NetRegressor(RegressorMixin, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
+
+    It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
+    module of the user's does so on a CPU, if it can be run in float64 at all; else it predicts in its own precision.
 
     Parameters
     ----------
@@ -142,10 +151,16 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "module_")
         X = self.check(X)
         predictions, embeddings = [], []
+        # Models saved by lvd 1 do not say.
+        in_float64 = getattr(self, "in_float64_", self.module is None)
         with evaluating(self.module_):
+            weights = weights_in_float64(self.module_) if in_float64 else None
             for rows in chunk_slices(len(X), EVALUATION_ROWS):
-                inputs = self._tensor((X[rows] - self.x_mean_) / self.x_scale_)
-                output, embedding = forward_with_embedding(self.module_, self.embedding_layer_, inputs)
+                scaled = (X[rows] - self.x_mean_) / self.x_scale_
+                inputs = self._tensor(scaled, torch.float64 if in_float64 else None)
+                output, embedding = forward_with_embedding(
+                    self.module_, self.embedding_layer_, inputs, weights
+                )
                 predictions.append(as_predictions(output, len(inputs), self.n_targets_).double().cpu())
                 embeddings.append(embedding.double().cpu())
         y_pred = torch.cat(predictions).numpy() * self.y_scale_ + self.y_mean_
@@ -203,10 +218,10 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
         self._look_at(self._tensor(X[:2]))
 
-    def _tensor(self, array: NDArray) -> Tensor:
-        """In the precision and on the device of the module."""
+    def _tensor(self, array: NDArray, dtype: torch.dtype | None = None) -> Tensor:
+        """On the device of the module, and in its precision unless told."""
         parameter = next(self.module_.parameters(), torch.empty(0))
-        return torch.as_tensor(array, dtype=parameter.dtype, device=parameter.device)
+        return torch.as_tensor(array, dtype=dtype or parameter.dtype, device=parameter.device)
 
     def _look_at(self, sample: Tensor) -> None:
         """Find the embedding layer and check the output's shape before any work is done."""
@@ -219,6 +234,19 @@ class NetRegressor(RegressorMixin, BaseEstimator):
             raise InputError(
                 f"the module cannot be run on inputs of shape {tuple(sample.shape)}: {error}"
             ) from error
+        self.in_float64_ = self.module is None or (
+            sample.device.type == "cpu" and self._runs_in_float64(sample)
+        )
+
+    def _runs_in_float64(self, sample: Tensor) -> bool:
+        """Whether the user's module does: one that makes float32 numbers of its own, or is compiled, does not."""
+        try:
+            with evaluating(self.module_):
+                weights = weights_in_float64(self.module_)
+                forward_with_embedding(self.module_, self.embedding_layer_, sample.double(), weights)
+        except (RuntimeError, TypeError):
+            return False
+        return True
 
     def _shaped_loss(self) -> Loss:
         loss = nn.functional.mse_loss if self.loss is None else self.loss

@@ -89,12 +89,16 @@ def train_stack(
 def map_outputs(
     function: Callable[[slice, Tensor], Result], parameters: Parameters, inputs: Float[Tensor, "n p"]
 ) -> list[Result]:
-    """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o) in float64."""
+    """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o).
+
+    All of it in float64: a row's digits do not depend on the rows beside it.
+    """
+    parameters, inputs = {name: tensor.double() for name, tensor in parameters.items()}, inputs.double()
     n_members = len(next(iter(parameters.values())))
     widest = max(weight.shape[1] for weight, _ in layers(parameters))
 
     def evaluate(rows: slice) -> Result:
-        return function(rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).double().cpu())
+        return function(rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).cpu())
 
     with workers(None if inputs.device.type == "cpu" else 1) as run:
         return run(evaluate, chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))))
