@@ -160,7 +160,7 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
     if np.iscomplexobj(raw):
         raise InputError(f"{name} holds complex numbers. Complex data not supported: pass real numbers")
     try:
-        return np.asarray(raw, dtype=np.float64)
+        return np.asarray(raw, dtype=np.float64, order="C")  # sums must not depend on how a frame lies in memory
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name} must hold numbers only ({error}); encode text and dates as numbers first"

@@ -121,8 +121,9 @@ class TestRegressor:
         np.testing.assert_allclose(noise_only[:, 1] - noise_only[:, 0], 2 * y.std() * 10**-0.5)
         reg = quick().fit(X, y)
         y_pred, intervals = reg.predict_interval(X, level)
-        inputs = reg.model_.scale_inputs(X).expand(1000, -1, -1)
-        passes = forward(reg._members(), inputs).double().numpy()[:, :, 0]
+        inputs = reg.model_.scale_inputs(X).double().expand(1000, -1, -1)
+        members = {name: parameter.double() for name, parameter in reg._members().items()}
+        passes = forward(members, inputs).numpy()[:, :, 0]
         np.testing.assert_allclose(y_pred, passes.mean(0) * y.std() + y.mean(), rtol=1e-5)
         deviation = y.std() * np.sqrt(passes.var(0) + 0.1)
         np.testing.assert_allclose(intervals[:, 1, 0] - y_pred, deviation, rtol=1e-5)

@@ -327,9 +327,9 @@ class TestPrefit:
 
     def test_predicts_as_in_evaluation_mode(self, module, data):
         net = new_net(module, prefit=True).fit(*data)
-        module.eval()
-        expected = module(torch.tensor(data[0], dtype=torch.float32))[:, 0].detach()
-        np.testing.assert_allclose(net.predict(data[0]), expected.numpy(), rtol=1e-6)
+        predicted = net.predict(data[0])
+        expected = module.eval().double()(torch.tensor(data[0]))[:, 0].detach()
+        np.testing.assert_allclose(predicted, expected.numpy(), rtol=1e-12)
 
     def test_no_hook_stays_behind(self, module, data):
         new_net(module, prefit=True).fit(*data).predict(data[0])

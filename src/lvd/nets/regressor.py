@@ -46,7 +46,7 @@ class NetRegressor(RegressorMixin, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
 
     It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
-    module of the user's does so on a CPU, if it can be run in float64 at all; else it predicts in its own precision.
+    module of the user's does so on a CPU, if it can be run in float64; else it keeps its own precision.
 
     Parameters
     ----------
