@@ -16,12 +16,14 @@ from lvd._validation import InputError
 from lvd.data.column_values import (
     DATE,
     DATES_REFUSED,
+    MISSING_MARKS,
     NUMBER,
     count,
     first_text,
     is_text,
     list_rows,
     list_texts,
+    parse_text,
     to_mask,
     to_numbers,
     to_texts,
@@ -128,7 +130,8 @@ def _learn_categories(values: pa.ChunkedArray, *, impute: bool) -> tuple[str, ..
         _check_not_numbers(texts, missing)
     categories = sorted(pc.unique(texts).to_pylist())
     known = [category for category in categories if category]
-    if pc.all(pc.match_substring_regex(pa.array(known), DATE)).as_py():
+    dates = [text for text in known if text not in MISSING_MARKS]
+    if dates and pc.all(pc.match_substring_regex(pa.array(dates), DATE)).as_py():
         raise InputError(DATES_REFUSED)
     n_rows = int((~missing).sum())
     if len(known) > MAX_CATEGORIES or (len(known) >= 10 and len(known) > 0.9 * n_rows):
@@ -140,9 +143,12 @@ def _learn_categories(values: pa.ChunkedArray, *, impute: bool) -> tuple[str, ..
 
 
 def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> None:
-    """Numbers with a few slips among them are not categories."""
-    number = to_mask(pc.match_substring_regex(pc.utf8_trim_whitespace(texts), NUMBER))
+    """Numbers with a few slips among them are not categories, nor are numbers that floats cannot hold."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    number = to_mask(pc.match_substring_regex(trimmed, NUMBER))
     other = ~number & ~missing
+    if not (other & ~to_mask(pc.is_in(trimmed, pa.array(MISSING_MARKS)))).any():
+        parse_text(texts, pa.float64())
     if other.any() and number.sum() >= other.sum():
         raise InputError(
             f"{count(number, 'number')} but {count(other, 'other value')}, like {first_text(texts, other)} "

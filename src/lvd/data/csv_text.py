@@ -8,6 +8,7 @@ import gzip
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from lvd._validation import InputError
-from lvd.data.column_values import MISSING_MARKS
+from lvd.data.csv_quotes import QuoteCheck
 
 _BLOCK_BYTES = 4 << 20
+_BUFFER_BYTES = 1 << 16
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -42,24 +44,27 @@ def read_header(path: Path) -> list[str]:
     return names
 
 
-def read_inferred(path: Path) -> pa.Table:
-    """The whole table; the type of each column is found from all its values."""
-    convert = pa_csv.ConvertOptions(null_values=MISSING_MARKS, strings_can_be_null=False)
-    with _parsing(path) as options, _open_checked(path) as source:
-        return pa_csv.read_csv(source, convert_options=convert, **options)
-
-
 def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The table block by block, every column as text."""
+    """The table block by block, every column as text.
+
+    An empty line is no row, but in a table of one column it is a row whose cell is missing.
+    """
     convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    with _parsing(path) as options, _open_checked(path) as source:
+    with _parsing(path, names) as options, _open_checked(path, len(names)) as source:
         yield from pa_csv.open_csv(source, convert_options=convert, **options)
 
 
+def _count_lines_above(path: Path) -> int:
+    """The number of empty lines above the header."""
+    with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig") as text:
+        return sum(1 for _ in takewhile(lambda line: line == "\n", text))
+
+
 @contextmanager
-def _parsing(path: Path) -> Iterator[dict[str, Any]]:
+def _parsing(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Options for the parser; it tells the place of a ragged row only on one thread, and to a handler."""
     ragged: list[pa_csv.InvalidRow] = []
+    alone = len(names) == 1
 
     def note(row: pa_csv.InvalidRow) -> str:
         ragged.append(row)
@@ -67,8 +72,12 @@ def _parsing(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         yield {
-            "read_options": pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-            "parse_options": pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            "read_options": pa_csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK_BYTES, skip_rows=_count_lines_above(path) if alone else 0
+            ),
+            "parse_options": pa_csv.ParseOptions(
+                newlines_in_values=True, invalid_row_handler=note, ignore_empty_lines=not alone
+            ),
         }
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):  # a header without a line break is not even empty rows
@@ -82,18 +91,19 @@ def _parsing(path: Path) -> Iterator[dict[str, Any]]:
         ) from None
 
 
-def _open_checked(path: Path) -> io.BufferedReader:
-    return io.BufferedReader(_CheckedBytes(path), buffer_size=1 << 16)
+def _open_checked(path: Path, n_columns: int | None = None) -> io.BufferedReader:
+    return io.BufferedReader(_CheckedBytes(path, n_columns), buffer_size=_BUFFER_BYTES)
 
 
 class _CheckedBytes(io.RawIOBase):
-    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or leaves a quote open, is refused."""
+    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or quoted in a way that loses rows, is refused."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, n_columns: int | None) -> None:
         self._path = path
         self._file = path.open("rb")
         self._bytes = gzip.GzipFile(fileobj=self._file) if path.suffix.lower() == ".gz" else self._file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._quotes = QuoteCheck(path, n_columns)
         self._n_lines = 0
         self._n_quotes = 0
 
@@ -130,6 +140,7 @@ class _CheckedBytes(io.RawIOBase):
             )
         self._n_lines += data.count(b"\n")
         self._n_quotes += data.count(b'"')
+        self._quotes.check(data)
         if not data and self._n_quotes % 2:
             # The parser would take all rows after the open quote for one long text.
             raise InputError(

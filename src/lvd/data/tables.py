@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lvd._validation import InputError, check_positive
 from lvd.data import csv_text
-from lvd.data.column_values import parse_text
+from lvd.data.column_values import guess_types, parse_text, plain_types
 from lvd.data.columns import for_each_column
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -34,21 +34,17 @@ def read_table(
         For CSV, what each column is read as, from `TableEncoder.column_types`; those not named are read as
         text. By default the type of each column is found from all its values.
     """
-    if column_types is not None:
-        return pa.Table.from_batches(iter_batches(path, column_types=column_types))
     path = _check_path(path)
-    with _refusing(path):
-        if table_format(path) == "parquet":
-            with _open_parquet(path) as file:
-                _check_names(path, file.schema_arrow.names)
-                table = file.read()
-                table.validate(full=True)
-        else:
-            _check_names(path, csv_text.read_header(path))
-            table = csv_text.read_inferred(path)
+    if table_format(path) != "parquet":
+        table = pa.Table.from_batches(iter_batches(path, column_types=column_types or {}))
+        return guess_types(table) if column_types is None else table
+    with _refusing(path), _open_parquet(path) as file:
+        _check_names(path, file.schema_arrow.names)
+        table = file.read()
+        table.validate(full=True)
     if table.num_rows == 0:
         _refuse_no_rows(path)
-    return table
+    return plain_types(table)
 
 
 def iter_batches(
@@ -129,7 +125,7 @@ def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
         _check_names(path, file.schema_arrow.names)
         for batch in file.iter_batches(batch_rows):
             batch.validate(full=True)
-            yield batch
+            yield plain_types(batch)
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

@@ -49,7 +49,10 @@ def read_targets(
 
 
 def _read(table: pa.Table | pa.RecordBatch, name: str, first_row: int = 1) -> Float[NDArray, "n"]:
-    array = to_numbers(as_table(table)[name], first_row=first_row)
+    values = as_table(table)[name]
+    if pa.types.is_boolean(values.type):  # as text they are refused, too
+        raise InputError("must be a number, got true and false; write them as 1 and 0")
+    array = to_numbers(values, first_row=first_row)
     missing = np.isnan(array)
     if missing.any():
         raise InputError(

@@ -1,0 +1,183 @@
+"""Tables that used to lose rows, to mean one thing to fit and another to predict, or to end in a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lvd._validation import InputError
+from lvd.data.encoding import TableEncoder
+from lvd.data.tables import iter_batches, read_table
+
+
+def written(folder: Path, text: str, name: str = "table.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def refused(action, *args, **options) -> str:
+    with pytest.raises(InputError) as error:
+        action(*args, **options)
+    return str(error.value)
+
+
+def read_texts(path: Path) -> pa.Table:
+    return pa.Table.from_batches(iter_batches(path, column_types={}))
+
+
+class TestQuotes:
+    ROWS = [f"{i},pipe {i},{i / 2}" for i in range(80)]
+
+    def with_quotes(self, folder, **lines):
+        """A table of 80 rows, some of them changed; row 10 stands in line 11."""
+        rows = list(self.ROWS)
+        for row, text in lines.items():
+            rows[int(row.removeprefix("row_")) - 1] = text
+        return written(folder, "\n".join(["a,b,c", *rows, ""]))
+
+    @pytest.mark.parametrize("block", [16, 100, 1 << 20])
+    @pytest.mark.parametrize(
+        ("opened", "closed", "said"),
+        [
+            # Both quotes open a cell: text follows the second one.
+            ('9,"pipe 9,4.5', '15,"pipe 15,7.5', "is closed before 'pipe 15,7.5'"),
+            # The second one ends a cell, or is all of it: only the lines between can tell.
+            ('9,"pipe 9,4.5', '15,pipe 15",7.5', "each of these lines looks like a row of its own"),
+            ('9,"pipe 9,4.5', '15,",7.5', "each of these lines looks like a row of its own"),
+        ],
+    )
+    def test_two_stray_quotes(self, tmp_path, monkeypatch, block, opened, closed, said):
+        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", max(block, 1000))
+        monkeypatch.setattr("lvd.data.csv_text._BUFFER_BYTES", block, raising=False)
+        path = self.with_quotes(tmp_path, row_10=opened, row_16=closed)
+        for read in (read_table, read_texts):
+            message = refused(read, path)
+            assert said in message
+            assert "line 11" in message
+            assert 'write one that belongs to a text twice ("5"" pipe")' in message
+
+    def test_rows_next_to_each_other(self, tmp_path):
+        path = self.with_quotes(tmp_path, row_10='9,"pipe 9,4.5', row_11='10,3",5')
+        assert "line 11: a double quote is opened here and closed in line 12" in refused(read_table, path)
+
+    def test_quoted_cells_before_and_after_the_stray_ones(self, tmp_path):
+        path = written(tmp_path, 'a,b,c\n"x, y","z,1\nu,v,"w, w"\nu,v",2\nu,v,3\n')
+        assert "line 2" in refused(read_table, path)
+        path = written(tmp_path, 'a,b,c\n"x, y","z,1\nu,v,w\nu,v","2, 3"\nu,v,3\n')
+        assert "line 2: a double quote is opened here and closed in line 4" in refused(read_table, path)
+
+    def test_text_after_a_closing_quote(self, tmp_path):
+        path = written(tmp_path, 'a,b\n1,x\n2,"5" pipe"\n3,"6" rod"\n')
+        assert "line 3: a double quote is closed before ' pipe\"'" in refused(read_table, path)
+        assert "line 1: a double quote is closed before 'x,b'" in refused(
+            read_table, written(tmp_path, '"a"x,b\n1,2\n')
+        )
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'id,note\n1,"line one\nline two"\n2,x\n',
+            'id,note\n1,"12 Main St\nParis, France"\n2,x\n',  # a comma in each line, but no number below the 1
+            'note,id\n"12 Main St, Paris\nFrance",1\n"x",2\n',
+            'id,note\r\n1,"a ""quoted"" word\r\n\r\nand more"\r\n2,"x"\r\n',
+            'id,note,more\n1,"a\nb, c","d, e\nf"\n2,x,y\n',
+            'id,note\n1,5" pipe 6"\n2,""\n',
+            'id,note\n1,"x"\n2,"y"',
+        ],
+    )
+    def test_texts_of_several_lines_stay(self, tmp_path, monkeypatch, text):
+        path = written(tmp_path, text)
+        for block in (7, 1 << 16):
+            monkeypatch.setattr("lvd.data.csv_text._BUFFER_BYTES", block, raising=False)
+            assert read_table(path).num_rows == 2
+
+    def test_no_quotes_at_all_and_long_files(self, tmp_path):
+        path = written(tmp_path, "a,b\n" + '1,"x ""y"", z"\n2,u\n' * 40_000)
+        assert read_texts(path)["b"].to_pylist() == ['x "y", z', "u"] * 40_000
+
+
+class TestOneColumn:
+    @pytest.mark.parametrize(
+        "text", ["x\n1\n\n3\n", "\n\nx\n1\n\n3\n", "x\r\n1\r\n\r\n3", "\ufeff\nx\n1\n\n3\n"]
+    )
+    def test_an_empty_line_is_a_missing_cell(self, tmp_path, text):
+        path = written(tmp_path, text)
+        assert read_texts(path).to_pydict() == {"x": ["1", "", "3"]}
+        assert read_table(path).to_pydict() == {"x": [1.0, None, 3.0]}
+
+    def test_it_is_refused_with_its_row(self, tmp_path):
+        encoder = TableEncoder.fit(pa.table({"x": [1.0, 2.0], "y": [1, 2]}), target="y")
+        (batch,) = iter_batches(written(tmp_path, "x\n1\n\n3\n"), column_types={})
+        assert "1 missing value (row 2)" in refused(encoder.transform, batch)
+
+    def test_with_more_columns_it_is_no_row(self, tmp_path):
+        assert read_table(written(tmp_path, "x,y\n1,2\n\n3,4\n")).num_rows == 2
+
+
+class TestOneReading:
+    """What fit reads as a number, predict and evaluate read as one, and the other way round."""
+
+    def both(self, folder, cells):
+        """What fit and what predict say of a column with these cells; numbers, or a refusal."""
+        path = written(folder, "a,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)))
+        number = TableEncoder.fit(pa.table({"a": [1.0, 2.0], "y": [1, 2]}), target="y")
+
+        def fit():
+            table = read_table(path)
+            return TableEncoder.fit(table, target="y").transform(table)
+
+        def predict():
+            return number.transform(read_texts(path))
+
+        return [outcome(fit), outcome(predict)]
+
+    @pytest.mark.parametrize(
+        ("cells", "said"),
+        [
+            (["1", "2", "0x1F"], "0x1F"),
+            (["5", "2", "true"], "true"),
+            (["1", "2", "9007199254740993"], "lose digits (row 3)"),
+            (["1", "2.5", "12345678901234567890"], "lose digits (row 3)"),
+            (["1", "2", "9" * 30], "lose digits (row 3)"),
+        ],
+    )
+    def test_refused_by_both(self, tmp_path, cells, said):
+        for message in self.both(tmp_path, cells):
+            assert said in message
+
+    @pytest.mark.parametrize(
+        "cells", [["1", " 2 ", "+3"], ["1e20", "2.", ".5"], ["007", "9007199254740991", "-0"]]
+    )
+    def test_accepted_by_both(self, tmp_path, cells):
+        np.testing.assert_array_equal(*self.both(tmp_path, cells))
+
+    def test_a_column_that_is_dropped_may_hold_anything(self, tmp_path):
+        path = written(tmp_path, "id,a,y\n12345678901234567890,1,1\n12345678901234567891,2,2\n")
+        table = read_table(path)
+        assert "to leave out: --drop id" in refused(TableEncoder.fit, table, target="y")
+        assert TableEncoder.fit(table, target="y", drop=["id"]).feature_names == ["a"]
+        assert table["id"].to_pylist() == ["12345678901234567890", "12345678901234567891"]
+
+    def test_true_and_false_as_target(self, tmp_path):
+        path = written(tmp_path, "a,y\n1,true\n2,false\n3,true\n")
+        fitted = TableEncoder.fit(pa.table({"a": [1.0, 2.0], "y": [1, 2]}), target="y")
+        said = "target 'y': must be a number, got"
+        assert said in refused(TableEncoder.fit, read_table(path), target="y")
+        assert said in refused(fitted.target, read_texts(path))
+        assert said in refused(fitted.target, pa.table({"y": [True, False]}))
+
+    @pytest.mark.parametrize("cells", [["2020-01-05", "NA", "2020-01-07"], ["12:30", "9:15", "10:00:05"]])
+    def test_dates_and_times_are_still_refused(self, tmp_path, cells):
+        fit, _ = self.both(tmp_path, cells)
+        assert "holds dates or times" in fit
+
+
+def outcome(action):
+    try:
+        return action()
+    except InputError as error:
+        return str(error)
