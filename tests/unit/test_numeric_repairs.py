@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import lvd
+from lvd.conformal.oracle import local_weights
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
 REGRESSORS = [
@@ -74,3 +75,49 @@ class TestARowDoesNotFeelItsNeighbours:
         X = np.random.default_rng(0).normal(size=(20, 3))
         net = lvd.NetRegressor(Stubborn(), n_batches=5, random_state=0).fit(X, X[:, 0])
         assert net.predict(X).shape == (20,)
+
+
+FAR = [1e8, 1e10, 1e11, 1e13, 1e15, 1e150, 1e200]
+
+
+def far_problem(far, *, weighted, floor):
+    """A local conformal predictor, its points, weights and values; two calibration rows lie far out."""
+    rng = np.random.default_rng(3)
+    kernel = lvd.MahalanobisKernel.from_components(
+        np.eye(2), mean=np.zeros(2), scale=np.ones(2), distance="sum"
+    )
+    points, values = rng.normal(size=(80, 2)), rng.normal(size=80)
+    points[5] = [far, 1.0]
+    points[6] = [far, 0.5]
+    weights = rng.uniform(0.5, 2.0, size=80) if weighted else None
+    conformal = lvd.LocalConformal(kernel, kernel_floor=floor)
+    conformal.conformalize(points, rng.exponential(size=80), weights=weights)
+    queries = np.concatenate([rng.normal(size=(20, 2)), points[5:7]])
+    return conformal, queries, points, np.ones(80) if weights is None else weights, values
+
+
+class TestRowsFarOut:
+    @pytest.mark.parametrize("far", FAR)
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("floor", [0.0, 0.2])
+    def test_sizes_and_means_are_the_oracles(self, far, weighted, floor):
+        conformal, queries, points, weights, values = far_problem(far, weighted=weighted, floor=floor)
+        given = np.ones(len(queries)) if weighted else None
+        local = np.stack([local_weights(query, points, weights, floor) for query in queries])
+        size = local.sum(1) ** 2 / np.square(local).sum(1)
+        mean = local @ values / local.sum(1)
+        summary = conformal.summary(queries, values=values, weights=given)
+        np.testing.assert_allclose(summary.n_effective, size, rtol=2e-5)
+        np.testing.assert_allclose(conformal.effective_sample_size(queries), size, rtol=2e-5)
+        np.testing.assert_allclose(summary.mean, mean, rtol=2e-5, atol=2e-5)
+
+    @pytest.mark.parametrize("far", FAR[:5])
+    def test_kernel_regression_too(self, far):
+        points = far_problem(far, weighted=False, floor=0.0)[2]
+        y = np.random.default_rng(0).normal(size=80)
+        kernel = lvd.MahalanobisKernel.from_components(
+            np.eye(2), mean=np.zeros(2), scale=np.ones(2), distance="sum", embeddings=points, y=y
+        )
+        local = np.stack([local_weights(query, points, np.ones(80)) for query in points])
+        expected = (local @ y + y.mean()) / (local.sum(1) + 1.0)
+        np.testing.assert_allclose(kernel.predict(points), expected, rtol=2e-5, atol=2e-5)

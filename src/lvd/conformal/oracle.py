@@ -9,7 +9,8 @@ from lvd._typing import Float, NDArray
 
 def gaussian_weights(query: Float[NDArray, "k"], points: Float[NDArray, "m k"]) -> Float[NDArray, "m"]:
     """``K(query, point) = exp(-||query - point||^2)`` in scaled coordinates."""
-    return np.exp(-np.square(points - query).sum(axis=1))
+    with np.errstate(over="ignore"):  # past the largest number a distance is infinite, and its weight 0
+        return np.exp(-np.square(points - query).sum(axis=1))
 
 
 def local_weights(

@@ -20,6 +20,8 @@ from lvd._typing import Bool, Float
 
 FLOAT32_TOLERANCE = 4e-6
 """Largest relative error of a cumulative weight that float32 may cause; queries past it go to float64."""
+FLOAT64_TOLERANCE = 1e-9
+"""Largest relative error of a sum that products of float64 may cause; queries past it go by differences."""
 BLOCK = 128
 """Points are padded to whole blocks; sums over blocks are what the quantile engine keeps."""
 CPU_ELEMENTS, LEAST_QUERIES, MOST_QUERIES = 2**18, 128, 2048
@@ -29,17 +31,21 @@ THREAD_ELEMENTS = 2**22
 """A thread of its own pays for this many weights; with fewer, threads wait for each other."""
 FAINT = 1e-25
 """Sums of float32 weights below this are made again in float64, which has smaller weights."""
+LEAST_SQUARED = {torch.float32: 1e-18, torch.float64: 1e-150}
+"""Weights of less are 0 before they are squared, for the same reason as exponentials."""
 LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
 """Exponentials of less count as 0: those that underflow take fifty times as long."""
 
 
 @dataclass(frozen=True)
 class TilePoints:
-    """Points prepared for the product: centred and augmented, in float32 and float64.
+    """Points, and the same prepared for the product: centred and augmented, in float32 and float64.
 
     The centre is taken off first, because a product of float32 numbers loses digits far from the origin.
     """
 
+    points: Float[Tensor, "m k"]
+    log_weights: Float[Tensor, "m"] | None
     centre: Float[Tensor, "1 k"]
     single: Float[Tensor, "a p"]
     double: Float[Tensor, "a p"]
@@ -72,7 +78,8 @@ def prepare_points(points: Float[Tensor, "m k"], log_weights: Float[Tensor, "m"]
     largest = float(norms.max().sqrt()) if len(points) else 0.0
     finite = points.new_zeros(1) if log_weights is None else log_weights[log_weights.isfinite()].abs()
     largest_log_weight = float(finite.max()) if len(finite) else 0.0
-    return TilePoints(centre, right.float(), right, largest, largest_log_weight, len(points))
+    single = right.float()
+    return TilePoints(points, log_weights, centre, single, right, largest, largest_log_weight, len(points))
 
 
 def left_factor(queries: Float[Tensor, "n k"], prepared: TilePoints) -> Float[Tensor, "n a"]:
@@ -159,28 +166,53 @@ def run_chunks(
 
 
 def weighted_sums(
-    queries: Float[Tensor, "n k"], prepared: TilePoints, values: Float[Tensor, "m c"]
+    queries: Float[Tensor, "n k"],
+    prepared: TilePoints,
+    values: Float[Tensor, "m c"],
+    *,
+    squared: bool = False,
 ) -> Float[Tensor, "n c"]:
-    """``sum_j K(query, point_j) values_j`` in float64, from tiles of weights.
+    """``sum_j K(query, point_j) values_j`` in float64, from tiles of weights; with `squared` of ``K^2``.
 
     Queries whose sums are all next to nothing are computed in float64, where weights vanish only below 1e-304.
+    Where products of float64 lose too many digits, as beside a point far out, differences of coordinates do it.
     """
     left = left_factor(queries, prepared)
     result = values.new_zeros(len(queries), values.shape[1])
     padded = torch.nn.functional.pad(values, (0, 0, 0, -len(values) % BLOCK))
     by_precision = {torch.float32: padded.float(), torch.float64: padded}
 
-    def work(chunk: Chunk) -> None:
+    def add(chunk: Chunk, tiles: Iterator[tuple[slice, Tensor]]) -> None:
         total = result.new_zeros(len(chunk.rows), values.shape[1])
-        for columns, weights in weight_tiles(left[chunk.rows], prepared, chunk):
+        for columns, tile in tiles:
+            least = LEAST_SQUARED[chunk.dtype]
+            weights = torch.threshold_(tile, least, 0.0).square_() if squared else tile
             total += weights @ by_precision[chunk.dtype][columns]
         result[chunk.rows] = total
 
-    fine = float32_suffices(left, prepared)
-    run_chunks(work, fine, prepared, torch.float32)
+    single, double = (
+        relative_error(left, prepared, dtype) <= tolerance
+        for dtype, tolerance in ((torch.float32, FLOAT32_TOLERANCE), (torch.float64, FLOAT64_TOLERANCE))
+    )
+    single &= double
+    run_chunks(lambda c: add(c, weight_tiles(left[c.rows], prepared, c)), single, prepared, torch.float32)
     faint = result.abs().amax(1) <= FAINT * (values.abs().max() if values.numel() else 0.0)
-    run_chunks(work, ~fine | faint, prepared, torch.float64)
+    again = double & (~single | faint)
+    run_chunks(lambda c: add(c, weight_tiles(left[c.rows], prepared, c)), again, prepared, torch.float64)
+    run_chunks(lambda c: add(c, exact_tiles(queries[c.rows], prepared, c)), ~double, prepared, torch.float64)
     return result
+
+
+def exact_tiles(
+    queries: Float[Tensor, "n k"], prepared: TilePoints, chunk: Chunk
+) -> Iterator[tuple[slice, Float[Tensor, "n t"]]]:
+    """The similarities of :func:`weight_tiles` from differences of coordinates, in float64."""
+    for columns in chunk_slices(prepared.n_points, chunk.buffer.numel() // len(queries)):
+        points = prepared.points[columns]
+        exponents = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_().neg_()
+        if prepared.log_weights is not None:
+            exponents += prepared.log_weights[columns]
+        yield columns, exp_without_underflow(exponents)
 
 
 def effective_sample_size(
@@ -189,15 +221,12 @@ def effective_sample_size(
     weights: Float[Tensor, "m"] | None = None,
     floor: float = 0.0,
 ) -> Float[Tensor, "n"]:
-    """Kish's ``(sum w)^2 / sum w^2`` of ``w = weight ((1 - floor) K + floor)``; 0 where all of them vanish.
-
-    ``K^2`` is the same kernel with coordinates stretched by the square root of two.
-    """
+    """Kish's ``(sum w)^2 / sum w^2`` of ``w = weight ((1 - floor) K + floor)``; 0 where all of them vanish."""
     weights = points.new_ones(len(points)) if weights is None else weights
     both = torch.stack([weights, weights.square()], 1)
-    stretch, rest = math.sqrt(2.0), 1.0 - floor
-    linear = weighted_sums(queries, prepare_points(points), both)
-    squared = weighted_sums(queries * stretch, prepare_points(points * stretch), both[:, 1:])[:, 0]
+    prepared, rest = prepare_points(points), 1.0 - floor
+    linear = weighted_sums(queries, prepared, both)
+    squared = weighted_sums(queries, prepared, both[:, 1:], squared=True)[:, 0]
     first = rest * linear[:, 0] + floor * weights.sum()
     second = rest**2 * squared + 2.0 * floor * rest * linear[:, 1] + floor**2 * both[:, 1].sum()
     return torch.where(second > 0, first.square() / second.clamp(min=torch.finfo(second.dtype).tiny), 0.0)
