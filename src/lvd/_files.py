@@ -1,53 +1,186 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and read no further than they may be long."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import secrets
 import shutil
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+
+from lvd._validation import InputError
+
+PLACE_RULE = "the folder must exist, be yours to write to, and have space"
+CURRENT_FOLDER, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 @contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """A path beside `target` to write a file to; it takes the name `target` when the block ends well.
 
-    A block that fails, or a process that is killed, leaves `target` as it was.
+    A block that fails, or a process that is killed, leaves `target` as it was. A link is written through, and
+    a file that is replaced passes on who may read it.
     """
-    target = Path(target)
-    handle, name = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.name}.", suffix=f".part{target.suffix}"
-    )
-    os.close(handle)
-    part = Path(name)
+    target = _behind_links(target)
+    part = _part_of(target)
     try:
+        part.touch(mode=0o600, exist_ok=False)
         yield part
         _flush_to_disk(part)
-        part.chmod(0o666 & ~_umask())
+        _set_access(part, target, 0o666)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
-def atomic_folder(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """The same for a folder: what stood at `target` is replaced as a whole."""
-    target = Path(target)
-    part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> Iterator[Path]:
+    """The same for a folder: what is at `target` is replaced as a whole.
+
+    Without `replace` a folder that has files in it stays, and the new one is kept beside it under a name that
+    the error gives: it may have taken hours to compute.
+    """
+    target = _behind_links(target)
+    part = _part_of(target)
     try:
+        part.mkdir(mode=0o700)
         yield part
-        part.chmod(0o777 & ~_umask())
-        if target.exists():
-            old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
-            target.replace(old)
-            part.replace(target)
-            shutil.rmtree(old)
-        else:
-            part.replace(target)
+        for file in part.iterdir():
+            _flush_to_disk(file)
+        _set_access(part, target, 0o777)
+        if not _rename_if_free(part, target):
+            if not replace:
+                kept = next(name for name in _beside(target) if _rename_if_free(part, name))
+                raise InputError(
+                    f"cannot save to {str(target)!r}: something was written there in the meantime, and was not "
+                    f"replaced; what was to be saved is in {str(kept)!r}"
+                )
+            if not _exchange(part, target):
+                _replace_in_two_steps(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def check_output(
+    out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
+) -> None:
+    """The file `out` can be written, and is none of the inputs nor in a folder among them: asked before the work."""
+    try:
+        target = _behind_links(out)
+        for given in inputs:
+            if given is not None and _is_within(target, Path(given)):
+                raise InputError(
+                    f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; give another name"
+                )
+        if target.is_dir():
+            raise InputError(f"cannot write {os.fspath(out)}: it is a folder; give the name of a file")
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise InputError(f"cannot write {os.fspath(out)}: {error.strerror or error}; {PLACE_RULE}") from error
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """The bytes of a file that is no longer than `limit`; no device and no pipe, which may never end."""
+    # Opening a pipe would wait for somebody to write to it.
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, and may have {limit:,}")
+        return file.read(status.st_size)
+
+
+def _behind_links(target: str | os.PathLike[str]) -> Path:
+    path = Path(os.path.realpath(target))
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return path
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a device or a pipe")
+    return path
+
+
+def _part_of(target: Path) -> Path:
+    """A new name, no longer than need be: that of `target` may be as long as names can be."""
+    return target.with_name(f".lvd-{secrets.token_hex(8)}.part{target.suffix}")
+
+
+def _beside(target: Path) -> Iterator[Path]:
+    return (target.with_name(f"{target.name}-{number}") for number in count(2))
+
+
+def _is_within(target: Path, given: Path) -> bool:
+    if os.path.exists(target) and os.path.exists(given) and os.path.samefile(target, given):
+        return True
+    place = Path(os.path.realpath(given))
+    return target == place or (os.path.isdir(place) and place in target.parents)
+
+
+def _rename_if_free(part: Path, target: Path) -> bool:
+    """Whether the folder could take the name: a folder with files in it never gives way to a rename."""
+    try:
+        part.rename(target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EACCES) and target.exists():
+            return False
+        raise
+    return True
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Whether the two could swap names in one step, so that at no time either name is free."""
+    rename = (
+        getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    )
+    if rename is None:
+        return False
+    if rename(CURRENT_FOLDER, os.fsencode(one), CURRENT_FOLDER, os.fsencode(other), EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):  # not on this system, or not on this disk
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _replace_in_two_steps(part: Path, target: Path) -> None:
+    old = next(name for name in _beside(target) if not name.exists())
+    target.rename(old)
+    try:
+        part.rename(target)
+    except OSError as error:
+        try:
+            old.rename(target)
+        except OSError:
+            raise InputError(
+                f"cannot save to {str(target)!r} ({error.strerror}); what was there is now in {str(old)!r}"
+            ) from error
+        raise
+    shutil.rmtree(old)
+
+
+def _set_access(part: Path, target: Path, mode: int) -> None:
+    """The owner, group and mode of what is replaced, or those that new files have."""
+    mode &= ~_umask()
+    if target.exists():
+        old, new = target.stat(), part.stat()
+        mode = stat.S_IMODE(old.st_mode)
+        if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            try:
+                os.chown(part, old.st_uid, old.st_gid)
+            except PermissionError:
+                mode &= 0o707  # the group is another one, which was not meant
+    part.chmod(mode)
 
 
 def _flush_to_disk(path: Path) -> None:

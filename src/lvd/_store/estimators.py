@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from types import ModuleType
 from typing import Any
+from zipfile import ZIP_STORED, ZipFile
 
 from lvd._validation import InputError
 
@@ -32,6 +34,12 @@ sklearn" would let in functions. The trees among them hold indices that scikit-l
 made up by an enemy cannot run code, but can crash the process."""
 
 
+SCHEMA_BYTES = 64 << 20
+"""The longest description of an estimator, which takes up to 30 times the memory when parsed."""
+SPARSE_RATIO = 20
+"""How much longer than packed a sparse matrix, which scipy compresses, may be; and as much as a schema."""
+
+
 def dump_estimator(estimator: Any, name: str) -> bytes:
     """The estimator in skops format, if every type in it could be loaded again."""
     io = _skops()
@@ -56,6 +64,7 @@ def load_estimator(data: bytes, name: str) -> Any:
     """The estimator in a skops file, if it holds trusted types only."""
     io = _skops()
     try:
+        _check_sizes(data)
         untrusted = _untrusted(io, data)
         if untrusted:
             raise InputError(f"it holds {', '.join(untrusted)}, which are not scikit-learn's own types")
@@ -64,6 +73,30 @@ def load_estimator(data: bytes, name: str) -> Any:
         raise InputError(
             f"{name} cannot be loaded: {error}; save the model again, with the scikit-learn installed here"
         ) from error
+
+
+def _check_sizes(data: bytes) -> None:
+    """Unpacked, the archive takes about the memory of the file: what `dump_estimator` writes is not compressed."""
+    with ZipFile(BytesIO(data)) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != ZIP_STORED for entry in entries):
+            raise InputError("it is compressed, and lvd writes no such files")
+        if sum(entry.file_size for entry in entries) > len(data):
+            raise InputError("it says that its parts are longer than the file")
+        for entry in entries:
+            with archive.open(entry) as part:
+                packed = part.read(4) == b"PK\x03\x04"
+            if entry.filename == "schema.json" and entry.file_size > SCHEMA_BYTES:
+                raise InputError(
+                    f"its schema.json has {entry.file_size:,} bytes, and may have {SCHEMA_BYTES:,}"
+                )
+            if packed and _unpacked(archive.read(entry)) > SPARSE_RATIO * entry.file_size + SCHEMA_BYTES:
+                raise InputError(f"its part {entry.filename} is too large when it is unpacked")
+
+
+def _unpacked(data: bytes) -> int:
+    with ZipFile(BytesIO(data)) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
 
 
 def _untrusted(io: ModuleType, data: bytes) -> list[str]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,13 +19,15 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from lvd._files import atomic_folder
+from lvd._files import atomic_folder, read_regular
 from lvd._validation import InputError
 from lvd._version import __version__
 
 FORMAT = 1
 MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
 FILE_NAME = re.compile(r"tensors\.safetensors|estimator-\d+\.skops")
+MANIFEST_BYTES = 64 << 20
+"""The longest manifest; a million SMILES or categories fit in. Parsed, it takes up to 30 times the memory."""
 REMEDY = "copy the folder again from where it was saved, or save the model again"
 
 
@@ -36,10 +39,11 @@ class Contents(NamedTuple):
     estimators: dict[str, bytes]
 
 
-def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
-    """Write a folder, whole or not at all; only an empty folder or a saved model is replaced."""
+def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace: bool = True) -> None:
+    """Write a folder, whole or not at all; only an empty folder or, on request, a saved model is replaced."""
     target = Path(folder)
-    check_replaceable(target)
+    if replace:
+        check_replaceable(target)
     files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
     manifest = {
         "format": FORMAT,
@@ -50,10 +54,15 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents) -> None:
         "files": {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in files.items()},
     }
     manifest["sha256"] = _self_digest(manifest)
-    with atomic_folder(target) as part:
+    files[MANIFEST] = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    if len(files[MANIFEST]) > MANIFEST_BYTES:
+        raise InputError(
+            f"{MANIFEST} of this model would have {len(files[MANIFEST]):,} bytes, more than the {MANIFEST_BYTES:,} "
+            "that load() reads; fit on fewer categories or molecules"
+        )
+    with atomic_folder(target, replace=replace) as part:
         for name, data in files.items():
             (part / name).write_bytes(data)
-        (part / MANIFEST).write_text(json.dumps(manifest, indent=1, allow_nan=False), encoding="utf-8")
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Contents:
@@ -76,7 +85,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Contents:
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The checked content of ``manifest.json``."""
     try:
-        text = (Path(folder) / MANIFEST).read_bytes().decode("utf-8")
+        text = read_regular(Path(folder) / MANIFEST, MANIFEST_BYTES).decode("utf-8")
         manifest = json.loads(text, parse_constant=_refuse_constant)
         if not isinstance(manifest, dict):
             raise ValueError("it holds no object")
@@ -103,11 +112,27 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def check_replaceable(target: Path) -> None:
     """A model can be saved to `target`: to find out before it is trained."""
-    if not target.parent.is_dir():
-        raise InputError(f"cannot save to {str(target)!r}: the folder {str(target.parent)!r} does not exist")
-    if not os.access(target.parent, os.W_OK):
-        raise InputError(f"cannot save to {str(target)!r}: {str(target.parent)!r} is not yours to write to")
-    if target.exists() and not (target.is_dir() and _is_ours(target)):
+    try:
+        _check_replaceable(target)
+    except OSError as error:  # a name that is too long, or a folder that may not be entered
+        raise InputError(
+            f"cannot save to {str(target)!r}: {error.strerror or error}; give another folder"
+        ) from error
+
+
+def _check_replaceable(target: Path) -> None:
+    parent = Path(os.path.realpath(target)).parent
+    if not parent.is_dir():
+        raise InputError(f"cannot save to {str(target)!r}: the folder {str(parent)!r} does not exist")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot save to {str(target)!r}: {str(parent)!r} is not yours to write to")
+    try:
+        ours = _is_ours(target)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        ours = False
+    if not ours:
         raise InputError(
             f"cannot save to {str(target)!r}: something else stands there; give a new folder, or one that "
             "holds a saved model to replace"
@@ -131,9 +156,10 @@ def _files(folder: str | os.PathLike[str], manifest: dict[str, Any]) -> list[tup
 
 def _read_file(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
     try:
-        if (folder / name).stat().st_size != entry.get("bytes"):
+        size = (folder / name).stat().st_size
+        if size != entry.get("bytes"):
             _refuse(folder, name, "has another size than when it was saved")
-        data = (folder / name).read_bytes()
+        data = read_regular(folder / name, min(size, _memory()))
     except OSError as error:
         _refuse(folder, name, f"cannot be read ({error.strerror})")
     if _sha256(data) != entry.get("sha256"):
@@ -159,6 +185,13 @@ def _summary(name: str, tensor: Tensor) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "finite": bool(torch.isfinite(numbers).all()),
     }
+
+
+def _memory() -> int:
+    """The bytes of memory that this machine has."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return sys.maxsize
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _self_digest(manifest: dict[str, Any]) -> str:

@@ -25,12 +25,15 @@ from lvd.nets.probabilistic import ProbabilisticNet
 from lvd.nets.stack import NetStack
 
 
-def save(method: IntervalRegressor, folder: str | os.PathLike[str], *, columns: Any = None) -> None:
+def save(
+    method: IntervalRegressor, folder: str | os.PathLike[str], *, columns: Any = None, replace: bool = True
+) -> None:
     """Write a method to a folder that :func:`load` reads.
 
-    `columns` describes, in types that JSON has, the columns of the table that the method was fitted on.
+    `columns` describes, in types that JSON has, the columns of the table that the method was fitted on. Without
+    `replace` a model that is there stays.
     """
-    _store.write_folder(folder, _store.encode(method, CLASSES, columns=columns))
+    _store.write_folder(folder, _store.encode(method, CLASSES, columns=columns), replace=replace)
 
 
 def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:

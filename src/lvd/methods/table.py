@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from lvd.methods.seen_rows import Explanation
 from lvd.methods.table_molecules import MoleculeRows
 from lvd.methods.table_parts import prepare_columns, prepare_molecules
 from lvd.methods.table_reports import EvaluateReport, FitReport, PredictReport, report_target
-from lvd.methods.table_rows import Batches, find_row, numbered
+from lvd.methods.table_rows import Batches, counting_in_table, find_row, numbered
 from lvd.methods.table_writing import write_predictions
 from lvd.nets.molecules import ChempropEstimator
 from lvd.nets.molecules.lazy import chemprop_adapter
@@ -90,13 +91,15 @@ class TableModel:
                 seed=seed,
             )
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
-        regressor.set_params(calib_size=None).fit(X[train], y[train])
-        with warnings.catch_warnings():
+        with counting_in_table(prepared.rows[train]):
+            regressor.set_params(calib_size=None).fit(X[train], y[train])
+        with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Rows that stand in a table twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
             regressor.conformalize(X[calib], y[calib])
         model = cls(prepared.encoder, regressor, table.num_rows, seed, prepared.molecules)
-        tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
+        with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
+            tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
         return model, FitReport(
             n_train=len(train),
             n_calib=len(calib),
@@ -110,13 +113,13 @@ class TableModel:
             targets=tested.targets,
         )
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a folder that :meth:`load` reads, whole or not at all."""
+    def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
+        """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
         if self.molecules is not None:
             columns["molecules"] = self.molecules.to_dict()
         try:
-            saving.save(self.regressor, folder, columns=columns)
+            saving.save(self.regressor, folder, columns=columns, replace=replace)
         except OSError as error:
             raise InputError(
                 f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
@@ -208,7 +211,8 @@ class TableModel:
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         if usable.any():
             X = self.inputs(rows.filter(pa.array(usable)), first_row=first_row)
-            predicted = self.regressor.predict_with_evidence(X, levels)
+            with counting_in_table(first_row + np.flatnonzero(usable)):
+                predicted = self.regressor.predict_with_evidence(X, levels)
             y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
             intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
             n_effective[usable] = predicted.n_effective.reshape(len(X), -1)
@@ -282,7 +286,9 @@ class TableModel:
         own, known = (None, None) if self.molecules is None else (str(X.smiles[0]), self.molecules.smiles)
         places = self.calibration_rows
         explanations = []
-        for explanation in self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors):
+        with counting_in_table(np.array([row])):
+            explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors)
+        for explanation in explained:
             evidence = explanation.evidence
             neighbors = tuple(
                 replace(n, index=int(places[n.index]), label=None if known is None else known[n.index])
@@ -314,7 +320,8 @@ class TableModel:
                 continue
             rows = batch.filter(pa.array(usable))
             X = self.inputs(rows, first_row=first_row)
-            y_pred, interval = self.regressor.predict_interval(X, levels)
+            with counting_in_table(first_row + np.flatnonzero(usable)):
+                y_pred, interval = self.regressor.predict_interval(X, levels)
             ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
             y_preds.append(y_pred.reshape(len(X), -1)[:, places])
             intervals.append(interval.reshape(len(X), 2, len(levels), -1)[..., places])
@@ -335,7 +342,7 @@ class TableModel:
         levels = check_levels(
             self.regressor.confidence_level if confidence_level is None else confidence_level
         )
-        if len({_percent(level) for level in levels.tolist()}) < len(levels):
+        if len(set(levels.tolist())) < len(levels):
             raise InputError(f"confidence_level must name each level once, got {levels.tolist()}")
         return levels
 
@@ -348,11 +355,11 @@ class TableModel:
 
 def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
     """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
-    if Path(folder).exists() and not force:
+    if os.path.exists(folder) and not force:
         raise InputError(f"{os.fspath(folder)} exists already; give --force to replace it, or another --out")
     _store.check_replaceable(Path(folder))
 
 
 def _percent(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999."""
-    return f"{100.0 * level:.10g}"
+    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
