@@ -71,13 +71,14 @@ def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> It
 def check_output(
     out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
 ) -> None:
-    """The file `out` can be written, and is none of the inputs nor in a folder among them: asked before the work."""
+    """The file `out` can be written, and is no input, nor in a folder that is one: to find out before the work."""
     try:
         target = _behind_links(out)
         for given in inputs:
             if given is not None and _is_within(target, Path(given)):
                 raise InputError(
-                    f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; give another name"
+                    f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; "
+                    "give another name"
                 )
         if target.is_dir():
             raise InputError(f"cannot write {os.fspath(out)}: it is a folder; give the name of a file")
@@ -89,7 +90,7 @@ def check_output(
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a file that is no longer than `limit`; no device and no pipe, which may never end."""
     # Opening a pipe would wait for somebody to write to it.
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
@@ -121,10 +122,13 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 def _is_within(target: Path, given: Path) -> bool:
-    if os.path.exists(target) and os.path.exists(given) and os.path.samefile(target, given):
-        return True
     place = Path(os.path.realpath(given))
-    return target == place or (os.path.isdir(place) and place in target.parents)
+    if place == target or place in target.parents:
+        return True
+    try:
+        return target.samefile(place)  # another name of the same file
+    except OSError:
+        return False
 
 
 def _rename_if_free(part: Path, target: Path) -> bool:

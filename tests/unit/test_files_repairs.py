@@ -1,4 +1,4 @@
-"""What must never happen to files: lost to a kill, opened to others, read without end, or mistaken for an output."""
+"""What must never happen to files: lost to a kill, opened to others, read without end, or written over."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class TestAccess:
     def test_a_circle_of_links_is_not_replaced(self, tmp_path):
         (tmp_path / "a").symlink_to("b")
         (tmp_path / "b").symlink_to("a")
-        with pytest.raises(OSError, match="[Ss]ymbolic links"), atomic_path(tmp_path / "a"):
+        with pytest.raises(OSError, match=r"[Ss]ymbolic links"), atomic_path(tmp_path / "a"):
             pass
         assert (tmp_path / "a").is_symlink()
 
@@ -248,12 +248,12 @@ class TestOutputs:
         (tmp_path / "soft.csv").symlink_to(data)
         (tmp_path / "hard.csv").hardlink_to(data)
         for out in (data, "data.csv", "folder/../data.csv", "soft.csv", "hard.csv"):
-            with pytest.raises(lvd.InputError, match="--out .* would overwrite its own input .*data.csv"):
+            with pytest.raises(lvd.InputError, match=r"--out .* would overwrite its own input .*data.csv"):
                 check_output(out, None, "other.csv", data)
         check_output("new.csv", data)
 
     def test_two_outputs_of_one_name(self, data, tmp_path):
-        with pytest.raises(lvd.InputError, match="--test-out .* would overwrite"):
+        with pytest.raises(lvd.InputError, match=r"--test-out .* would overwrite"):
             check_output(tmp_path / "new.csv", tmp_path / "folder" / ".." / "new.csv", name="--test-out")
 
     def test_in_a_folder_that_is_read(self, data, tmp_path):

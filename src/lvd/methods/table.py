@@ -355,7 +355,7 @@ class TableModel:
 
 def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
     """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
-    if os.path.exists(folder) and not force:
+    if os.path.exists(folder) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
         raise InputError(f"{os.fspath(folder)} exists already; give --force to replace it, or another --out")
     _store.check_replaceable(Path(folder))
 
