@@ -14,6 +14,21 @@ class InputError(ValueError):
     """Input that lvd refuses; the message names the argument, the rule, the value and the remedy."""
 
 
+class RowError(InputError):
+    """Input refused for some of its rows: a message with ``{rows}`` in it, and these rows, counted from 0.
+
+    Who passes on a part of a table can tell where in the table they are.
+    """
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        super().__init__(message, rows)
+        self.message = message
+        self.rows = rows
+
+    def __str__(self) -> str:
+        return self.message.replace("{rows}", ", ".join(map(str, self.rows)))
+
+
 def is_tensor(array: Any) -> bool:
     """Whether `array` is a torch tensor, found out without importing torch."""
     return type(array).__module__.split(".")[0] == "torch" and hasattr(array, "detach")
@@ -172,11 +187,15 @@ def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
     if finite.all():
         return
     bad = np.argwhere(~finite)
-    rows = ", ".join(str(r) for r in dict.fromkeys(int(b[0]) for b in bad[:5]))
-    where = f"first at row {rows}"
+    if np.ma.is_masked(array):
+        raise InputError(
+            f"{name} contains {np.ma.count_masked(array)} masked values; remove or impute these rows first"
+        )
+    where = "first at row {rows}"
     if array.ndim == 2:
         names = dict.fromkeys(columns[b[1]] if columns else str(b[1]) for b in bad[:5])
         where += f", column {', '.join(names)}"
-    raise InputError(
-        f"{name} contains {len(bad)} NaN or infinity values ({where}); remove or impute these rows first"
+    raise RowError(
+        f"{name} contains {len(bad)} NaN or infinity values ({where}); remove or impute these rows first",
+        tuple(dict.fromkeys(int(b[0]) for b in bad[:5])),
     )

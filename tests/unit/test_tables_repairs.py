@@ -8,9 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lvd._validation import InputError
+import lvd
+from lvd._validation import InputError, check_matrix, check_vector
 from lvd.data.encoding import TableEncoder
+from lvd.data.splits import split_indices
 from lvd.data.tables import iter_batches, read_table
+from lvd.methods.table import TableModel, _percent
 
 
 def written(folder: Path, text: str, name: str = "table.csv") -> Path:
@@ -29,8 +32,17 @@ def read_texts(path: Path) -> pa.Table:
     return pa.Table.from_batches(iter_batches(path, column_types={}))
 
 
+def small_regressor(**options) -> lvd.LVDRegressor:
+    return lvd.LVDRegressor(
+        lvd.NetRegressor(n_batches=5, random_state=0),
+        kernel=lvd.MahalanobisKernel(1, max_iter=5, random_state=0),
+        random_state=0,
+        **options,
+    )
+
+
 class TestQuotes:
-    ROWS = [f"{i},pipe {i},{i / 2}" for i in range(80)]
+    ROWS = tuple(f"{i},pipe {i},{i / 2}" for i in range(80))
 
     def with_quotes(self, folder, **lines):
         """A table of 80 rows, some of them changed; row 10 stands in line 11."""
@@ -181,3 +193,76 @@ def outcome(action):
         return action()
     except InputError as error:
         return str(error)
+
+
+def table_with_huge_row(n_rows: int, row: int) -> pa.Table:
+    """A table whose row number `row` is beyond what the network can compute with."""
+    x = np.random.default_rng(0).normal(size=n_rows)
+    y = x + 1.0
+    x[row - 1] = 1.7e308
+    return pa.table({"x": x, "y": y})
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+class TestRowNumbers:
+    """They count from 1 in the table, whichever part of it is computed with."""
+
+    def test_predict_evaluate_and_explain(self, tmp_path):
+        good = table_with_huge_row(61, 61).slice(0, 60)
+        model, _ = TableModel.fit(good, small_regressor(), target="y")
+        batches = table_with_huge_row(300, 266).to_batches(max_chunksize=100)
+        assert "at row 266;" in refused(model.predict_to, tmp_path / "o.csv", batches)
+        assert "at row 266;" in refused(model.evaluate, batches)
+        assert "at row 266;" in refused(model.explain, batches, 266)
+
+    @pytest.mark.parametrize("part", [1, 2])
+    def test_fit(self, part):
+        row = int(split_indices(60, 0)[part][7]) + 1
+        message = refused(TableModel.fit, table_with_huge_row(60, row), small_regressor(), target="y")
+        assert f"at row {row};" in message
+
+    def test_ragged_rows_far_down(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", 1000)
+        path = written(tmp_path, "a,b\n" + "1,2\n" * 3000 + "1,2,3\n")
+        assert "row 3001 has 3 cells" in refused(read_texts, path)
+
+
+class TestLevels:
+    @pytest.mark.parametrize(
+        ("level", "name"),
+        [
+            (0.9, "90"),
+            (0.999, "99.9"),
+            (0.9999999999999999, "99.99999999999999"),
+            (0.29, "29"),
+            (0.57, "57"),
+            (1e-5, "0.001"),
+            (0.1 + 0.2, "30.000000000000004"),
+        ],
+    )
+    def test_names(self, level, name):
+        assert _percent(level) == name
+
+    def test_neighbouring_levels_have_names_of_their_own(self):
+        levels = np.random.default_rng(0).uniform(size=200)
+        levels = np.concatenate([levels, np.nextafter(levels, 1.0), np.nextafter(levels, 0.0)])
+        assert len({_percent(level) for level in levels.tolist()}) == len(set(levels.tolist()))
+
+
+class TestBounds:
+    @pytest.mark.parametrize("bounds", [{"y_min": np.nan}, {"y_max": np.inf}, {"y_min": -np.inf}])
+    def test_refused_before_training(self, bounds):
+        class NoTraining(lvd.NetRegressor):
+            def fit(self, X, y, **options):
+                raise AssertionError("trained")
+
+        regressor = lvd.LVDRegressor(NoTraining(), **bounds)
+        message = refused(regressor.fit, np.zeros((20, 1)), np.arange(20.0))
+        assert "must be a finite number, or None for no bound, got" in message
+
+
+def test_masked_values_are_refused_like_nan():
+    X = np.ma.masked_array(np.zeros((4, 2)), mask=[[0, 0], [0, 1], [0, 0], [1, 0]])
+    assert refused(check_matrix, X) == "X contains 2 masked values; remove or impute these rows first"
+    assert "y contains 1 masked values" in refused(check_vector, np.ma.masked_greater([1.0, 2.0], 1.5), "y")
+    assert check_matrix(np.ma.masked_array(np.zeros((4, 2)))).shape == (4, 2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,6 +128,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             self.n_features_in_ = inputs.shape[1]
 
     def _check_bounds(self) -> None:
+        for name in ("y_min", "y_max"):
+            bound = getattr(self, name)
+            if bound is not None and not (isinstance(bound, Real) and math.isfinite(bound)):
+                raise InputError(f"{name} must be a finite number, or None for no bound, got {bound!r}")
         if self.y_min is not None and self.y_max is not None and not self.y_min < self.y_max:
             raise InputError(f"y_min must be below y_max, got y_min={self.y_min!r}, y_max={self.y_max!r}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.data.columns import Column, for_each_column, learn_column
 from lvd.data.encoding import TableEncoder
@@ -24,7 +24,7 @@ from lvd.nets.molecules.lazy import chemprop_adapter
 class PreparedTable:
     """Checked inputs and targets of the usable rows, and which of them train, calibrate and test.
 
-    `molecules` tells where in the table these parts stand, where its seed alone does not. `n_duplicates` counts the
+    `rows` are the numbers of the usable rows in the table, counting from 1. `molecules` tells where in the table these parts stand, where its seed alone does not. `n_duplicates` counts the
     rows that repeat the molecule of an earlier row.
     """
 
@@ -32,6 +32,7 @@ class PreparedTable:
     X: Any
     y: Float[NDArray, "n *t"]
     parts: Parts
+    rows: Int[NDArray, "n"]
     left_out: tuple[str, ...]
     molecules: MoleculeRows | None = None
     n_duplicates: int = 0
@@ -48,7 +49,14 @@ def prepare_columns(
     encoder = TableEncoder.fit(table, target=target, drop=drop, impute=impute)
     parts = split_indices(table.num_rows, seed)
     encoder = replace(encoder, columns=_with_medians(encoder.columns, table.take(parts[0])))
-    return PreparedTable(encoder, encoder.transform(table), encoder.target(table), parts, tuple(drop))
+    return PreparedTable(
+        encoder=encoder,
+        X=encoder.transform(table),
+        y=encoder.target(table),
+        parts=parts,
+        rows=np.arange(1, table.num_rows + 1),
+        left_out=tuple(drop),
+    )
 
 
 def prepare_molecules(
@@ -84,6 +92,7 @@ def prepare_molecules(
         X=molecules,
         y=y,
         parts=parts,
+        rows=rows + 1,
         left_out=tuple(name for name in table.column_names if name not in {smiles, *encoder.targets}),
         molecules=MoleculeRows(rows[calib] + 1, rows[test] + 1, tuple(strings[calib])),
         n_duplicates=len(molecules) - n_molecules,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from lvd._validation import InputError, check_positive
+from lvd._typing import Int, NDArray
+from lvd._validation import InputError, RowError, check_positive
 from lvd.data.many_files import check_same_columns, regroup
 from lvd.data.tables import BATCH_ROWS, iter_batches
 
@@ -34,6 +36,15 @@ def numbered(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
     for batch in batches:
         yield first_row, batch
         first_row += batch.num_rows
+
+
+@contextmanager
+def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
+    """A refusal of some of these rows names them by their numbers in the table."""
+    try:
+        yield
+    except RowError as error:
+        raise RowError(error.message, tuple(numbers[list(error.rows)].tolist())) from None
 
 
 def find_row(batches: Batches, row: int) -> pa.RecordBatch:

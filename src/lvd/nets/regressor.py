@@ -18,6 +18,7 @@ from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
+    RowError,
     check_matrix,
     check_positive,
     check_same_length,
@@ -166,8 +167,8 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         y_pred = torch.cat(predictions).numpy() * self.y_scale_ + self.y_mean_
         if not np.isfinite(y_pred).all():
             row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
-            raise InputError(
-                f"the network predicts NaN or infinity at row {row}; check its weights and inputs"
+            raise RowError(
+                "the network predicts NaN or infinity at row {rows}; check its weights and inputs", (row,)
             )
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
 

@@ -17,7 +17,7 @@ from lvd._device import resolve_device
 from lvd._files import atomic_path
 from lvd._parallel import chunk_slices
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, RowError
 from lvd.nets.embedding import evaluating
 from lvd.nets.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.nets.model import Evaluation
@@ -49,10 +49,8 @@ def to_evaluation(outputs: Float[Tensor, "n o"], embeddings: Float[Tensor, "n h"
     """As float64 arrays; outputs that are no numbers are refused."""
     y_pred = outputs.double().cpu().numpy()
     if not np.isfinite(y_pred).all():
-        row = int(np.argwhere(~np.isfinite(y_pred))[0, 0]) + 1
-        raise InputError(
-            f"the network predicts NaN or infinity at row {row}, counting from 1; check its weights"
-        )
+        row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
+        raise RowError("the network predicts NaN or infinity at row {rows}; check its weights", (row,))
     return Evaluation(y_pred, embeddings.double().cpu().numpy())
 
 
