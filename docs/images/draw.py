@@ -1,4 +1,4 @@
-"""The pictures of the page "How it works" and "Choose a method": ``python docs/images/draw.py``."""
+"""The pictures of "How it works", "Choose a method" and "Reproduction": ``python docs/images/draw.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import lvd
-from lvd.report.bench_figures import synthetic, three_bands
+from lvd.report.bench_figures import jackknife, synthetic, three_bands
 from lvd.report.figures import panels_of, save
 
 FOLDER = Path(__file__).parent
@@ -51,5 +51,6 @@ def weights_figure() -> Figure:
 
 if __name__ == "__main__":
     save(weights_figure(), FOLDER / "weights.png")
-    save(three_bands([]), FOLDER / "three_bands.png")
-    save(synthetic([]), FOLDER / "methods.png")
+    save(three_bands(), FOLDER / "three_bands.png")
+    save(synthetic(), FOLDER / "methods.png")
+    save(jackknife(), FOLDER / "jackknife.png")

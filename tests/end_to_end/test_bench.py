@@ -185,7 +185,7 @@ def test_tables_in_every_format(lvd_here, table, tmp_path):
 def test_compare_counts_by_table_and_method(lvd_here, table):
     out = lvd_here("bench", "tables", table, "--compare").out
     assert "Cells beside the printed ones" in out
-    assert "of 88 cells compatible (p >= 0.01)" in out
+    assert "of 88 tested cells compatible (p >= 0.01)" in out
     assert "coverage: LVD" in out
     assert "coverage: DJ" not in out
 
@@ -193,7 +193,7 @@ def test_compare_counts_by_table_and_method(lvd_here, table):
 def test_the_page(lvd_here, table, tmp_path):
     outcome = lvd_here("bench", "page", table, "--out", tmp_path / "page.md")
     assert outcome.out == f"{tmp_path / 'page.md'}\n"
-    assert "of 88 cells compatible" in (tmp_path / "page.md").read_text()
+    assert "of 88 tested cells compatible" in (tmp_path / "page.md").read_text()
 
 
 def test_counts_of_groups_belong_to_the_page_on_molecules(lvd_here, table, tmp_path):
@@ -222,8 +222,61 @@ def test_the_figures_that_train(lvd_here, undisturbed, tmp_path):
     assert len(list(tmp_path.glob("*.png"))) == 5
 
 
-@pytest.mark.parametrize("command", ["run", "collect", "tables", "figures", "page"])
+@pytest.mark.parametrize("command", ["run", "collect", "tables", "figures", "compare", "page"])
 def test_help_has_examples(lvd_here, command):
     outcome = lvd_here("bench", command, "--help")
     assert outcome.code == 0
     assert f"lvd bench {command}" in outcome.out.split("Examples:")[1]
+
+
+class TestFolderOfTables:
+    """The committed form of results: compact tables beside other files."""
+
+    @pytest.fixture
+    def folder(self, table, tmp_path) -> Path:
+        folder = tmp_path / "results"
+        folder.mkdir()
+        (folder / "small.csv").write_bytes(table.read_bytes())
+        (folder / "speed.csv").write_text("rows,seconds\n10,0.5\n")
+        return folder
+
+    def test_tables(self, lvd_here, table, folder):
+        outcome = lvd_here("bench", "tables", folder)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out == lvd_here("bench", "tables", table).out
+
+    def test_figures_that_need_no_intervals(self, lvd_here, folder, tmp_path, monkeypatch):
+        from lvd.report import bench_figures
+
+        quick = ("width_error", "coverage_level")
+        monkeypatch.setattr(bench_figures, "FIGURES", {name: bench_figures.FIGURES[name] for name in quick})
+        outcome = lvd_here("bench", "figures", folder, "--out", tmp_path / "figures")
+        assert outcome.code == 0
+        assert outcome.out == f"{tmp_path / 'figures' / 'coverage_level.png'}\n"
+        assert outcome.err.startswith("warning: width_error is not drawn: it needs the interval of every row")
+
+    def test_compare(self, lvd_here, table, folder):
+        outcome = lvd_here("bench", "compare", folder, table)
+        assert outcome.code == 0, outcome.err
+        assert "The same runs on another machine (paper protocol)" in outcome.out
+        refused = lvd_here("bench", "compare", folder, table, "--protocol", "sound")
+        assert (refused.code, refused.out) == (2, "")
+        assert "must have runs of the sound protocol in common" in refused.err
+
+    def test_a_folder_without_any(self, lvd_here, folder):
+        (folder / "small.csv").unlink()
+        outcome = lvd_here("bench", "tables", folder)
+        assert outcome.code == 2
+        assert f"no results in {folder}; make some with" in outcome.err
+
+    def test_the_committed_results(self, lvd_here):
+        results = Path(__file__).resolve().parents[2] / "results"
+        outcome = lvd_here("bench", "tables", results, "--protocol", "paper", "--csv", "-")
+        assert outcome.code == 0, outcome.err
+        assert {line["dataset"] for line in csv.DictReader(io.StringIO(outcome.out))} >= {"Yacht", "QM9(mu)"}
+
+
+def test_a_rerun_belongs_to_the_page_on_the_small_tables(lvd_here, table, tmp_path):
+    outcome = lvd_here("bench", "page", "--molecules", table, "--rerun", table, "--out", tmp_path / "page.md")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: --rerun is for the page on the small tables")

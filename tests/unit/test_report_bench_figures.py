@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments.bands import illustration, synthetic_band
+from lvd.experiments.bands import illustration, synthetic_band, thought_experiment
+from lvd.experiments.collect import collect
 from lvd.experiments.methods import MAIN_VARIANT
 from lvd.experiments.runs import Run
 from lvd.experiments.store import Result
 from lvd.intervals import covered, widths
 from lvd.report import bench_figures
+from lvd.report.coverage_figure import coverage_level_figure
 
 
 def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0) -> Result:
@@ -49,6 +51,14 @@ def test_a_band_on_the_synthetic_data():
     assert 0.8 < covered(band.y_rows, band.row_intervals).mean() <= 1.0
 
 
+def test_the_thought_experiment_gives_every_row_the_same_interval():
+    band = thought_experiment()
+    np.testing.assert_allclose(band.intervals, np.tile([-9.0, 9.0], (21, 1)), atol=0.15)
+    errors = np.abs(band.y_rows - band.y_pred)
+    np.testing.assert_allclose(errors, np.abs(band.x), atol=1e-9)
+    assert np.ptp(widths(band.intervals)) < 0.02 * np.ptp(errors)
+
+
 def test_width_against_error_shows_the_first_split_of_every_dataset():
     results = [
         result(method, radius, dataset=dataset, seed=seed)
@@ -66,8 +76,8 @@ def test_width_against_error_shows_the_first_split_of_every_dataset():
 
 
 def test_coverage_against_level():
-    figure = bench_figures.coverage_level(
-        [result("split", 1.0), result("split", 1.0, seed=1), result("CQR", 9.0)]
+    figure = coverage_level_figure(
+        collect([result("split", 1.0), result("split", 1.0, seed=1), result("CQR", 9.0)])
     )
     (axes,) = figure.axes
     lines = {container.get_label(): container.lines[0].get_xydata() for container in axes.containers}
@@ -79,18 +89,21 @@ def test_coverage_against_level():
 def test_figures_are_drawn_from_one_protocol(tmp_path):
     paper = result("split", 1.0)
     sound = Result(Run("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0)
-    path = bench_figures.draw("coverage_level", [paper, sound], tmp_path, protocol="sound")
+    both = bench_figures.Source(collect([paper, sound]), [paper, sound])
+    chosen = both.of_protocol("sound")
+    assert ({row.protocol for row in chosen.rows}, chosen.results) == ({"sound"}, [sound])
+    path = bench_figures.draw("coverage_level", chosen, tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
     for wrong in (None, "honest"):
         with pytest.raises(InputError, match="protocol must be one of those the results have, paper, sound"):
-            bench_figures.draw("coverage_level", [paper, sound], tmp_path, protocol=wrong)
+            both.of_protocol(wrong)
 
 
 def test_titles_of_the_synthetic_figure_tell_the_coverage(monkeypatch):
     band = illustration().constant
     monkeypatch.setattr(bench_figures, "synthetic_band", lambda regressor: band)
     share = covered(band.y_rows, band.row_intervals).mean()
-    titles = [axes.get_title() for axes in bench_figures.synthetic([]).axes]
+    titles = [axes.get_title() for axes in bench_figures.synthetic().axes]
     assert titles[0] == f"LVD: {share:.0%} covered"
     assert len(titles) == 8
-    assert len(bench_figures.jackknife([]).axes) == 3
+    assert len(bench_figures.jackknife().axes) == 3

@@ -8,9 +8,10 @@ import math
 from dataclasses import replace
 
 import pytest
+from scipy.stats import ttest_ind_from_stats
 
 from lvd.data import PrintedCell, printed_cells
-from lvd.report.compare import Comparison, compare, count, count_by
+from lvd.report.compare import Comparison, compare, count, count_by, untested_reasons
 from lvd.report.comparison_grids import comparison_csv, comparison_grids
 from lvd.report.significance import Sample
 from lvd.report.tables import Cell
@@ -73,8 +74,32 @@ def test_the_allowance_never_lowers_the_p_value():
             assert ours(mean, std).p_value >= ours(mean, std).p_as_printed
 
 
-def test_a_single_seed_decides_nothing():
-    assert ours(10.0, math.nan, 1).p_value == 1.0
+def test_a_cell_that_cannot_be_tested_counts_as_nothing():
+    alone = ours(10.0, math.nan, 1)
+    assert math.isnan(alone.p_value)
+    assert (alone.compatible, alone.incompatible) == (False, False)
+    assert alone.untested == "our figure exists on 1 seed(s)"
+    total = count("all", [alone, ours(82.4, 7.1)])
+    assert (total.cells, total.compatible, total.untested) == (1, 1, 1)
+    assert untested_reasons([alone, ours(82.4, 7.1)]) == {alone.untested: 1}
+
+
+def test_rows_averaged_over_tasks_and_misprints_are_not_tested():
+    average = ours(82.4, 7.1, 160, replace(PRINTED, dataset="QM8"))
+    assert average.untested.startswith("averaged over tasks")
+    repeated = replace(PRINTED, table="width_all", metric="width", confidence_level=0.5, dataset="QM9")
+    assert ours(82.4, 7.1, 120, repeated).untested.startswith("misprinted")
+    assert not any(c.compatible or c.incompatible for c in (average, ours(0.0, 0.1, 120, repeated)))
+    assert ours(82.4, 7.1, 10, replace(PRINTED, dataset="QM8(E1-CC2)")).compatible
+
+
+def test_the_criterion_is_that_of_scipy():
+    """An average of the committed molecule tables that three printed deviations let pass."""
+    shifted = replace(PRINTED, mean=33.53, std=0.36, decimals=2, std_decimals=2)
+    comparison = ours(32.60, 0.30, 7, shifted)
+    expected = ttest_ind_from_stats(32.60, 0.30, 7, 33.53 - 0.005, 0.365, 10, equal_var=False).pvalue
+    assert comparison.p_value == pytest.approx(expected)
+    assert comparison.incompatible
 
 
 def test_only_cells_with_a_result_and_a_printed_counterpart_are_compared():
@@ -95,13 +120,13 @@ def test_counts():
     total = count("all", counted)
     assert (total.cells, total.compatible, total.same_mean, total.same_cell) == (3, 2, 1, 1)
     assert total.sentence.startswith(
-        "2 of 3 cells compatible (p >= 0.01), 66.7%; 1 equal to the last printed"
+        "2 of 3 tested cells compatible (p >= 0.01), 66.7%; 1 equal to the last printed"
     )
     assert [(one.name, one.cells) for one in count_by(comparisons, lambda c: c.cell.method)] == [
         ("MADSplit", 3),
         ("DJ", 1),
     ]
-    assert count("none", []).sentence.startswith("0 of 0 cells compatible (p >= 0.01), none")
+    assert count("none", []).sentence.startswith("0 of 0 tested cells compatible (p >= 0.01), none")
 
 
 def test_grids_and_csv():
@@ -111,7 +136,7 @@ def test_grids_and_csv():
         *("coverage", "MCR", "0.9", "Yacht", "MADSplit"),
         *("82.4", "82.4", "+0.0", "1", "yes"),
     ]
-    assert [entry.text for entry in counts.rows[-1]] == ["all", "2", "1", "1", "1"]
+    assert [entry.text for entry in counts.rows[-1]] == ["all", "2", "1", "1", "1", "0"]
     assert [row[5].text for row in incompatible.rows] == ["99.0"]
     lines = list(csv.DictReader(io.StringIO(comparison_csv(comparisons))))
     assert (lines[1]["mean"], lines[1]["difference"], lines[1]["counted"]) == ("99", "16.6", "1")

@@ -13,10 +13,11 @@ from lvd.data import printed_cells
 from lvd.experiments.collect import Measured, write_csv
 from lvd.experiments.methods import MAIN_VARIANT, METHODS, REGRESSORS
 from lvd.experiments.provenance import Call
-from lvd.report.decision import decision_grid
+from lvd.report.decision import decision_grid, tails_grid
 from lvd.report.features import FEATURED, features_grid, seconds_grid
 from lvd.report.layout import LAYOUTS
 from lvd.report.reproduction import Note, read_notes, render, write_page
+from lvd.report.rerun import pair_runs, rerun_grid
 from lvd.report.tables import make_tables
 
 FIELDS = {
@@ -59,7 +60,10 @@ def page_of(rows, calls=(), notes=()):
 
 def test_the_page_counts_what_agrees(as_printed):
     page = page_of(as_printed)
-    assert "**176 of 176 cells compatible (p >= 0.01), 100.0%; 176 equal to the last printed digit" in page
+    assert (
+        "**176 of 176 tested cells compatible (p >= 0.01), 100.0%; 176 equal to the last printed digit"
+        in page
+    )
     assert "### Incompatible cells None." in page
     assert "| Bike | 88 | 88 | 88 |" in page
     assert "What changes under the sound protocol" not in page
@@ -73,7 +77,7 @@ def test_the_page_lists_a_broken_cell_with_what_is_known_of_it(as_printed):
     ]
     notes = [Note("Somebody broke it.", dataset="Bike", method="CQR"), Note("Not this.", dataset="Concrete")]
     page = page_of(rows, notes=notes)
-    assert "**175 of 176 cells compatible" in page
+    assert "**175 of 176 tested cells compatible" in page
     assert "| coverage | TCR | 0.9 | Bike | CQR | 28.7 ± 0.0 | 58.7 ± 7.3 | -30.0 | **" in page
     assert "- Bike, coverage, TCR at 0.9, CQR: Somebody broke it." in page
     assert "Not this." not in page
@@ -162,3 +166,57 @@ def test_without_split_conformal_the_overhead_is_unknown(as_printed):
     rows = [row for row in as_printed if row.method != "split"]
     grid = features_grid(make_tables(rows), rows)
     assert {entry.text for entry in grid.rows[3][1:]} == {"\N{EN DASH}"}
+
+
+def test_the_page_counts_a_figure_of_one_seed_apart(as_printed):
+    """Kin8nm's widths where all eight variants are finite: a single split has such a row."""
+    rows = [
+        replace(row, width_variants=math.nan) if row.dataset == "bike" and row.seed else row
+        for row in as_printed
+    ]
+    page = page_of(rows)
+    assert "**160 of 160 tested cells compatible" in page
+    assert "16 because our figure exists on 1 seed(s)." in page
+    assert "### Cells without a test 16 cells" in page
+
+
+def test_tails_say_how_many_of_their_intervals_are_finite(as_printed):
+    sound = [
+        replace(row, protocol="sound", finite_count=100.0 if row.method == MAIN_VARIANT else 206.0, TCR=91.0)
+        for row in as_printed
+    ]
+    again = [replace(row, finite_tail=13.0 + row.seed) for row in sound if row.method == MAIN_VARIANT]
+    lines = [[entry.text for entry in row] for row in tails_grid(sound, "sound", again).rows]
+    assert lines == [
+        [name, *("91.0", "14%"), *("91.0", "100%") * 3] for name in ("Bike", "Concrete")
+    ]  # LVD, DE, CQR, split
+    unknown = tails_grid(sound, "sound").rows
+    assert {row[2].text for row in unknown} == {"\N{EN DASH}"}
+
+
+class TestRerun:
+    def test_what_moves_is_shown_method_by_method(self, as_printed):
+        again = [
+            replace(row, MCR=row.MCR + 6.0 * (row.seed - 1), width=row.width * 1.1)
+            if (row.dataset, row.method) == ("bike", "CQR")
+            else row
+            for row in as_printed
+        ]
+        grid = rerun_grid(pair_runs(as_printed, again, "paper"), "paper")
+        lines = {row[0].text: [entry.text for entry in row[1:]] for row in grid.rows}
+        assert lines["CQR"] == ["12", "6", "6.0", "0.0", "0.0", "0.0", "0.0", "10.0", "10.0"]
+        assert lines["LVD"] == ["12", "12", *["0.0"] * 7]
+
+    def test_a_figure_that_only_one_has_is_not_the_same(self, as_printed):
+        again = [replace(row, width=math.nan) for row in as_printed if row.method == "CQR"]
+        (line,) = rerun_grid(pair_runs(as_printed, again, "paper"), "paper").rows
+        assert (line[2].text, line[8].text) == ("0", "inf")
+
+    def test_without_a_run_in_common(self, as_printed):
+        with pytest.raises(InputError, match="must have runs of the sound protocol in common"):
+            pair_runs(as_printed, as_printed, "sound")
+
+    def test_the_page_shows_it(self, as_printed):
+        assert "## What moves on another processor" not in page_of(as_printed)
+        page = " ".join(render(as_printed, [], [], rerun=as_printed).split())
+        assert "### The same runs on another machine (paper protocol)" in page

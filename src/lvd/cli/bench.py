@@ -44,11 +44,9 @@ Results = Annotated[
     typer.Argument(
         metavar="RESULTS",
         show_default=False,
-        help="The folder that lvd bench run wrote, or the table that lvd bench collect made of it.",
+        help="The folder that lvd bench run wrote, the table that lvd bench collect made of it, or a folder of "
+        "such tables.",
     ),
-]
-ResultsFolder = Annotated[
-    Path, typer.Argument(metavar="RESULTS", show_default=False, help="The folder that lvd bench run wrote.")
 ]
 Protocol = Annotated[
     str | None,
@@ -261,29 +259,68 @@ def tables(
         console.show_parts(report.terminal())
 
 
-@bench.command(epilog=console.examples("lvd bench figures RESULTS --out figures"))
+@bench.command(
+    epilog=console.examples(
+        "lvd bench figures RESULTS --out figures", "lvd bench figures results --protocol sound --out figures"
+    )
+)
 def figures(
-    results: ResultsFolder,
+    results: Results,
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", show_default=False, help="Folder for the figures.")],
     protocol: Protocol = None,
 ) -> None:
     """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
-    from lvd.experiments.store import read_all
-    from lvd.report.bench_figures import FIGURES, draw
+    from lvd.report.bench_figures import FIGURES, NEED_INTERVALS, draw, read_source
 
-    done = read_all(results)
+    source = read_source(results).of_protocol(protocol)
     out.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
+        if source.results is None and name in NEED_INTERVALS:
+            console.complain(
+                "warning",
+                f"{name} is not drawn: it needs the interval of every row, which tables do not hold; "
+                "give the folder that lvd bench run wrote",
+            )
+            continue
         with console.working(f"drawing {name}"):
-            path = draw(name, done, out, protocol=protocol)
+            path = draw(name, source, out)
         console.show(str(path))
 
 
 @bench.command(
+    "compare",
     epilog=console.examples(
-        "lvd bench page results/small_paper.csv results/small_sound.csv --out docs/reproduction.md",
-        "lvd bench page --molecules results/qm8.csv results/qm9.csv --out docs/molecules.md",
+        "lvd bench compare results results/rerun",
+        "lvd bench compare results/small_paper.csv RESULTS --protocol paper",
+    )
+)
+def compare_runs(
+    first: Results,
+    second: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OTHER", show_default=False, help="The same runs, done again: of the same kinds."
+        ),
+    ],
+    *,
+    protocol: Annotated[
+        str, typer.Option(metavar="paper|sound", help="Which protocol's runs to compare.")
+    ] = "paper",
+) -> None:
+    """Show how far two sets of results of the same runs are apart, as those of two processors are."""
+    from lvd.experiments.collect import read_results
+    from lvd.report.formats import to_terminal
+    from lvd.report.rerun import pair_runs, rerun_grid
+
+    pairs = pair_runs(read_results(first), read_results(second), protocol)
+    console.show_parts(to_terminal([rerun_grid(pairs, protocol)]))
+
+
+@bench.command(
+    epilog=console.examples(
+        "lvd bench page results/small_paper.csv results/small_sound.csv --rerun results/rerun --out page.md",
+        "lvd bench page --molecules results/qm8.csv results/qm9.csv --groups results/qm9_groups.csv --out page.md",
     )
 )
 def page(
@@ -311,6 +348,14 @@ def page(
         Path | None,
         typer.Option(metavar="FILE", show_default=False, help="Counts that lvd bench groups wrote."),
     ] = None,
+    rerun: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RESULTS",
+            show_default=False,
+            help="Runs done again on another machine: what moves is shown.",
+        ),
+    ] = None,
     molecules: Annotated[
         bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
     ] = False,
@@ -324,10 +369,12 @@ def page(
         raise InputError(
             "--groups is for the page on molecules; give --molecules with it, or leave --groups out"
         )
+    if rerun is not None and molecules:
+        raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
     if molecules:
         write_molecules_page(results, out, groups=groups, notes=notes)
     else:
-        write_page(results, out, notes=notes)
+        write_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
 
 

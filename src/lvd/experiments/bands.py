@@ -1,4 +1,4 @@
-"""Bands over one input: the methods on the synthetic data, and the introduction's three kinds of band."""
+"""Bands over one input: the synthetic data, the introduction's three kinds of band, and a thought experiment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LinearRegression
 
 from lvd import methods
 from lvd._typing import Bool, Float, NDArray
@@ -88,6 +89,20 @@ def illustration() -> Illustration:
         local=around_curve(lambda x: local.radius(x[:, None], LEVEL)),
         cluster=cluster,
     )
+
+
+def thought_experiment(repeats: int = 20) -> Band:
+    """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
+
+    X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0, and
+    next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
+    """
+    x = np.arange(-10.0, 11.0)
+    X = np.repeat(x, repeats)[:, None]
+    line = LinearRegression(fit_intercept=False)
+    model = methods.JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
+    y_pred, intervals = _by_position(model)(x)
+    return Band(x, y_pred, intervals, x, np.abs(x), intervals)
 
 
 def _by_position(model: Any) -> Predict:

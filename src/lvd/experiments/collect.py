@@ -159,8 +159,23 @@ def _mean(values: NDArray) -> float:
 
 
 def read_results(path: Path) -> list[Measured]:
-    """The metrics of a folder of results, or those of a compact table made from one."""
-    return collect_folder(path) if path.is_dir() else read_csv(path)
+    """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
+    tables = compact_tables(path)
+    return [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
+
+
+def compact_tables(path: Path) -> list[Path]:
+    """The compact tables that a path stands for: itself, or those in the folder; none for a folder of runs."""
+    if not path.is_dir():
+        return [path] if path.is_file() or path.suffix == ".csv" else []
+    return (
+        [] if (path / "runs").is_dir() else [file for file in sorted(path.glob("*.csv")) if _is_table(file)]
+    )
+
+
+def _is_table(file: Path) -> bool:
+    with file.open() as lines:
+        return lines.readline().startswith("protocol,dataset,method,seed,confidence_level,n_test,")
 
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:

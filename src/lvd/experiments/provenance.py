@@ -102,8 +102,9 @@ def write(calls: list[Call], path: Path) -> None:
 
 
 def read(path: Path) -> list[Call]:
-    """The records of a folder of results, or of the file beside a compact table; none where there are none."""
-    files = sorted((path / "calls").glob("[!.]*.json")) if path.is_dir() else [path.with_suffix(".json")]
+    """The records of a folder of results, or beside a compact table, or in a folder of them, if there are any."""
+    records = sorted((path / "calls").glob("[!.]*.json")) or sorted(path.glob("[!.]*.json"))
+    files = records if path.is_dir() else [path.with_suffix(".json")]
     try:
         return [Call(**entry) for file in files if file.exists() for entry in json.loads(file.read_text())]
     except (OSError, TypeError, ValueError) as error:

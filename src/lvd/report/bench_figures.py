@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ from lvd._parallel import workers
 from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.experiments.bands import LEVEL, Band, illustration, synthetic_band
-from lvd.experiments.collect import collect
+from lvd.experiments.collect import Measured, collect, compact_tables, read_results
 from lvd.experiments.methods import MAIN_VARIANT, REGRESSORS
-from lvd.experiments.store import Result
+from lvd.experiments.store import Result, read_all
 from lvd.intervals import covered, widths
 from lvd.report.coverage_figure import coverage_level_figure
 from lvd.report.features import FEATURED
@@ -24,12 +25,12 @@ from lvd.report.layout import dataset_order, dataset_title, method_title
 _RED = "#C00000"
 
 
-def synthetic(results: Sequence[Result]) -> Figure:
+def synthetic() -> Figure:
     """All methods of the paper's comparison on the synthetic data; trained here, on no results."""
     return _synthetic_panels({method_title(method, "synthetic"): REGRESSORS[method] for method in FEATURED})
 
 
-def jackknife(results: Sequence[Result]) -> Figure:
+def jackknife() -> Figure:
     """Discriminative Jackknife, Jackknife+ and split conformal on the synthetic data; trained here."""
     return _synthetic_panels(
         {
@@ -40,7 +41,7 @@ def jackknife(results: Sequence[Result]) -> Figure:
     )
 
 
-def three_bands(results: Sequence[Result]) -> Figure:
+def three_bands() -> Figure:
     """The introduction's illustration: marginally valid, discriminative but not valid, locally valid."""
     shown = illustration()
     titles = {
@@ -74,28 +75,49 @@ def width_error(results: Sequence[Result]) -> Figure:
     return width_error_figure([_width_panel(name, local[name], constant[name]) for name in both])
 
 
-def coverage_level(results: Sequence[Result]) -> Figure:
-    """Coverage of every method at every level there are results for."""
-    return coverage_level_figure(collect(results))
+@dataclass(frozen=True)
+class Source:
+    """What figures are drawn from: metrics, and the intervals of every row, None where only tables are left."""
+
+    rows: Sequence[Measured]
+    results: Sequence[Result] | None
+
+    def of_protocol(self, protocol: str | None) -> Source:
+        """What belongs to one protocol; it need not be named where there is only one."""
+        found = sorted({row.protocol for row in self.rows})
+        if protocol not in found and not (protocol is None and len(found) == 1):
+            names = ", ".join(found)
+            raise InputError(f"protocol must be one of those the results have, {names}, got {protocol!r}")
+        chosen = protocol or found[0]
+        return Source(
+            [row for row in self.rows if row.protocol == chosen],
+            self.results and [result for result in self.results if result.run.protocol == chosen],
+        )
 
 
-FIGURES: dict[str, Callable[[Sequence[Result]], Figure]] = {
-    "three_bands": three_bands,
-    "synthetic": synthetic,
-    "jackknife": jackknife,
-    "width_error": width_error,
-    "coverage_level": coverage_level,
+def read_source(path: Path) -> Source:
+    """From a folder of runs, or from compact tables."""
+    if compact_tables(path):
+        return Source(read_results(path), None)
+    results = read_all(path)
+    return Source(collect(results), results)
+
+
+FIGURES: dict[str, Callable[[Source], Figure]] = {
+    "three_bands": lambda source: three_bands(),
+    "synthetic": lambda source: synthetic(),
+    "jackknife": lambda source: jackknife(),
+    "width_error": lambda source: width_error(source.results or ()),
+    "coverage_level": lambda source: coverage_level_figure(source.rows),
 }
+NEED_INTERVALS = ("width_error",)
+"""Figures that compact tables do not suffice for."""
 
 
-def draw(name: str, results: Sequence[Result], folder: Path, *, protocol: str | None = None) -> Path:
+def draw(name: str, source: Source, folder: Path) -> Path:
     """Draw one of `FIGURES` from the results of one protocol into a folder; returns the file."""
     path = folder / f"{name}.png"
-    chosen = [result for result in results if protocol in (None, result.run.protocol)]
-    if len({result.run.protocol for result in chosen}) != 1:
-        found = ", ".join(sorted({result.run.protocol for result in results}))
-        raise InputError(f"protocol must be one of those the results have, {found}, got {protocol!r}")
-    save(FIGURES[name](chosen), path)
+    save(FIGURES[name](source), path)
     return path
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from lvd.report.compare import P_VALUE, Comparison, Count, count, count_by
-from lvd.report.grids import Entry, Grid
+from lvd.report.grids import MISSING, Entry, Grid
 from lvd.report.layout import method_title
 
 _PLACE = ("table", "metric", "level", "dataset", "method")
@@ -19,7 +19,7 @@ def comparison_grids(comparisons: Sequence[Comparison]) -> list[Grid]:
     return [
         cells_grid("Cells beside the printed ones", comparisons),
         counts_grid("Agreement by table and method", counted),
-        cells_grid("Incompatible cells", [c for c in counted if not c.compatible]),
+        cells_grid("Incompatible cells", [c for c in counted if c.incompatible]),
     ]
 
 
@@ -40,7 +40,10 @@ def counts_grid(title: str, comparisons: Sequence[Comparison]) -> Grid:
     return Grid(
         title,
         f"{every.sentence}. Without the allowance for rounding {every.compatible_as_printed} are compatible.",
-        ("table: method", "cells", f"compatible (p >= {P_VALUE:g})", "same mean", "same mean and std"),
+        (
+            *("table: method", "tested", f"compatible (p >= {P_VALUE:g})", "same mean", "same mean and std"),
+            "not tested",
+        ),
         tuple(_count_line(one) for one in (*groups, every)),
     )
 
@@ -61,6 +64,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
             "same_mean",
             "same_cell",
             "counted",
+            "untested",
         )
     )
     for c in comparisons:
@@ -70,7 +74,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
                 *(cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method),
                 *(f"{sample.mean:.9g}", f"{sample.std:.9g}", sample.n, c.printed.mean, c.printed.std),
                 *(f"{c.difference:.6g}", f"{c.p_value:.3g}", f"{c.p_as_printed:.3g}"),
-                *(int(c.same_mean), int(c.same_cell), int(c.counted)),
+                *(int(c.same_mean), int(c.same_cell), int(c.counted), c.untested),
             ]
         )
     return file.getvalue()
@@ -82,14 +86,17 @@ def _line(comparison: Comparison) -> tuple[Entry, ...]:
     return (
         *(Entry(text) for text in (cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset)),
         Entry(cell.method),
-        Entry(f"{cell.sample.mean:.{digits}f}", f"{cell.sample.std:.{digits}f}"),
+        Entry(f"{cell.sample.mean:.{digits}f}", f"{cell.sample.std:.{digits}f}" if cell.sample.n > 1 else ""),
         Entry(f"{printed.mean:.{digits}f}", f"{printed.std:.{digits}f}"),
         Entry(f"{comparison.difference:+.{digits}f}"),
-        Entry(f"{comparison.p_value:.2g}", emphasis="" if comparison.compatible else "bold"),
+        Entry(
+            MISSING if comparison.untested else f"{comparison.p_value:.2g}",
+            emphasis="bold" if comparison.incompatible else "",
+        ),
         Entry("yes" if comparison.same_cell else "mean" if comparison.same_mean else "no"),
     )
 
 
 def _count_line(one: Count) -> tuple[Entry, ...]:
-    numbers = (one.cells, one.compatible, one.same_mean, one.same_cell)
+    numbers = (one.cells, one.compatible, one.same_mean, one.same_cell, one.untested)
     return (Entry(one.name), *(Entry(str(number)) for number in numbers))

@@ -1,4 +1,4 @@
-"""Which cells of a row stand out: the rules of the paper's captions, all at p = 0.05."""
+"""Which cells of a row stand out: the rules of the paper's captions, all at p = 0.05. One seed allows no test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def nothing(row: Sequence[Sample]) -> list[Emphasis]:
 
 def not_below_level(row: Sequence[Sample]) -> list[Emphasis]:
     """Coverage rates not significantly below 90%."""
-    return ["bold" if sample.n and p_below(sample, 90.0) >= P_VALUE else "" for sample in row]
+    return ["bold" if p_below(sample, 90.0) >= P_VALUE else "" for sample in row]
 
 
 def above_chance(row: Sequence[Sample]) -> list[Emphasis]:
@@ -32,9 +32,9 @@ def above_chance(row: Sequence[Sample]) -> list[Emphasis]:
 def lowest_if_significant(row: Sequence[Sample]) -> list[Emphasis]:
     """The lowest mean, where significantly below the second-lowest; equal samples share their place."""
     ranked = sorted({sample for sample in row if sample.n}, key=lambda sample: sample.mean)
-    if len(ranked) < 2 or p_less(ranked[0], ranked[1]) >= P_VALUE:
-        return nothing(row)
-    return ["bold" if sample == ranked[0] else "" for sample in row]
+    if len(ranked) > 1 and p_less(ranked[0], ranked[1]) < P_VALUE:
+        return ["bold" if sample == ranked[0] else "" for sample in row]
+    return nothing(row)
 
 
 def highest(row: Sequence[Sample]) -> list[Emphasis]:

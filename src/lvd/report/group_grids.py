@@ -57,14 +57,14 @@ def beside_printed(counts: Iterable[GroupCount], protocol: str = "paper") -> Gri
 
 def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Grid:
     """For each method and rule, in how many groups and tasks the coverage is not significantly below the level."""
-    pooled = [count for count in _pooled(counts, protocol, table) if count.n >= FEWEST]
+    pooled = _large(counts, protocol, table)
     rows = []
     for method in dict.fromkeys(count.method for count in pooled):
         entries = []
         for rule in RULES:
             chosen = [count for count in pooled if (count.method, count.rule) == (method, rule)]
-            held = sum(_holds(count) for count in chosen)
             lowest = min((100 * count.n_covered / count.n for count in chosen), default=math.nan)
+            held = sum(_holds(count) for count in chosen)
             entries += [Entry(f"{held} of {len(chosen)}"), Entry(f"{lowest:.1f}" if chosen else MISSING)]
         rows.append((Entry(method_title(method, PRINTED)), *entries))
     headings = [heading for rule in RULES for heading in (f"held, by {rule}", f"lowest MCR, by {rule}")]
@@ -75,6 +75,24 @@ def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Gri
         ("", *headings),
         tuple(rows),
     )
+
+
+def held_of(
+    counts: Iterable[GroupCount], protocol: str, table: str, method: str, rule: str
+) -> tuple[int, int]:
+    """In how many groups and tasks one method's coverage holds, and of how many."""
+    chosen = [c for c in _large(counts, protocol, table) if (c.method, c.rule) == (method, rule)]
+    return sum(_holds(count) for count in chosen), len(chosen)
+
+
+def printed_held() -> str:
+    """In how many groups and tasks the paper prints LVD's coverage as not significantly below the level."""
+    cells = [cell for cell in printed_cells() if cell.table == PRINTED]
+    return f"{sum(cell.bold for cell in cells)} of {len(cells)}"
+
+
+def _large(counts: Iterable[GroupCount], protocol: str, table: str) -> list[GroupCount]:
+    return [count for count in _pooled(counts, protocol, table) if count.n >= FEWEST]
 
 
 def _pooled(counts: Iterable[GroupCount], protocol: str, table: str) -> list[GroupCount]:

@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lvd._validation import InputError
+from lvd.data import printed_cells
 from lvd.experiments import provenance
 from lvd.experiments.collect import Measured, read_results
 from lvd.experiments.functional_groups import GroupCount, read_counts
-from lvd.experiments.methods import VARIANTS
+from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
 from lvd.experiments.names import MOLECULE_DATASETS, is_molecules, table_of
-from lvd.report.compare import compare, count, count_by
+from lvd.report.compare import compare, count, count_by, untested_reasons
 from lvd.report.export import write_text
 from lvd.report.formats import render_markdown
 from lvd.report.grids import Entry, Grid, table_grids
-from lvd.report.group_grids import beside_printed, group_grids, shares_valid
+from lvd.report.group_grids import beside_printed, group_grids, held_of, printed_held, shares_valid
+from lvd.report.layout import method_title
 from lvd.report.protocol_change import main_figure
 from lvd.report.reproduction import Note, read_notes
 from lvd.report.tables import Tables, make_tables
 
 COUNTED = (*VARIANTS, "MADSplit")
+_PRINTED_MAD = ("discrimination", "MAD")
 
 
 def write_molecules_page(
@@ -43,7 +46,8 @@ def render_molecules(
     tables = {name: make_tables(rows, name) for name in sorted({row.protocol for row in rows})}
     if "paper" not in tables:
         raise InputError("the page needs results on molecules under the paper protocol, there are none")
-    counted = [c for c in compare(tables["paper"].cells) if c.cell.method in (*COUNTED, "all")]
+    comparisons = compare(tables["paper"].cells)
+    counted = [c for c in comparisons if c.cell.method in (*COUNTED, "all")]
     methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))
     sizes = {table_of(row.dataset): row.n_test for row in rows if not row.error}
     return render_markdown(
@@ -56,9 +60,13 @@ def render_molecules(
         by_table=count_by(counted, lambda c: c.cell.table),
         by_method=count_by(counted, lambda c: c.cell.method),
         by_metric=count_by(counted, lambda c: f"{table_of(c.cell.dataset)}, {c.cell.metric}"),
+        untested=untested_reasons(counted),
+        cqr=count("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
         notes=notes,
         scaled=_scaled_grid(tables),
         beside_printed=beside_printed(counts),
+        held=_held(counts),
+        printed_held=printed_held(),
         groups=_group_grids(counts, list(tables)),
         tables=tables,
         grids={name: table_grids(one) for name, one in tables.items()},
@@ -85,11 +93,13 @@ def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, 
 
 
 def _scaled_grid(tables: dict[str, Tables]) -> Grid:
-    """What standardised targets do to CQR and DE."""
+    """What standardised targets do to CQR and DE, and what was printed."""
+    printed = {(c.dataset, c.method): c for c in printed_cells() if (c.table, c.metric) == _PRINTED_MAD}
     datasets = [name for name in tables["paper"].datasets if name.lower() in MOLECULE_DATASETS]
     rows = [
         (
             Entry(f"{dataset}, {method}"),
+            Entry(f"{printed[dataset, method].mean:.2f}"),
             *(
                 Entry(main_figure(one, metric, dataset, method))
                 for metric in ("MAD", "MCR", "AUROC")
@@ -100,7 +110,17 @@ def _scaled_grid(tables: dict[str, Tables]) -> Grid:
         for method in ("CQR", "DE")
     ]
     headings = [f"{metric}, {name}" for metric in ("MAD", "MCR", "AUROC") for name in tables]
-    return Grid("CQR and DE with and without standardised targets", "", ("", *headings), tuple(rows))
+    title = "CQR and DE with and without standardised targets"
+    return Grid(title, "Means over tasks and seeds.", ("", "MAD, printed", *headings), tuple(rows))
+
+
+def _held(counts: Sequence[GroupCount]) -> dict[str, str]:
+    """In how many groups and tasks of QM9 coverage holds as the paper judged it, for those it is a question of."""
+    return {
+        method_title(method, "functional_groups"): f"{held} of {total}"
+        for method in (MAIN_VARIANT, "split", "MADSplit")
+        for held, total in [held_of(counts, "paper", "qm9", method, "text")]
+    }
 
 
 def _group_grids(counts: Sequence[GroupCount], protocols: Sequence[str]) -> list[Grid]:

@@ -9,16 +9,18 @@ from pathlib import Path
 
 from lvd._validation import InputError
 from lvd.experiments import provenance
+from lvd.experiments.bands import Band, thought_experiment
 from lvd.experiments.collect import Measured, read_results
-from lvd.report.compare import Comparison, Count, compare, count, count_by
+from lvd.report.compare import Comparison, Count, compare, count, count_by, untested_reasons
 from lvd.report.comparison_grids import cells_grid, counts_grid
-from lvd.report.decision import decision_grid
+from lvd.report.decision import decision_grid, tails_grid
 from lvd.report.export import write_text
 from lvd.report.features import features_grid, seconds_grid
 from lvd.report.formats import render_markdown
-from lvd.report.grids import Grid, table_grids
+from lvd.report.grids import Entry, Grid, table_grids
 from lvd.report.layout import method_title
 from lvd.report.protocol_change import change_grid, main_figure
+from lvd.report.rerun import pair_runs, rerun_grid
 from lvd.report.tables import Tables, make_tables
 
 
@@ -39,14 +41,32 @@ class Note:
         return all(getattr(self, name) in (None, getattr(comparison.cell, name)) for name in names)
 
 
-def write_page(results: Sequence[Path], out: Path, *, notes: Path | None = None) -> None:
-    """Write the page from results of the paper protocol, and of the sound one where there are some."""
-    rows = [row for path in results for row in read_results(path)]
-    calls = [call for path in results for call in provenance.read(path)]
-    write_text(out, render(rows, calls, [] if notes is None else read_notes(notes)))
+def write_page(
+    results: Sequence[Path], out: Path, *, notes: Path | None = None, rerun: Path | None = None
+) -> None:
+    """Write the page from results of the paper protocol, and of the sound one where there are some.
+
+    `rerun` has runs of both that were done again on another machine.
+    """
+    sources = [*results, *([] if rerun is None else [rerun])]
+    page = render(
+        [row for path in results for row in read_results(path)],
+        [call for path in sources for call in provenance.read(path)],
+        [] if notes is None else read_notes(notes),
+        rerun=[] if rerun is None else read_results(rerun),
+        thought=thought_experiment(),
+    )
+    write_text(out, page)
 
 
-def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Sequence[Note]) -> str:
+def render(
+    rows: Sequence[Measured],
+    calls: Sequence[provenance.Call],
+    notes: Sequence[Note],
+    *,
+    rerun: Sequence[Measured] = (),
+    thought: Band | None = None,
+) -> str:
     """The page as Markdown."""
     tables = {name: make_tables(rows, name) for name in sorted({row.protocol for row in rows})}
     if "paper" not in tables:
@@ -64,11 +84,18 @@ def render(rows: Sequence[Measured], calls: Sequence[provenance.Call], notes: Se
         by_method=count_by(counted, lambda c: c.cell.method),
         by_dataset=count_by(counted, lambda c: c.cell.dataset),
         counts=counts_grid("By table and method", counted),
-        incompatible=[(c, _notes_on(c, notes)) for c in counted if not c.compatible],
-        incompatible_grid=cells_grid("Incompatible cells", [c for c in counted if not c.compatible]),
+        incompatible=[(c, _notes_on(c, notes)) for c in counted if c.incompatible],
+        incompatible_grid=cells_grid("Incompatible cells", [c for c in counted if c.incompatible]),
+        untested=untested_reasons(counted),
+        untested_grid=cells_grid("Cells without a test", [c for c in counted if c.untested]),
         others=_others(comparisons),
         change=change_grid(tables) if "sound" in tables else None,
         decision=decision_grid(rows, "sound"),
+        tails=tails_grid(rows, "sound", rerun),
+        reruns=[
+            rerun_grid(pair_runs(rows, rerun, name), name) for name in sorted({r.protocol for r in rerun})
+        ],
+        thought=None if thought is None else _thought_grid(thought),
         madsplit_change=_madsplit_change(tables),
         main_figure=main_figure,
         failures=_failures(rows),
@@ -91,6 +118,25 @@ def _all_grids(tables: Tables, rows: Sequence[Measured]) -> list[Grid]:
 
 def _notes_on(comparison: Comparison, notes: Sequence[Note]) -> list[str]:
     return [note.text for note in notes if note.fits(comparison)]
+
+
+def _thought_grid(band: Band) -> Grid:
+    """Intervals and errors at every other place to the right of 0; the left is their mirror image."""
+    shown = [index for index, x in enumerate(band.x) if x >= 0.0 and x % 2 == 0]
+    return Grid(
+        "Y = |X|, and a line through 0",
+        "Jackknife+ at level 90%.",
+        ("x", "prediction", "interval", "error"),
+        tuple(
+            (
+                Entry(f"{band.x[i]:.0f}"),
+                Entry(f"{band.y_pred[i] + 0.0:.2f}"),
+                Entry(f"[{band.intervals[i, 0]:.2f}, {band.intervals[i, 1]:.2f}]"),
+                Entry(f"{abs(band.y_rows[i] - band.y_pred[i]):.2f}"),
+            )
+            for i in shown
+        ),
+    )
 
 
 def _madsplit_change(tables: dict[str, Tables]) -> str:

@@ -1,4 +1,8 @@
-"""Tests on means over seeds, from mean, standard deviation and count alone; a count below 2 decides nothing."""
+"""Tests on means over seeds, from mean, standard deviation and count alone.
+
+Fewer than two figures, or infinite ones, allow no test: the p-value is then NaN, which is neither below nor above
+any threshold.
+"""
 
 from __future__ import annotations
 
@@ -29,44 +33,44 @@ def sample_of(values: list[float]) -> Sample:
 
 def p_below(sample: Sample, target: float) -> float:
     """One-sided t-test: how easily a mean of `target` or more gives figures as low as these."""
-    return 1.0 if sample.n < 2 else _p_low(sample.mean - target, *_scale([sample]))
+    return _p_low(sample, target)
 
 
 def p_above(sample: Sample, target: float) -> float:
     """One-sided t-test: how easily a mean of `target` or less gives figures as high as these."""
-    return 1.0 if sample.n < 2 else _p_low(target - sample.mean, *_scale([sample]))
+    return _p_low(Sample(-sample.mean, sample.std, sample.n), -target)
 
 
 def p_less(a: Sample, b: Sample) -> float:
     """One-sided Welch test: how easily `a` comes out this far below `b` when its mean is not lower."""
-    return 1.0 if min(a.n, b.n) < 2 else _p_low(a.mean - b.mean, *_scale([a, b]))
+    return _welch(a, b, "less")
 
 
 def p_different(a: Sample, b: Sample) -> float:
     """Two-sided Welch test: how easily two samples of the same mean come out this far apart."""
-    if min(a.n, b.n) < 2:
-        return 1.0
-    return min(1.0, 2.0 * _p_low(-abs(a.mean - b.mean), *_scale([a, b])))
+    return _welch(a, b, "two-sided")
 
 
-def _scale(samples: list[Sample]) -> tuple[float, float]:
-    """Standard error, and Welch-Satterthwaite degrees of freedom (n - 1 for one sample)."""
-    variances = [sample.std**2 / sample.n for sample in samples]
-    total = math.fsum(variances)
-    if total == 0.0:
-        return 0.0, 1.0
-    parts = (
-        (variance / total) ** 2 / (sample.n - 1) for variance, sample in zip(variances, samples, strict=True)
-    )
-    return math.sqrt(total), 1.0 / math.fsum(parts)
+def _p_low(sample: Sample, target: float) -> float:
+    from scipy.stats import t
+
+    if not _testable(sample):
+        return math.nan
+    if sample.std == 0.0:
+        return 0.0 if sample.mean < target else 1.0
+    return float(t.cdf((sample.mean - target) / (sample.std / math.sqrt(sample.n)), sample.n - 1))
 
 
-def _p_low(difference: float, error: float, degrees: float) -> float:
-    """The probability of a difference this low or lower when the true one is 0."""
-    from scipy.special import stdtr
+def _welch(a: Sample, b: Sample, alternative: str) -> float:
+    from scipy.stats import ttest_ind_from_stats
 
-    if not math.isfinite(error):  # infinite figures among finite ones: no mean to speak of
-        return 1.0
-    if error == 0.0:
-        return 0.0 if difference < 0.0 else 1.0
-    return float(stdtr(degrees, difference / error))
+    if not (_testable(a) and _testable(b)):
+        return math.nan
+    if a.std == b.std == 0.0:  # scipy divides by the spread
+        return 0.0 if a.mean < b.mean or (alternative == "two-sided" and a.mean > b.mean) else 1.0
+    stats = (a.mean, a.std, a.n, b.mean, b.std, b.n)
+    return float(ttest_ind_from_stats(*stats, equal_var=False, alternative=alternative).pvalue)
+
+
+def _testable(sample: Sample) -> bool:
+    return sample.n >= 2 and math.isfinite(sample.mean) and math.isfinite(sample.std)
