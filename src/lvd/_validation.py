@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
 
 
 class InputError(ValueError):
@@ -158,6 +158,22 @@ def seed_from(random_state: RandomState) -> int:
     )
 
 
+def mean_and_deviation(array: Float[NDArray, "n *p"]) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
+    """Mean and standard deviation of each column.
+
+    Of columns brought near 1 by a power of 2, so that no square leaves the range and no digit changes.
+    """
+    exponents = np.frexp(np.abs(array).max(0))[1]
+    near_one = np.ldexp(array, -exponents)
+    return np.ldexp(near_one.mean(0), exponents), np.ldexp(near_one.std(0), exponents)
+
+
+def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bool[NDArray, "*p"]:
+    """Columns whose values differ by no more than a few roundings of their size."""
+    highest, lowest = array.max(0), array.min(0)
+    return highest / 2.0 - lowest / 2.0 <= 2.0 * eps * np.maximum(np.abs(highest), np.abs(lowest))
+
+
 def row_digests(X: ArrayLike) -> NDArray:
     """A 64-bit digest of each row, to find rows that stand in two sets; the rows may be of any kind."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
@@ -171,11 +187,17 @@ def row_digests(X: ArrayLike) -> NDArray:
 
 
 def _numbers(array: ArrayLike, name: str) -> NDArray:
+    if np.ma.is_masked(array):
+        raise InputError(
+            f"{name} contains {np.ma.count_masked(array)} masked values; remove or impute these rows first"
+        )
     raw = to_numpy(array)
     if np.iscomplexobj(raw):
         raise InputError(f"{name} holds complex numbers. Complex data not supported: pass real numbers")
     try:
-        return np.asarray(raw, dtype=np.float64, order="C")  # sums must not depend on how a frame lies in memory
+        return np.asarray(
+            raw, dtype=np.float64, order="C"
+        )  # sums must not depend on how a frame lies in memory
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name} must hold numbers only ({error}); encode text and dates as numbers first"
@@ -187,10 +209,6 @@ def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
     if finite.all():
         return
     bad = np.argwhere(~finite)
-    if np.ma.is_masked(array):
-        raise InputError(
-            f"{name} contains {np.ma.count_masked(array)} masked values; remove or impute these rows first"
-        )
     where = "first at row {rows}"
     if array.ndim == 2:
         names = dict.fromkeys(columns[b[1]] if columns else str(b[1]) for b in bad[:5])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import nn
 
 import lvd
 from lvd.conformal.oracle import local_weights
+from lvd.nets.scaling import mean_and_scale
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
 REGRESSORS = [
@@ -121,3 +123,75 @@ class TestRowsFarOut:
         local = np.stack([local_weights(query, points, np.ones(80)) for query in points])
         expected = (local @ y + y.mean()) / (local.sum(1) + 1.0)
         np.testing.assert_allclose(kernel.predict(points), expected, rtol=2e-5, atol=2e-5)
+
+
+class TestScales:
+    @pytest.mark.parametrize("unit", [1e-300, 1e-40, 1e-13, 1.0, 1e6, 1e154, 1e200])
+    def test_mean_and_scale_in_any_unit(self, unit):
+        column = np.random.default_rng(0).normal(3.0, 2.0, size=(50, 1))
+        mean, scale = mean_and_scale(column * unit)
+        np.testing.assert_allclose([mean / unit, scale / unit], [column.mean(0), column.std(0)], rtol=1e-12)
+
+    @pytest.mark.parametrize("value", [0.0, 0.1, -1e-40, 1e200])
+    def test_a_constant_column_is_one(self, value):
+        mean, scale = mean_and_scale(np.full((100_000, 1), value))
+        assert mean == value
+        assert scale >= 1.0
+
+    def test_ordinary_columns_keep_their_bits(self):
+        array = np.random.default_rng(0).normal(5.0, 3.0, size=(500, 4))
+        mean, scale = mean_and_scale(array)
+        assert (mean == array.mean(0)).all()
+        assert (scale == array.std(0)).all()
+
+    @pytest.mark.parametrize("unit", [1e-30, 1e-13, 1e30])
+    def test_intervals_follow_the_unit_of_targets_and_inputs(self, unit):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(300, 2))
+        y = X[:, 0] + 0.1 * rng.normal(size=300)
+        net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=300, device="cpu")
+        kernel = lvd.MahalanobisKernel(3, max_iter=60, device="cpu")
+        reg = lvd.LVDRegressor(net, kernel=kernel, confidence_level=0.5, random_state=0)
+
+        def widths(y, X):
+            ends = reg.fit(X, y).predict_interval(X)[1][:, :, 0]
+            return np.median(ends[:, 1] - ends[:, 0])
+
+        plain = widths(y, X)
+        assert widths(y * unit, X) / unit == pytest.approx(plain, rel=0.2)
+        assert widths(y, X * unit) == pytest.approx(plain, rel=0.2)
+
+    def test_boosted_trees_of_a_target_near_1_have_embeddings(self):
+        X = np.random.default_rng(0).uniform(size=(400, 3))
+        y = 0.95 + 0.05 * X[:, 0] * X[:, 1]
+        reg = lvd.LVDRegressor(
+            HistGradientBoostingRegressor(max_iter=60), confidence_level=0.5, random_state=0
+        )
+        reg.fit(X, y)
+        assert reg.kernels_[0].kept_.mean() > 0.8
+
+    def test_columns_of_other_units_are_all_kept(self):
+        rng = np.random.default_rng(0)
+        embeddings = rng.normal(size=(100, 4)) * [1e9, 1.0, 1e-9, 0.0] + [0.0, 1e9, 0.0, 0.1]
+        kernel = lvd.MahalanobisKernel(2, max_iter=5, random_state=0)
+        assert kernel.fit(embeddings, embeddings[:, 0]).kept_.tolist() == [True, True, True, False]
+
+    def test_float32_rounding_is_no_dimension(self):
+        rng = np.random.default_rng(0)
+        embeddings = rng.normal(size=(100, 2)).astype(np.float32)
+        embeddings[:, 1] = np.where(
+            rng.random(100) < 0.5, 5.0, np.nextafter(np.float32(5.0), np.float32(6.0))
+        )
+        for given in (embeddings, torch.as_tensor(embeddings)):
+            kernel = lvd.MahalanobisKernel(2, max_iter=5, random_state=0).fit(given, embeddings[:, 0])
+            assert kernel.kept_.tolist() == [True, False]
+
+    @pytest.mark.parametrize("unit", [1e-12, 1e25])
+    def test_the_metric_is_learned_in_any_unit_of_y(self, unit):
+        embeddings = np.random.default_rng(0).normal(size=(200, 5))
+        y = embeddings[:, 0]
+        fits = [
+            lvd.MahalanobisKernel(2, max_iter=200, random_state=0).fit(embeddings, y * u) for u in (1, unit)
+        ]
+        np.testing.assert_allclose(fits[1].components_, fits[0].components_, rtol=0.05, atol=0.05)
+        assert min(fits[1].loss_curve_) / unit**2 == pytest.approx(min(fits[0].loss_curve_), rel=0.05)

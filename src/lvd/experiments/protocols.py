@@ -51,7 +51,11 @@ class Protocol:
     def kernel(self, seed: int, *, smoothness: bool, device: str) -> MahalanobisKernel:
         """The kernel of a split."""
         return MahalanobisKernel(
-            smoothness=smoothness, max_neighbors=self.max_neighbors, device=device, random_state=seed
+            smoothness=smoothness,
+            max_neighbors=self.max_neighbors,
+            min_scale=1e-3,
+            device=device,
+            random_state=seed,
         )
 
 

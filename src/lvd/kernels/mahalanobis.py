@@ -23,12 +23,13 @@ from lvd._validation import (
     check_same_length,
     check_vector,
     like,
+    mean_and_deviation,
     seed_from,
     to_numpy,
 )
 from lvd.kernels import tiles
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
-from lvd.kernels.rows import Rows, check_rows, column_moments
+from lvd.kernels.rows import Rows, check_rows, column_moments, precision_of
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 PIECE_ROWS = 2**16
@@ -37,8 +38,8 @@ PIECE_ROWS = 2**16
 class MahalanobisKernel(BaseEstimator):
     """Gaussian kernel whose low-rank metric is learned by leave-one-out Nadaraya-Watson regression.
 
-    Embeddings are standardised per dimension (dimensions with a standard deviation of at most `min_scale`
-    are dropped) and projected by `components_`, the paper's A. Similar rows are rows with similar targets.
+    Embeddings are standardised per dimension (constant dimensions are dropped, see `min_scale`) and projected by
+    `components_`, the paper's A. Similar rows are rows with similar targets.
 
     Parameters
     ----------
@@ -56,7 +57,8 @@ class MahalanobisKernel(BaseEstimator):
         It shrinks like ``1 / max_rows``. None always takes all rows.
     learning_rate, batch_size, max_iter, patience : Adam on batches drawn without replacement; stops after
         `patience` + 1 batches in a row without a lower loss.
-    min_scale : smallest standard deviation of a dimension that is kept.
+    min_scale : dimensions with a standard deviation of at most this are dropped (the paper: 0.001). None, the
+        default, drops those whose values differ by no more than a few roundings of their size.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``...
     random_state : seeds initial weights and batches.
 
@@ -89,7 +91,7 @@ class MahalanobisKernel(BaseEstimator):
         batch_size: int = 100,
         max_iter: int = 1000,
         patience: int = 50,
-        min_scale: float = 1e-3,
+        min_scale: float | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
@@ -109,28 +111,29 @@ class MahalanobisKernel(BaseEstimator):
     def fit(self, embeddings: ArrayLike, y: ArrayLike) -> MahalanobisKernel:
         """Learn the metric from the training rows' embeddings and targets."""
         self._check_parameters()
-        device = resolve_device(self.device)
+        device, eps = resolve_device(self.device), precision_of(embeddings)
         embeddings, y = check_rows(embeddings, "embeddings", device), check_vector(y)
         check_same_length(embeddings=embeddings, y=y)
         if len(y) < 2:
             raise InputError(
                 f"the kernel needs at least 2 training rows, got {len(y)} sample(s); give more rows"
             )
-        self.mean_, self.scale_ = column_moments(embeddings)
-        self.kept_ = self.scale_ > self.min_scale
+        self.mean_, self.scale_, constant = column_moments(embeddings, eps)
+        self.kept_ = ~constant if self.min_scale is None else self.scale_ > self.min_scale
         if not self.kept_.any():
             raise InputError(
-                f"all {len(self.kept_)} embedding dimensions are constant (standard deviation at most "
-                f"{self.min_scale:g}): the model maps every training row to the same point; "
-                "train it better, choose another layer, or lower min_scale"
+                f"all {len(self.kept_)} embedding dimensions are constant (min_scale={self.min_scale}): the model "
+                "maps every training row to the same point; train it better, or choose another layer"
+                + (", or leave min_scale out" if self.min_scale is not None else "")
             )
         seed = seed_from(self.random_state)
         start = initial_components(self.n_components, int(self.kept_.sum()), seed).to(device)
-        problem, batches = self._problem(embeddings, y, device, seed)
+        unit = _target_unit(y)
+        problem, batches = self._problem(embeddings, y / unit, device, seed)
         steps = descend(problem, start, islice(batches, self.max_iter), self.learning_rate)
         components, losses = keep_best(steps, self.patience)
         self.components_ = components.cpu().numpy().astype(np.float64)
-        self.loss_curve_, self.n_iter_ = losses, len(losses)
+        self.loss_curve_, self.n_iter_ = [loss * unit * unit for loss in losses], len(losses)
         return self._remember(embeddings, y)
 
     @classmethod
@@ -208,6 +211,8 @@ class MahalanobisKernel(BaseEstimator):
         for name in ("max_neighbors", "max_rows"):
             if getattr(self, name) is not None:
                 check_positive(getattr(self, name), name, integer=True)
+        if self.min_scale is not None and not self.min_scale >= 0.0:
+            raise InputError(f"min_scale must be None or a number of at least 0, got {self.min_scale!r}")
         if self.max_rows == 1:
             raise InputError(
                 "max_rows must be at least 2, got 1: a row is predicted from the others in its sample"
@@ -260,3 +265,12 @@ class MahalanobisKernel(BaseEstimator):
         self.train_points_ = points * self._squared_distance_scale() ** -0.5
         self.train_y_ = y
         return self
+
+
+def _target_unit(y: Float[NDArray, "n"]) -> float:
+    """What targets are divided by in training: float32 squares and Adam's 1e-8 want them near 1.
+
+    Between 1e-4 and 1e4 they are taken as they are, as the paper's numbers were made.
+    """
+    scale = float(mean_and_deviation(y[:, None])[1][0])
+    return 1.0 if scale == 0.0 or 1e-4 <= scale <= 1e4 else float(np.ldexp(1.0, np.frexp(scale)[1]))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lvd._device import resolve_device
-from lvd._typing import ArrayLike, Float, NDArray
-from lvd._validation import check_matrix, is_tensor
+from lvd._typing import ArrayLike, Bool, Float, NDArray
+from lvd._validation import check_matrix, constant_columns, is_tensor, mean_and_deviation
 
 Rows: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 
@@ -37,8 +37,20 @@ def place(embeddings: Float[NDArray, "n h"], device: str) -> Rows:
     return torch.as_tensor(embeddings, device=resolved).double()
 
 
-def column_moments(rows: Rows) -> tuple[Float[NDArray, "h"], Float[NDArray, "h"]]:
-    """Mean and standard deviation of each column."""
-    if isinstance(rows, Tensor):
-        return rows.mean(0).cpu().numpy(), rows.std(0, correction=0).cpu().numpy()
-    return rows.mean(0), rows.std(0)
+def column_moments(
+    rows: Rows, eps: float
+) -> tuple[Float[NDArray, "h"], Float[NDArray, "h"], Bool[NDArray, "h"]]:
+    """Mean and standard deviation of each column, and which are constant up to roundings of size `eps`."""
+    if not isinstance(rows, Tensor):
+        return *mean_and_deviation(rows), constant_columns(rows, eps)
+    ends = torch.stack([rows.amin(0), rows.amax(0)]).cpu().numpy()
+    exponents = torch.as_tensor(np.frexp(np.abs(ends).max(0))[1], device=rows.device)
+    near_one = torch.ldexp(rows, -exponents)
+    mean, scale = (torch.ldexp(m, exponents) for m in (near_one.mean(0), near_one.std(0, correction=0)))
+    return mean.cpu().numpy(), scale.cpu().numpy(), constant_columns(ends, eps)
+
+
+def precision_of(embeddings: ArrayLike) -> float:
+    """The relative rounding of the numbers as they were given; that of float64 for all but shorter floats."""
+    name = str(getattr(embeddings, "dtype", "")).removeprefix("torch.")
+    return {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 2.0**-52)
