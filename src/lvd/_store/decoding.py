@@ -204,10 +204,13 @@ def _spoken(path: str) -> str:
 
 
 def _available(device: str) -> str:
-    """The saved device, or ``"auto"`` where this machine has no such GPU."""
-    named = torch.device("cpu" if device == "auto" else device)
-    lacking = named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count()
-    return "auto" if lacking else device
+    """The saved device, or ``"auto"`` where this machine has none such."""
+    torch.device("cpu" if device == "auto" else device)
+    try:
+        resolve_device(device)
+    except InputError:
+        return "auto"
+    return device
 
 
 def _placed(value: Any, owner: Any) -> Any:

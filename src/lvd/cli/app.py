@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -25,6 +32,10 @@ from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
 from lvd.cli.predict import predict
 from lvd.cli.report import EXAMPLES as REPORT_EXAMPLES
 from lvd.cli.report import report
+
+REFUSED, UNREAD = 2, 1
+SIGNALLED = 128
+"""A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
 
 app = typer.Typer(
     name="lvd",
@@ -77,18 +88,77 @@ app.add_typer(bench)
 
 def main() -> None:
     """Run the command line; refused input is told in a message, with exit status 2."""
+    if sys.stderr is None:  # closed: what is told there is told to nobody
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (as long as the process runs)
+    if sys.stdout is None:
+        console.complain("error", "standard output is closed; send it to a file, a pipe or /dev/null")
+        sys.exit(REFUSED)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    with warnings.catch_warnings():
+    with _ending_orderly(), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
+        sys.exit(_run())
+
+
+def _run() -> int | str | None:
+    """The exit status; an answer that could not be printed is told, unless its reader has had enough."""
+    status: int | str | None = REFUSED
+    try:
         try:
             app()
-        except ValueError as error:
-            from lvd._validation import InputError  # loads numpy, for which the help need not wait
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        _drop_output()
+        return UNREAD
+    except OSError as error:
+        _drop_output()
+        where = "standard output" if error.filename is None else repr(os.fspath(error.filename))
+        console.complain(
+            "error",
+            f"cannot read or write {where}: {error.strerror or error}; check its name, permissions and disk",
+        )
+    except ValueError as error:
+        from lvd._validation import InputError  # loads numpy, for which the help need not wait
 
-            if not isinstance(error, InputError):
-                raise
-            console.complain("error", str(error))
-            sys.exit(2)
+        if not isinstance(error, InputError):
+            raise
+        console.complain("error", str(error))
+    return REFUSED
+
+
+def _drop_output() -> None:
+    """Python writes what is left in its buffers when it ends, and would fail once more."""
+    try:
+        number = sys.stdout.fileno()
+    except OSError:  # a test's own stream
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)
+
+
+@contextmanager
+def _ending_orderly() -> Iterator[None]:
+    """A signal that ends the process lets it remove what it has half written."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []  # only the main thread may say what a signal does
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for one in ours:
+            signal.signal(one, signal.SIG_IGN)
+        sys.exit(SIGNALLED + number)
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _WIDE = 1000
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that act on the terminal, break the line, or turn the direction of writing."""
 _HOUR = 3600.0
 
 
@@ -23,7 +26,12 @@ def examples(*commands: str) -> str:
 
 def show(text: str = "") -> None:
     """Print a line of the result."""
-    _console().print(text, soft_wrap=True)
+    _console().print(escape_controls(text), soft_wrap=True)
+
+
+def escape_controls(text: str) -> str:
+    """Names from a table or a command could move the cursor and rewrite the screen: such characters are spelled."""
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def count_refused(n_rows: int) -> str:
@@ -37,9 +45,9 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_c
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < text_columns else "right")
+        table.add_column(escape_controls(heading), justify="left" if number < text_columns else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape_controls, row))
     _console().print(table)
 
 
@@ -59,7 +67,7 @@ def complain(kind: str, message: str) -> None:
     """Print an error or a warning to standard error."""
     console = _console(stderr=True)
     console.print(f"{kind}: ", style="bold red" if kind == "error" else "yellow", end="")
-    console.print(message, soft_wrap=True)
+    console.print(escape_controls(message), soft_wrap=True)
 
 
 def announce(text: str) -> None:

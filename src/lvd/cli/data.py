@@ -65,8 +65,10 @@ def export_dataset(
     ] = None,
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
-    from lvd.data import export, load
+    from lvd._files import check_output
+    from lvd.data import available, export, load
 
+    check_output(out, *(dataset.where for dataset in available(folder)), name="FILE")
     console.show(f"{export(load(name, data_dir=folder), out):,} rows written to {out}")
 
 

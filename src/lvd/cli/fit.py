@@ -127,6 +127,8 @@ def fit(
     the neighbours by them, and lvd report draws them. Without a GPU, 5,000 molecules of ten atoms take minutes.
     """
     from lvd import LVDRegressor
+    from lvd._device import resolve_device
+    from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.data.tables import read_table
     from lvd.data.writing import TableWriter
@@ -137,6 +139,9 @@ def fit(
             "--skip-invalid and --hidden-size are about molecules; give --smiles COLUMN with them"
         )
     check_free(out, force=force)
+    if test_out is not None:
+        check_output(test_out, data, out, name="--test-out")
+    resolve_device(device)
     table = read_table(data)
     regressor = LVDRegressor(
         _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
@@ -161,7 +166,7 @@ def fit(
             )
         if test_file is not None:
             test_file.write(table.take(model.test_rows - 1))
-        model.save(out)
+        model.save(out, replace=force)
     if json:
         console.show_json({"model": str(out), **asdict(report)})
     else:

@@ -77,6 +77,7 @@ def predict(
     complete: whatever goes wrong before leaves nothing behind. A Ray cluster gives the same rows in the same
     order with the same numbers; its machines must be able to read the files under the same names.
     """
+    from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.data.many_files import find_files
     from lvd.data.tables import count_rows
@@ -87,6 +88,8 @@ def predict(
     if address is not None and engine is not Engine.ray:
         raise InputError(f"--address is of a Ray cluster, got --engine {engine}; give --engine ray with it")
     paths = find_files(data)
+    if out != "-":
+        check_output(out, model, *paths)
     fitted = load_model(model, skip_invalid=skip_invalid)
     counts = [count_rows(path) for path in paths]
     total = None if None in counts else sum(count for count in counts if count is not None)

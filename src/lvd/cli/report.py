@@ -85,6 +85,7 @@ def report(
     import datetime
     import warnings
 
+    from lvd._files import check_output
     from lvd.data.tables import read_table
     from lvd.methods import CalibrationWarning
     from lvd.report.page.molecules import draw
@@ -93,6 +94,7 @@ def report(
     from lvd.report.page.rivals import parse_rivals
     from lvd.report.page.rows import Pictures
 
+    check_output(out, model, data, fitted_on)
     rivals, fitted = parse_rivals(compare), load_model(model, skip_invalid=skip_invalid)
     one_target = check_one_target(target or fitted.encoder.targets)
     drawn = smiles or getattr(fitted.encoder, "smiles", None)

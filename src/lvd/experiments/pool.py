@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
+from types import FrameType
 from typing import TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that end with this one, also when it is killed."""
+@contextmanager
+def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this one, also when it is killed; ended itself, it waits for no job."""
     # Fresh interpreters: a forked one would inherit torch's threads in an undefined state.
-    return ProcessPoolExecutor(
+    with ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
-    )
+    ) as pool:
+        try:
+            yield pool
+        except (KeyboardInterrupt, SystemExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            raise
 
 
 def map_processes(function: Callable[[A], B], items: Iterable[A], workers: int) -> Iterator[B]:
@@ -39,4 +51,10 @@ def _end_with_parent(parent: int) -> None:
             time.sleep(0.5)
         os._exit(1)
 
+    def end(number: int, frame: FrameType | None) -> None:
+        # The exception removes what is half written, and would only be the result of this job to the pool.
+        threading.Timer(0.5, os._exit, [128 + number]).start()
+        sys.exit(128 + number)
+
     threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGTERM, end)

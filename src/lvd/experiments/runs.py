@@ -12,6 +12,7 @@ from lvd.experiments.names import expand, is_molecules, table_of
 from lvd.experiments.protocols import get_protocol
 
 FORMAT = 1
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,15 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if ":" in text:
             start, stop = (int(part) for part in text.split(":"))
-            seeds = list(range(start, stop))
+            seeds = list(range(start, min(stop, start + MOST_SEEDS + 1)))
         else:
             seeds = [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"seeds must look like 0:10 or 0,1,2, got {text!r}") from None
-    if not seeds or min(seeds) < 0:
-        raise InputError(f"seeds must be non-negative and not empty, got {text!r}")
+    if not seeds or min(seeds) < 0 or max(seeds) >= 2**32:
+        raise InputError(f"seeds must be from 0 to {2**32 - 1} and not empty, got {text!r}")
+    if len(seeds) > MOST_SEEDS:
+        raise InputError(f"seeds must be {MOST_SEEDS:,} at most, got {text!r}; give fewer at a time")
     return seeds
 
 

@@ -1,0 +1,227 @@
+"""The command line loses no file, leaves none half written, and says in one line what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import COMMAND
+
+ROWS = "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(80))
+NOBODY = 65534
+
+
+def check_refused(outcome, message):
+    assert outcome.code == 2, outcome.err
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n" + ROWS)
+    return tmp_path / "t.csv"
+
+
+def fit_words(table, out):
+    return ("fit", table, "--target", "y", "--epochs", 1, "--out", out)
+
+
+class TestInputsStay:
+    def test_fit(self, lvd_here, table, tmp_path):
+        (tmp_path / "link.csv").symlink_to(table)
+        before = table.read_bytes()
+        for test_out in (table, tmp_path / "link.csv"):
+            words = (*fit_words(table, tmp_path / "model"), "--test-out", test_out)
+            check_refused(lvd_here(*words), "--test-out")
+            check_refused(lvd_here(*words), "would overwrite its own input")
+        same = (*fit_words(table, tmp_path / "m.csv"), "--test-out", tmp_path / "m.csv")
+        check_refused(lvd_here(*same), "would overwrite")
+        assert table.read_bytes() == before
+        assert names(tmp_path) == ["link.csv", "t.csv"]
+
+    def test_predict_and_report(self, lvd_here, homes, tmp_path):
+        data = shutil.copy(homes.new, tmp_path / "new.csv")
+        (tmp_path / "hard.csv").hardlink_to(data)
+        before = data.read_bytes()
+        for out in (data, tmp_path / "hard.csv"):
+            check_refused(
+                lvd_here("predict", homes.model, data, "--out", out), "would overwrite its own input"
+            )
+        report = ("report", homes.model, data, "--out")
+        check_refused(lvd_here(*report, data), "would overwrite its own input")
+        check_refused(lvd_here(*report, homes.model / "manifest.json"), "would overwrite its own input")
+        fitted_on = ("--fitted-on", shutil.copy(homes.table, tmp_path / "old.csv"))
+        check_refused(lvd_here(*report, tmp_path / "old.csv", *fitted_on), "would overwrite its own input")
+        assert data.read_bytes() == before
+        assert (tmp_path / "old.csv").read_bytes() == homes.table.read_bytes()
+
+    def test_data_export(self, lvd_here, tmp_path):
+        lvd_here("data", "export", "diabetes", tmp_path / "yacht.csv")
+        before = (tmp_path / "yacht.csv").read_bytes()
+        outcome = lvd_here("data", "export", "diabetes", tmp_path / "yacht.csv", "--folder", tmp_path)
+        check_refused(outcome, "would overwrite its own input")
+        assert (tmp_path / "yacht.csv").read_bytes() == before
+
+
+def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, tmp_path, monkeypatch):
+    from lvd.methods.table import TableModel
+
+    fit, out = TableModel.fit, tmp_path / "model"
+
+    def slow_fit(*arguments, **options):
+        fitted = fit(*arguments, **options)
+        shutil.copytree(homes.model, out)
+        return fitted
+
+    monkeypatch.setattr(TableModel, "fit", slow_fit)
+    check_refused(lvd_here(*fit_words(table, out)), f"is in '{tmp_path / 'model-2'}'")
+    assert (out / "manifest.json").read_bytes() == (homes.model / "manifest.json").read_bytes()
+    assert lvd_here("evaluate", tmp_path / "model-2", table).code == 0
+    assert names(tmp_path) == ["model", "model-2", "t.csv"]
+
+
+class TestSignals:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+    def test_an_ended_fit_leaves_nothing(self, lvd_start, tmp_path, number):
+        (tmp_path / "t.csv").write_text("x,y\n" + ROWS * 100)
+        words = ("fit", tmp_path / "t.csv", "--target", "y", "--epochs", 100_000, "--out", tmp_path / "model")
+        with lvd_start(*words, "--test-out", tmp_path / "test.csv") as process:
+            deadline = time.monotonic() + 120
+            while len(names(tmp_path)) == 1 and time.monotonic() < deadline:
+                time.sleep(0.05)  # until it has begun to write
+            assert len(names(tmp_path)) == 2
+            process.send_signal(number)
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == 128 + number
+        assert err == b""
+        assert names(tmp_path) == ["t.csv"]
+
+
+class TestStandardOutput:
+    def run(self, *words, redirect):
+        """The command under a shell, which redirects."""
+        command = " ".join(map(str, ("exec", COMMAND, *words, redirect)))
+        return subprocess.run(
+            ["bash", "-c", command],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    @pytest.mark.parametrize("command", ["predict", "evaluate"])
+    def test_full(self, homes, command):
+        options = ("--out", "-") if command == "predict" else ("--json",)
+        outcome = self.run(command, homes.model, homes.new, *options, redirect="> /dev/full")
+        assert outcome.returncode == 2
+        assert "No space left on device" in outcome.stderr
+        assert len(outcome.stderr.splitlines()) == 1
+
+    def test_closed(self, homes):
+        outcome = self.run("predict", homes.model, homes.new, "--out", "-", redirect=">&-")
+        assert outcome.returncode == 2
+        assert outcome.stderr.startswith("error: standard output is closed")
+
+    @pytest.mark.parametrize("words", [("--version",), ("bench", "run", "--help")])
+    def test_a_reader_that_has_gone(self, words):
+        read, write = os.pipe()
+        os.close(read)
+        with subprocess.Popen([COMMAND, *words], stdout=write, stderr=subprocess.PIPE) as process:
+            os.close(write)
+            assert process.stderr.read() == b""
+        assert process.returncode == 1
+
+
+class TestPlaces:
+    def test_names_that_are_too_long(self, lvd_here, homes, table, tmp_path):
+        long = tmp_path / ("a" * 300 + ".csv")
+        calls = [
+            fit_words(table, long),
+            (*fit_words(table, tmp_path / "model"), "--test-out", long),
+            ("predict", homes.model, table, "--out", long),
+            ("report", homes.model, homes.new, "--out", long),
+            ("predict", long, table, "--out", tmp_path / "out.csv"),
+            ("data", "export", "diabetes", long),
+            ("demo", "--out", long),
+            ("bench", "run", "--datasets", "synthetic", "--seeds", "0", "--methods", "split", "--out", long),
+            ("bench", "collect", tmp_path, "--out", long),
+        ]
+        for words in calls:
+            outcome = lvd_here(*words)
+            check_refused(outcome, "File name too long" if words[1] != "collect" else "")
+        assert names(tmp_path) == ["t.csv"]
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody who may not enter a folder")
+    def test_a_folder_that_may_not_be_entered(self, homes, tmp_path):
+        """As another user: root may enter every folder."""
+        program = (
+            "import os, sys; from lvd.cli import main; import lvd.methods.table, lvd.report.page.render; "
+            f"os.setuid({NOBODY}); sys.argv[0] = 'lvd'; main()"
+        )
+        shut = tmp_path / "shut"
+        shut.mkdir(mode=0o700)
+        for folder in (tmp_path, *tmp_path.parents[:2], homes.model, *homes.model.parents[:3]):
+            folder.chmod(0o755)
+        for words in (
+            fit_words(homes.new, shut / "model"),
+            ("predict", homes.model, homes.new, "--out", shut / "o.csv"),
+            ("report", homes.model, homes.new, "--out", shut / "o.html"),
+        ):
+            outcome = subprocess.run(
+                [sys.executable, "-c", program, *map(str, words)],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=200,
+            )
+            assert outcome.returncode == 2, outcome.stderr
+            assert outcome.stderr.startswith("error: cannot ")
+            assert len(outcome.stderr.splitlines()) == 1
+        assert names(shut) == []
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "cuda:99", "xpu"])
+def test_devices_that_are_not_there(lvd_here, tmp_path, device):
+    """Before the table is read: this one is not even there."""
+    words = fit_words(tmp_path / "missing.csv", tmp_path / "model")
+    check_refused(lvd_here(*words, "--device", device), f"device='{device}'")
+
+
+@pytest.mark.parametrize("seeds", ["0:99999999999", "0:" + "9" * 4000, "5:4294967297", "99999999999"])
+def test_too_many_seeds(lvd_here, tmp_path, seeds):
+    outcome = lvd_here("bench", "run", "--seeds", seeds, "--out", tmp_path / "results")
+    check_refused(outcome, "seeds must be")
+    assert names(tmp_path) == []
+
+
+def test_control_characters_are_spelled(lvd_here, tmp_path):
+    name = "x\x1b[31m\x9b2J\u202e"
+    (tmp_path / "t.csv").write_text(f"x,{name},y\n" + ROWS.replace(",", ",1,"))
+    (tmp_path / name).mkdir()
+    good = (*fit_words(tmp_path / "t.csv", tmp_path / "model"), "--drop", name)
+    for words in (
+        good,
+        (*good, "--force", "--drop", "\x1b]0;title\x07"),
+        fit_words(tmp_path / name, tmp_path / "other"),
+    ):
+        outcome = lvd_here(*words)
+        shown = outcome.out + outcome.err
+        assert "\\x1b" in shown
+        assert not set(shown) & set("\x1b\x07\x9b\u202e")
+    assert names(tmp_path) == sorted(["model", "t.csv", name])
