@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
+from lvd.conformal import CalibrationWarning
+from lvd.data.columns import Column, example_of_formatted
 from lvd.data.encoding import TableEncoder
+from lvd.data.many_files import find_files
+from lvd.data.molecule_encoding import MoleculeEncoder
+from lvd.data.smiles import canonical_smiles, valid_smiles
 from lvd.data.splits import split_indices
-from lvd.data.tables import iter_batches, read_table
+from lvd.data.tables import count_rows, iter_batches, read_schema, read_table
 from lvd.methods.table import TableModel, _percent
 
 
@@ -36,6 +46,7 @@ def small_regressor(**options) -> lvd.LVDRegressor:
     return lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=5, random_state=0),
         kernel=lvd.MahalanobisKernel(1, max_iter=5, random_state=0),
+        confidence_level=0.5,
         random_state=0,
         **options,
     )
@@ -266,3 +277,197 @@ def test_masked_values_are_refused_like_nan():
     assert refused(check_matrix, X) == "X contains 2 masked values; remove or impute these rows first"
     assert "y contains 1 masked values" in refused(check_vector, np.ma.masked_greater([1.0, 2.0], 1.5), "y")
     assert check_matrix(np.ma.masked_array(np.zeros((4, 2)))).shape == (4, 2)
+
+
+class TestArrowTypes:
+    N = 30
+
+    def column(self, kind):
+        numbers = np.arange(self.N) % 7
+        letters = [("u", "v")[i % 2] for i in range(self.N)]
+        return {
+            "string_view": lambda: pa.array(letters, pa.string_view()),
+            "large_string": lambda: pa.array(letters, pa.large_string()),
+            "dictionary": lambda: pa.array(letters).dictionary_encode(),
+            "decimal": lambda: pa.array([Decimal(int(n)) / 4 for n in numbers], pa.decimal128(9, 2)),
+            "small decimal": lambda: pa.array([Decimal(int(n)) / 4 for n in numbers], pa.decimal32(9, 2)),
+            "large decimal": lambda: pa.array([Decimal(int(n)) / 4 for n in numbers], pa.decimal256(50, 2)),
+            "bool": lambda: pa.array(numbers > 2),
+            "half": lambda: pa.array(numbers, pa.float16()),
+            "binary_view": lambda: pa.array([b"x"] * self.N, pa.binary_view()),
+            "binary": lambda: pa.array([b"x"] * self.N, pa.large_binary()),
+            "date": lambda: pa.array([datetime.date(2020, 1, 1 + i) for i in range(self.N)]),
+            "timestamp": lambda: pa.array(
+                [datetime.datetime(2020, 1, 1 + i, tzinfo=datetime.UTC) for i in range(self.N)]
+            ),
+            "duration": lambda: pa.array([datetime.timedelta(i) for i in range(self.N)]),
+            "list": lambda: pa.array([[1]] * self.N),
+            "list_view": lambda: pa.array([[1]] * self.N, pa.list_view(pa.int64())),
+            "struct": lambda: pa.array([{"a": 1}] * self.N),
+            "uuid": lambda: pa.array([bytes([i]) * 16 for i in range(self.N)], pa.uuid()),
+        }[kind]()
+
+    def table(self, kind):
+        x = np.random.default_rng(0).normal(size=self.N)
+        return pa.table({"a": self.column(kind), "x": x, "y": x + 1.0})
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            *("string_view", "large_string", "dictionary", "decimal", "small decimal", "large decimal"),
+            *("bool", "half"),
+        ],
+    )
+    def test_read_and_written(self, tmp_path, kind):
+        path = tmp_path / "t.parquet"
+        pq.write_table(self.table(kind), path)
+        model, _ = TableModel.fit(read_table(path), small_regressor(), target="y")
+        for out in ("o.csv", "o.parquet"):
+            report = model.predict_to(tmp_path / out, iter_batches(path, column_types={}))
+            assert report.n_rows == read_table(tmp_path / out).num_rows == self.N
+        with pytest.warns(CalibrationWarning, match="have the inputs of a training row"):
+            assert model.evaluate(self.table(kind).to_batches()).n_rows == self.N
+        direct, _ = TableModel.fit(self.table(kind), small_regressor(), target="y")
+        assert direct.encoder == model.encoder
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            *("binary_view", "binary", "date", "timestamp", "duration", "list", "list_view", "struct"),
+            "uuid",
+        ],
+    )
+    def test_refused_unless_dropped(self, tmp_path, kind):
+        path = tmp_path / "t.parquet"
+        pq.write_table(self.table(kind), path)
+        message = refused(TableModel.fit, read_table(path), small_regressor(), target="y")
+        assert message.startswith("column 'a': ")
+        assert message.endswith("to leave out: --drop a")
+        model, _ = TableModel.fit(read_table(path), small_regressor(), target="y", drop=["a"])
+        out = tmp_path / "o.parquet"
+        assert model.predict_to(out, iter_batches(path, column_types={})).n_rows == self.N
+
+
+class TestPaths:
+    WAYS = (read_table, read_texts, count_rows, read_schema)
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("name", ["pipe.csv", "pipe.parquet"])
+    def test_a_pipe_is_refused_at_once(self, tmp_path, way, name):
+        os.mkfifo(tmp_path / name)
+        assert refused(way, tmp_path / name) == (
+            f"{tmp_path / name} is a pipe or a device; write the table to a file first"
+        )
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_devices_through_a_link(self, tmp_path, way):
+        (tmp_path / "zero.csv").symlink_to("/dev/zero")
+        assert "is a pipe or a device" in refused(way, tmp_path / "zero.csv")
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("x" * 300 + ".csv", "cannot be read: File name too long; check its name and folder"),
+            ("a\0b.csv", "cannot be read: embedded null byte; check its name and folder"),
+        ],
+    )
+    def test_names_that_no_file_can_have(self, tmp_path, way, name, said):
+        (path,) = find_files([tmp_path / name])
+        assert said in refused(way, path)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_file_as_folder_and_a_loop_of_links(self, tmp_path, way):
+        file = written(tmp_path, "a\n1\n")
+        assert "does not exist" in refused(way, file / "t.csv")
+        (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+        assert "cannot be read: Too many levels of symbolic links" in refused(way, tmp_path / "loop.csv")
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_folder_one_may_not_enter(self, tmp_path, way):
+        folder = tmp_path / "locked"
+        folder.mkdir()
+        path = written(folder, "a\n1\n")
+        folder.chmod(0)
+        try:
+            if os.access(path, os.R_OK):
+                pytest.skip("this user may enter any folder")
+            (found,) = find_files([path])
+            assert "cannot be read: Permission denied" in refused(way, found)
+        finally:
+            folder.chmod(0o700)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["y_pred", "n_effective", "lower_90", "upper_99.5"])
+    def test_columns_that_predictions_are_written_to(self, name):
+        x = np.random.default_rng(0).normal(size=30)
+        table = pa.table({name: x, "x": x, "y": x + 1.0})
+        expected = (
+            f"{name!r} has the name of a column that predictions are written to; rename it in the table"
+        )
+        message = refused(TableModel.fit, table, small_regressor(), target="y")
+        assert message == f"column {expected}, or leave it out with --drop {name}"
+        assert refused(TableModel.fit, table, small_regressor(), target=name) == f"target {expected}"
+        model, _ = TableModel.fit(table, small_regressor(), target="y", drop=[name])
+        assert model.encoder.feature_names == ["x"]
+
+    def test_several_targets_have_names_of_their_own(self):
+        x = np.random.default_rng(0).normal(size=30)
+        table = pa.table({"y_pred": x, "lower_9_x": x, "y": x + 1.0, "z": -x})
+        model, _ = TableModel.fit(table, small_regressor(), target=["y", "z"])
+        assert set(model.predict(table.to_batches()[0])) & set(table.column_names) == set()
+        message = refused(
+            TableModel.fit, table.append_column("y_pred_z", [x]), small_regressor(), target=["y", "z"]
+        )
+        assert message.startswith("column 'y_pred_z' has the name")
+
+
+class TestFormattedNumbers:
+    @pytest.mark.parametrize(
+        "cells",
+        [["1,234", "2,500", "900"], ["5%", "7 %", "-1.5%"], ["$3.50", "$1,000", ""], ["1.234,5", "1,5"]],
+    )
+    def test_noted(self, cells):
+        column = Column("a", "category", categories=tuple(sorted(cells)))
+        assert example_of_formatted(column) in cells
+
+    @pytest.mark.parametrize(
+        "cells", [["red", "5%", "blue"], ["10-20", "20-30"], ["1", "2"], ["", "u"], ["A1"]]
+    )
+    def test_other_categories(self, cells):
+        assert example_of_formatted(Column("a", "category", categories=tuple(sorted(cells)))) is None
+
+    def test_in_the_report(self):
+        x = np.random.default_rng(0).normal(size=30)
+        table = pa.table({"price": ["1,000", "2,000", "3,000"] * 10, "x": x, "y": x + 1.0})
+        _, report = TableModel.fit(table, small_regressor(), target="y")
+        assert report.formatted == {"price": "1,000"}
+
+    def test_too_many_to_be_categories(self):
+        table = pa.table({"price": [f"{i},000" for i in range(1, 300)], "y": range(299)})
+        message = refused(TableEncoder.fit, table, target="y")
+        assert "column 'price': holds numbers that are written like '1,000'; write plain numbers" in message
+
+
+class TestLongMolecules:
+    def test_refused_unread(self, monkeypatch):
+        chem = pytest.importorskip("rdkit.Chem")
+        seen = []
+        parse = chem.MolFromSmiles
+        monkeypatch.setattr(chem, "MolFromSmiles", lambda text: (seen.append(len(text)), parse(text))[1])
+        table = pa.table({"smiles": ["CCO", "C" * 200_000, "CC"], "y": [1.0, 2.0, 3.0]})
+        encoder = MoleculeEncoder(("y",), "smiles")
+        message = refused(encoder.usable, table, first_row=11)
+        assert "1 molecule that RDKit refuses (row 12)" in message
+        assert "(SMILES of more than 10,000 characters are not read)" in message
+        assert len(message) < 500
+        message = refused(canonical_smiles, table["smiles"].to_pylist())
+        assert "(SMILES of more than 10,000 characters are not read)" in message
+        assert len(message) < 500
+        assert replace(encoder, skip_invalid=True).usable(table).tolist() == [True, False, True]
+        assert max(seen) == 3
+
+    def test_the_limit_itself(self):
+        pytest.importorskip("rdkit")
+        assert valid_smiles(["C" * 10_000, "C" * 10_001]).tolist() == [True, False]

@@ -43,7 +43,8 @@ def fit(
         typer.Option(
             metavar="COLUMN",
             show_default=False,
-            help="Column of molecules, written as SMILES; no other column is then an input (extra molecules).",
+            help="Column of molecules, written as SMILES of at most 10,000 characters; no other column is then an "
+            "input (extra molecules).",
         ),
     ] = None,
     skip_invalid: SkipInvalid = False,
@@ -200,6 +201,8 @@ def _showing(n_rows: int, n_targets: int, *, of_molecules: bool) -> AbstractCont
 
 
 def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
+    from lvd.data.columns import PLAIN_NUMBERS
+
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
     if not report.n_features:
@@ -212,6 +215,11 @@ def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
         f"split (seed {seed}): {report.n_train:,} training, {report.n_calib:,} calibration "
         f"and {report.n_test:,} test rows"
     )
+    for column, example in report.formatted.items():
+        console.show(
+            f"note: the texts of column {column!r}, such as {example!r}, are categories, not numbers; if they are "
+            f"numbers, {PLAIN_NUMBERS}, and fit again"
+        )
     if report.n_repeated:
         console.show(
             f"note: {report.n_repeated:,} calibration and test rows repeat the inputs of a training row; if they "

@@ -107,5 +107,8 @@ def predict(
         console.show(f"{report.n_rows:,} rows written to {out}")
         if report.n_skipped:
             console.show(f"{report.n_skipped:,} of them without a prediction: RDKit refuses their SMILES")
+        if report.n_skipped == report.n_rows:
+            console.show("no row has an interval")
+            return
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ MAX_CATEGORIES = 100
 """More distinct texts than this are not one-hot coded."""
 
 
+PLAIN_NUMBERS = "write plain numbers, such as 1234.5, without separators, units and currency signs"
+_SIGNS = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9%,'\s_]")
+
+
 @dataclass(frozen=True)
 class Column:
     """How one column is coded: learned by `learn_column`, applied by `encode_column`.
@@ -68,6 +73,13 @@ class Column:
     def arrow_type(self) -> pa.DataType:
         """The type that this column has when read from a text file."""
         return {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string()}[self.kind]
+
+
+def example_of_formatted(column: Column) -> str | None:
+    """A category such as ``1,234`` or ``5%``, where half of the column's categories or more are such numbers."""
+    known = [text for text in column.categories if text]
+    found = [text for text in known if _is_formatted(text)]
+    return found[0] if found and 2 * len(found) >= len(known) else None
 
 
 def for_each_column(
@@ -135,6 +147,9 @@ def _learn_categories(values: pa.ChunkedArray, *, impute: bool) -> tuple[str, ..
         raise InputError(DATES_REFUSED)
     n_rows = int((~missing).sum())
     if len(known) > MAX_CATEGORIES or (len(known) >= 10 and len(known) > 0.9 * n_rows):
+        if sum(map(_is_formatted, known)) >= 0.5 * len(known):
+            example = next(filter(_is_formatted, known))
+            raise InputError(f"holds numbers that are written like {example!r}; {PLAIN_NUMBERS}")
         raise InputError(
             f"{len(known)} distinct texts in {n_rows} rows, such as {first_text(texts, ~missing)}: "
             f"it looks like an identifier or free text (at most {MAX_CATEGORIES} texts can be categories)"
@@ -154,6 +169,14 @@ def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> N
             f"{count(number, 'number')} but {count(other, 'other value')}, like {first_text(texts, other)} "
             f"({list_rows(other, 1)}); correct them, leave missing ones empty, or store it as categorical"
         )
+
+
+def _is_formatted(text: str) -> bool:
+    """Whether only the signs between and beside its digits keep a text from being a number."""
+    return (
+        not re.match(NUMBER, text.strip())
+        and re.fullmatch(r"[+-]?\d+(\.\d*)?", _SIGNS.sub("", text)) is not None
+    )
 
 
 def _check_missing(missing: Bool[NDArray, "n"], impute: bool) -> None:

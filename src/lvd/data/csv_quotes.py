@@ -81,15 +81,15 @@ class QuoteCheck:
         opened = f"the double quote opened in line {first}" if last > first else "a double quote"
         follows = text[end : end + 20].decode(errors="ignore").splitlines()[0]
         raise InputError(
-            f"{self._path}, line {last}: {opened} is closed before {follows!r}, where a comma or the end of the line "
-            f"must follow; {_DOUBLE_IT}"
+            f"{self._path}, line {last}: {opened} is closed before {follows!r}, where a comma or the end of the "
+            f"line must follow; {_DOUBLE_IT}"
         )
 
     def _refuse_rows(self, text: bytes, position: int, end: int) -> NoReturn:
         first, last = self._lines(text, position, end)
         raise InputError(
-            f"{self._path}, line {first}: a double quote is opened here and closed in line {last}, and each of these "
-            f"lines looks like a row of its own; {_DOUBLE_IT}, or write a text of several lines in one line"
+            f"{self._path}, line {first}: a double quote is opened here and closed in line {last}, and each of "
+            f"these lines looks like a row of its own; {_DOUBLE_IT}, or write a text of several lines in one line"
         )
 
     def _lines(self, text: bytes, position: int, end: int) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def _open_checked(path: Path, n_columns: int | None = None) -> io.BufferedReader
 
 
 class _CheckedBytes(io.RawIOBase):
-    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or quoted in a way that loses rows, is refused."""
+    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or loses rows by its quotes, is refused."""
 
     def __init__(self, path: Path, n_columns: int | None) -> None:
         self._path = path

@@ -24,7 +24,7 @@ def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths: list[Path] = []
     for name in names:
         path = Path(name)
-        if path.exists() or not has_magic(path.name):
+        if os.path.exists(path) or not has_magic(path.name):  # noqa: PTH110  (Path.exists raises for odd names)
             paths.append(path)
         elif found := sorted(path.parent.glob(path.name)):
             paths += found

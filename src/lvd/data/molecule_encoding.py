@@ -14,7 +14,7 @@ from lvd._validation import InputError
 from lvd.data.column_values import count, list_rows, list_texts, to_texts
 from lvd.data.columns import Column, for_each_column
 from lvd.data.encoding import TableEncoder, check_texts
-from lvd.data.smiles import valid_smiles
+from lvd.data.smiles import note_long, valid_smiles
 from lvd.data.targets import as_table, check_names, check_targets_vary, name_targets, read_targets
 
 
@@ -64,6 +64,7 @@ class MoleculeEncoder:
         if not self.skip_invalid and not valid.all():
             what = f"{count(~valid, 'molecule')} that RDKit refuses ({list_rows(~valid, first_row)}): "
             what += list_texts(list(dict.fromkeys(strings[~valid])))
+            what += note_long(strings[~valid])
             remedy = "mend or remove these rows, or give --skip-invalid to leave them out"
             raise InputError(f"column {self.smiles!r}: {what}; {remedy}")
         return valid

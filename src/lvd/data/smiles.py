@@ -14,6 +14,8 @@ from lvd._validation import InputError
 
 EXTRA = "install it with pip install 'lvd[molecules]'"
 NAMED_ROWS = 5
+MAX_LENGTH = 10_000
+"""Longer SMILES are refused unread: RDKit's time grows with the square of the number of atoms, and more."""
 CHUNK = 1000
 """So many molecules are held at a time where only their validity is of interest."""
 
@@ -41,13 +43,13 @@ def as_smiles(X: ArrayLike) -> NDArray:
 
 
 def parse_smiles(smiles: Iterable[str]) -> list[Any]:
-    """RDKit's molecule of each string; None for one that it refuses, or that has no atom in it."""
+    """RDKit's molecule of each string; None for one that it refuses, is too long, or has no atom in it."""
     try:
         from rdkit import Chem, rdBase
     except ModuleNotFoundError:
         raise InputError(f"telling molecules apart needs RDKit: {EXTRA}") from None
     with rdBase.BlockLogs():
-        molecules = [Chem.MolFromSmiles(string) for string in smiles]
+        molecules = [Chem.MolFromSmiles(string) if len(string) <= MAX_LENGTH else None for string in smiles]
     return [molecule if molecule is not None and molecule.GetNumAtoms() else None for molecule in molecules]
 
 
@@ -61,10 +63,20 @@ def write_canonical(molecule: Any) -> str:
 def refuse_invalid(smiles: Sequence[str], invalid: Sequence[int]) -> None:
     """An error that names the positions `invalid` as rows, counting from 1; none when there are none."""
     if len(invalid):
-        named = ", ".join(f"{position + 1} ({smiles[position]})" for position in invalid[:NAMED_ROWS])
+        named = ", ".join(f"{position + 1} ({smiles[position][:60]})" for position in invalid[:NAMED_ROWS])
         raise InputError(
-            f"RDKit refuses {len(invalid)} SMILES, first in rows {named}, counting from 1; mend or drop them"
+            f"RDKit refuses {len(invalid)} SMILES, first in rows {named}, counting from 1"
+            f"{note_long(smiles[position] for position in invalid)}; mend or drop them"
         )
+
+
+def note_long(smiles: Iterable[str]) -> str:
+    """What is added to a refusal of these where one is too long."""
+    return (
+        f" (SMILES of more than {MAX_LENGTH:,} characters are not read)"
+        if max(map(len, smiles)) > MAX_LENGTH
+        else ""
+    )
 
 
 def canonical_smiles(smiles: Iterable[str]) -> list[str]:

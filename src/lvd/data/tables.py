@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -135,14 +136,20 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
 def _check_path(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
-    with _refusing(path):
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; give one file that ends in one of {', '.join(SUFFIXES)}")
-        if not path.exists():
-            raise InputError(f"{path} does not exist; check its name and folder")
-        table_format(path)
-        if path.is_file() and path.stat().st_size == 0:
-            raise InputError(f"{path} is empty; give a table with a header and rows")
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path} does not exist; check its name and folder") from None
+    except (OSError, ValueError) as error:  # too long a name, a folder that may not be entered, a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read: {reason}; check its name and folder") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is a folder; give one file that ends in one of {', '.join(SUFFIXES)}")
+    if not stat.S_ISREG(status.st_mode):  # to open a pipe may wait forever
+        raise InputError(f"{path} is a pipe or a device; write the table to a file first")
+    table_format(path)
+    if status.st_size == 0:
+        raise InputError(f"{path} is empty; give a table with a header and rows")
     return path
 
 

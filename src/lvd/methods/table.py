@@ -17,6 +17,8 @@ from lvd import _store
 from lvd._typing import Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_levels, row_digests
 from lvd.conformal import CalibrationWarning
+from lvd.data.column_values import plain_types
+from lvd.data.columns import example_of_formatted
 from lvd.data.molecule_encoding import MoleculeEncoder, RowEncoder, encoder_from_dict
 from lvd.data.splits import split_indices
 from lvd.data.tables import BATCH_ROWS
@@ -29,7 +31,7 @@ from lvd.methods.table_molecules import MoleculeRows
 from lvd.methods.table_parts import prepare_columns, prepare_molecules
 from lvd.methods.table_reports import EvaluateReport, FitReport, PredictReport, report_target
 from lvd.methods.table_rows import Batches, counting_in_table, find_row, numbered
-from lvd.methods.table_writing import write_predictions
+from lvd.methods.table_writing import check_names_free, write_predictions
 from lvd.nets.molecules import ChempropEstimator
 from lvd.nets.molecules.lazy import chemprop_adapter
 
@@ -73,6 +75,7 @@ class TableModel:
         regressor's estimator must be a :class:`ChempropEstimator`, and all rows of a molecule are in one part;
         `skip_invalid` leaves rows out that RDKit refuses.
         """
+        table = plain_types(table)
         if smiles is None:
             prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
         else:
@@ -90,6 +93,8 @@ class TableModel:
                 skip_invalid=skip_invalid,
                 seed=seed,
             )
+        inputs = (smiles,) if smiles else tuple(column.name for column in prepared.encoder.columns)
+        check_names_free(inputs, prepared.encoder.targets)
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
@@ -108,8 +113,13 @@ class TableModel:
             n_duplicates=prepared.n_duplicates,
             n_skipped=table.num_rows - len(X),
             n_features=len(prepared.encoder.feature_names),
-            inputs=(smiles,) if smiles else tuple(column.name for column in prepared.encoder.columns),
+            inputs=inputs,
             left_out=prepared.left_out,
+            formatted={
+                column.name: example
+                for column in prepared.encoder.columns
+                if (example := example_of_formatted(column)) is not None
+            },
             targets=tested.targets,
         )
 
@@ -204,7 +214,7 @@ class TableModel:
         With several targets each name ends in its target's, as in ``y_pred_mu``. `first_row` is the number of
         the first of these rows in its table, for the error messages. Rows that are left out hold NaN.
         """
-        levels = self.resolve_levels(confidence_level)
+        rows, levels = plain_types(rows), self.resolve_levels(confidence_level)
         usable = self.encoder.usable(rows, first_row=first_row)
         shape = (len(usable), len(self.encoder.targets))
         y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -312,7 +322,7 @@ class TableModel:
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
         ys, y_preds, intervals, groups, n_known, n_skipped = [], [], [], [], 0, 0
-        for first_row, batch in numbered(batches):
+        for first_row, batch in numbered(map(plain_types, batches)):
             check_names(batch, [] if by is None else [by])
             usable = encoder.usable(batch, first_row=first_row)
             n_skipped += int((~usable).sum())

@@ -24,7 +24,8 @@ from lvd.nets.molecules.lazy import chemprop_adapter
 class PreparedTable:
     """Checked inputs and targets of the usable rows, and which of them train, calibrate and test.
 
-    `rows` are the numbers of the usable rows in the table, counting from 1. `molecules` tells where in the table these parts stand, where its seed alone does not. `n_duplicates` counts the
+    `rows` are the numbers of the usable rows in the table, counting from 1. `molecules` tells where in the table
+    these parts stand, where its seed alone does not. `n_duplicates` counts the
     rows that repeat the molecule of an earlier row.
     """
 

@@ -39,7 +39,8 @@ class FitReport:
 
     `n_repeated` counts the calibration and test rows whose inputs also stand in a training row, `n_duplicates` the
     rows that repeat the molecule of an earlier row, which are in the same part with it, and `n_skipped` the rows
-    left out because RDKit refuses their SMILES. `left_out` names the columns that are neither inputs nor targets.
+    left out because RDKit refuses their SMILES. `left_out` names the columns that are neither inputs nor targets,
+    `formatted` those whose categories look like numbers, each with one of them.
     """
 
     n_train: int
@@ -51,6 +52,7 @@ class FitReport:
     n_features: int
     inputs: tuple[str, ...]
     left_out: tuple[str, ...]
+    formatted: dict[str, str]
     targets: tuple[TargetReport, ...]
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Float, NDArray
+from lvd._validation import InputError
 from lvd.data.writing import TableWriter
 from lvd.methods.table_reports import PredictReport
 
@@ -37,6 +40,18 @@ def write_predictions(
     n_predicted = n_rows - n_skipped
     shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
     return PredictReport(n_rows, n_skipped, shares)
+
+
+def check_names_free(inputs: Sequence[str], targets: Sequence[str]) -> None:
+    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
+    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
+    added = re.compile(rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    for noun, names in (("target", targets), ("column", inputs)):
+        for name in filter(added.fullmatch, names):
+            raise InputError(
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
+                + (f", or leave it out with --drop {shlex.quote(name)}" if noun == "column" else "")
+            )
 
 
 def _count_finite(columns: Mapping[str, Float[NDArray, "n"]]) -> dict[str, int]:
