@@ -30,6 +30,11 @@ class ShiftWeights(NamedTuple):
     calib: Float[NDArray, "m"]
     new: Float[NDArray, "n"]
 
+    @property
+    def max_weight(self) -> float:
+        """The largest of them: what `max_weight` of :class:`LVDRegressor` is, if no other row weighs more."""
+        return float(max(self.calib.max(), self.new.max()))
+
 
 def estimate_weights(
     X_calib: ArrayLike,

@@ -121,11 +121,17 @@ class TestWeights:
         X, scores = rows
         ratios, own = rng.gamma(1.0, size=120), rng.gamma(1.0, size=30)
         conformal = lvd.LocalConformal(plain_kernel()).conformalize(X, scores, weights=ratios)
-        expected = [
-            [weighted_quantile(scores, local_weights(query, X, ratios), w, level) for level in LEVELS]
-            for query, w in zip(queries, own, strict=True)
-        ]
-        np.testing.assert_array_equal(conformal.radius(queries, LEVELS, weights=own), expected)
+
+        def expected(masses):
+            return [
+                [weighted_quantile(scores, local_weights(query, X, ratios), w, level) for level in LEVELS]
+                for query, w in zip(queries, masses, strict=True)
+            ]
+
+        largest = np.maximum(own, ratios.max())
+        np.testing.assert_array_equal(conformal.radius(queries, LEVELS, weights=own), expected(largest))
+        conformal.max_weight = 20.0
+        np.testing.assert_array_equal(conformal.radius(queries, LEVELS, weights=own), expected([20.0] * 30))
         weights = local_weights(queries[0], X, ratios)
         size = conformal.effective_sample_size(queries[:1])[0]
         assert size == pytest.approx(weights.sum() ** 2 / np.square(weights).sum(), rel=1e-5)
@@ -165,6 +171,14 @@ class TestWeights:
             conformalize(*rows, weights=-np.ones(120))
         with pytest.raises(lvd.InputError, match="rows has 120, weights has 3"):
             conformalize(*rows, weights=np.ones(3))
+        bounded = lvd.LocalConformal(plain_kernel(), max_weight=2.0)
+        with pytest.raises(lvd.InputError, match="weights must be at most max_weight=2, got 3"):
+            bounded.conformalize(*rows, weights=np.full(120, 3.0))
+        bounded.conformalize(*rows, weights=np.ones(120))
+        with pytest.raises(lvd.InputError, match="raise max_weight to the largest likelihood ratio"):
+            bounded.radius(queries, weights=np.full(30, 3.0))
+        with pytest.raises(lvd.InputError, match="max_weight must be a positive number"):
+            lvd.LocalConformal(plain_kernel(), max_weight=0.0).conformalize(*rows)
         with pytest.raises(lvd.InputError, match="came without weights: leave weights= out"):
             conformalize(*rows).radius(queries, weights=np.ones(30))
         with pytest.raises(lvd.InputError, match="came with weights: give weights="):

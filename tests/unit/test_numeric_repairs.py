@@ -195,3 +195,29 @@ class TestScales:
         ]
         np.testing.assert_allclose(fits[1].components_, fits[0].components_, rtol=0.05, atol=0.05)
         assert min(fits[1].loss_curve_) / unit**2 == pytest.approx(min(fits[0].loss_curve_), rel=0.05)
+
+
+class TestUpdate:
+    @pytest.fixture
+    def rows(self):
+        rng = np.random.default_rng(0)
+        kernel = lvd.MahalanobisKernel(2, max_iter=30, random_state=0)
+        embeddings, scores = rng.normal(size=(300, 3)) * 3.0, rng.exponential(size=300)
+        return kernel.fit(embeddings, embeddings[:, 0]), embeddings, scores
+
+    def test_gives_the_radii_of_calibrating_at_once_with_the_same_bandwidth(self, rows):
+        kernel, embeddings, scores = rows
+        grown = lvd.LocalConformal(kernel, bandwidth="auto").conformalize(embeddings[:15], scores[:15])
+        grown.update(embeddings[15:], scores[15:])
+        at_once = lvd.LocalConformal(kernel, bandwidth=grown.bandwidth_).conformalize(embeddings, scores)
+        np.testing.assert_array_equal(grown.radius(embeddings), at_once.radius(embeddings))
+        chosen = lvd.LocalConformal(kernel, bandwidth="auto").conformalize(embeddings, scores)
+        assert chosen.bandwidth_ < grown.bandwidth_
+
+    def test_equal_rows_share_their_draw_unless_they_have_keys(self, rows):
+        kernel, embeddings, scores = rows
+        conformal = lvd.LocalConformal(kernel, bandwidth=3.0).conformalize(embeddings, scores)
+        same = np.repeat(embeddings[:1], 50, axis=0)
+        assert len(np.unique(conformal.radius(same, guarantee="randomized"))) == 1
+        keyed = conformal.radius(same, guarantee="randomized", row_keys=np.arange(50))
+        assert len(np.unique(keyed)) > 5

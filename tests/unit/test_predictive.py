@@ -69,10 +69,10 @@ class TestLocalDistribution:
         conformal = lvd.LocalConformal(plain_kernel(), kernel_floor=0.5).conformalize(
             X, scores, groups=groups, weights=ratios
         )
-        masses = conformal.distribution([[0.2]], groups=[1], weights=[3.0]).masses()[0]
+        masses = conformal.distribution([[0.2]], groups=[1], weights=[30.0]).masses()[0]
         weights = np.where(groups == 1, local_weights(np.array([0.2]), X, ratios, 0.5), 0.0)
-        total = 3.0 + weights.sum()
-        np.testing.assert_allclose(masses, np.concatenate([[1.5], weights, [1.5]]) / total, rtol=1e-12)
+        total = 30.0 + weights.sum()
+        np.testing.assert_allclose(masses, np.concatenate([[15.0], weights, [15.0]]) / total, rtol=1e-12)
 
     def test_nothing_is_known_of_an_unseen_group(self, rng):
         conformal = lvd.LocalConformal(plain_kernel()).conformalize(

@@ -54,6 +54,9 @@ class LocalConformal:
     Calibration rows and queries may come with `groups`: a query then sees the rows of its own group alone, which
     makes the guarantee one for each group (Mondrian). And they may come with `weights`, the likelihood ratios
     ``p_new(x) / p_calib(x)`` of :func:`lvd.shift.estimate_weights`, which multiply the kernel; both on one scale.
+    The local promise speaks of a new case x near the centre c, whose weight ``w(x) K(c, x)`` may be larger than
+    that of the centre: with weights the mass at +inf is `max_weight`, which no w(x) K(c, x) exceeds. The other two
+    guarantees speak of the row itself, and take its own weight.
 
     Parameters
     ----------
@@ -65,6 +68,9 @@ class LocalConformal:
     kernel_floor : raises the kernel to ``K_e = (1 - e) K + e``. A number e in [0, 1), or ``"auto"``: the smallest
         with which all radii are finite at `confidence_level` (see :func:`smallest_floor`), for each group its own.
     confidence_level : of the two choices ``"auto"``.
+    max_weight : the largest likelihood ratio a new row can have. None takes the largest one seen, among the
+        calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
+        has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
     search : how the CPU finds the rows that matter to a query. ``"all"`` weighs all rows. ``"index"`` puts them
         into leaves of neighbours in :meth:`conformalize`, about 6 s for a million, and then skips those too far
         to matter; :meth:`update`, :meth:`forget` and :meth:`save` keep the leaves. ``"auto"`` does so from 500,000
@@ -87,6 +93,8 @@ class LocalConformal:
     array([ True, False])
     """
 
+    max_weight: float | None = None  # of objects saved before there was one
+
     def __init__(
         self,
         kernel: Kernel,
@@ -95,6 +103,7 @@ class LocalConformal:
         max_infinite: float = 0.1,
         kernel_floor: float | str = 0.0,
         confidence_level: Levels = 0.9,
+        max_weight: float | None = None,
         search: str = "auto",
     ) -> None:
         self.kernel = kernel
@@ -102,6 +111,7 @@ class LocalConformal:
         self.max_infinite = max_infinite
         self.kernel_floor = kernel_floor
         self.confidence_level = confidence_level
+        self.max_weight = max_weight
         self.search = search
 
     def conformalize(
@@ -116,6 +126,8 @@ class LocalConformal:
         check_bandwidth(self.bandwidth, self.max_infinite)
         check_floor(self.kernel_floor, weighted=weights is not None)
         check_search(self.search, self.kernel_floor)
+        if self.max_weight is not None:
+            check_positive(self.max_weight, "max_weight")
         points = self.kernel.scaled(embeddings)
         n_groups = 1 if groups is None else len(set(check_groups(groups, len(points)).tolist()))
         self.bandwidth_ = self._choose_bandwidth(len(points) // n_groups)
@@ -134,7 +146,11 @@ class LocalConformal:
         groups: ArrayLike | None = None,
         weights: ArrayLike | None = None,
     ) -> LocalConformal:
-        """Add newly labelled rows to the calibration set: the radii are those of calibrating on all at once."""
+        """Add newly labelled rows to the calibration set.
+
+        The radii are those of calibrating on all rows at once with the bandwidth of :meth:`conformalize`, which
+        stays: ``bandwidth="auto"`` would choose another for more rows. A floor ``"auto"`` follows the rows.
+        """
         known = self._calibration()
         check_rows_given(groups, weights, known.rows)
         rows, checked = self._scored(self.kernel.scaled(embeddings), scores, groups, weights)
@@ -178,9 +194,12 @@ class LocalConformal:
         ties), and a radius may be -inf, which stands for the empty set.
 
         `row_keys`, whole numbers, are what the draws belong to. By default it is the embeddings, to the last bit.
+        Equal rows share their draw: the coverage on average is over draws, so over rows that differ or over seeds.
+        Where many rows are equal, give each a key of its own, or a new `random_state` for each call.
         """
         rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
         rows = self._queries(embeddings, groups, weights, row_keys)
+        rows = self._at_their_largest(rows) if guarantee == "local" else rows
         result = rule.radii(rows, self.calibration_, levels)
         return like(result if np.ndim(confidence_level) else result[:, 0], embeddings)
 
@@ -212,6 +231,7 @@ class LocalConformal:
         """
         rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
         rows = self._queries(embeddings, groups, weights, row_keys)
+        rows = self._at_their_largest(rows) if guarantee == "local" else rows
         ask = partial(rule.radii, rows, self.calibration_, (1.0 + levels) / 2.0)
         result = torch.stack([-ask(mirrored=True), ask()], 1)
         return like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
@@ -236,7 +256,8 @@ class LocalConformal:
         >>> local.cdf([0.0])
         array([0.505])
         """
-        return LocalDistribution(self._calibration(), self._queries(embeddings, groups, weights))
+        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
+        return LocalDistribution(self._calibration(), rows)
 
     def effective_sample_size(self, embeddings: ArrayLike, *, groups: ArrayLike | None = None) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
@@ -271,7 +292,8 @@ class LocalConformal:
         >>> conformal.summary([[0.0]], 0.5, values=np.repeat([2.0, 5.0], 50))
         LocalSummary(radius=array([25.]), n_effective=array([50.]), exact=array([ True]), mean=array([2.]))
         """
-        levels, rows = check_levels(confidence_level), self._queries(embeddings, groups, weights)
+        levels = check_levels(confidence_level)
+        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
         found = summarize(self.calibration_, rows, levels, values)
         radius = like(found[:, :-3] if np.ndim(confidence_level) else found[:, 0], embeddings)
         mean, size, exact = (like(column, embeddings) for column in found[:, -3:].T)
@@ -295,7 +317,8 @@ class LocalConformal:
         """
         level = float(check_levels(confidence_level)[0])
         check_positive(n_neighbors, "n_neighbors", integer=True)
-        rows, known = self._queries(embeddings, groups, weights), self._calibration()
+        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
+        known = self._calibration()
         targets = None if targets is None else check_vector(targets, "targets")
         nobody = Part(engine.sort_calibration(rows.points[:0], known.scores[:0]))
         labels = [ALL] * len(rows.points) if rows.groups is None else rows.groups.tolist()
@@ -342,6 +365,7 @@ class LocalConformal:
         weights: ArrayLike | None,
     ) -> tuple[Rows, Float[Tensor, "m"]]:
         checked, rows = check_vector(scores, "scores"), self._rows(scaled, groups, weights)
+        self._check_largest(rows)
         check_same_length(embeddings=rows.points, scores=checked)
         return rows, rows.points.new_tensor(checked)
 
@@ -355,6 +379,23 @@ class LocalConformal:
         check_rows_given(groups, weights, self._calibration().rows)
         rows = self._rows(self.kernel.scaled(embeddings), groups, weights)
         return rows if row_keys is None else replace(rows, keys=check_keys(row_keys, len(rows.points)))
+
+    def _at_their_largest(self, rows: Rows) -> Rows:
+        """The rows with the largest weight that a new case near them can have, for the local promise."""
+        known = self._calibration().rows.weights
+        if rows.weights is None or known is None:
+            return rows
+        self._check_largest(rows)
+        largest = float(known.max()) if self.max_weight is None else self.max_weight
+        return replace(rows, weights=rows.weights.clamp(min=largest))
+
+    def _check_largest(self, rows: Rows) -> None:
+        largest = 0.0 if rows.weights is None else float(rows.weights.max())
+        if self.max_weight is not None and largest > self.max_weight:
+            raise InputError(
+                f"weights must be at most max_weight={self.max_weight:g}, got {largest:g}; raise max_weight to the "
+                "largest likelihood ratio there can be, on the scale of the weights"
+            )
 
     def _rule(self, guarantee: str, smoothed: bool, random_state: RandomState) -> Rule:
         floored = self.kernel_floor != 0.0

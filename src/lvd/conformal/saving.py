@@ -35,7 +35,7 @@ def labels_of_a_row(conformal: LocalConformal) -> dict[str, Any]:
     rows = conformal.calibration_.rows
     return {
         "groups": None if rows.groups is None else rows.groups[:1],
-        "weights": None if rows.weights is None else np.ones(1),
+        "weights": None if rows.weights is None else rows.weights[:1],
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_choice, check_levels, like, to_numpy
+from lvd._validation import InputError, check_choice, check_levels, check_positive, like, to_numpy
 from lvd.conformal import LocalConformal, SidedResidual
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
@@ -60,6 +60,8 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         `max_infinite` of the training rows would have infinite intervals at `confidence_level`.
     kernel_floor : raises the kernel to ``(1 - e) K + e``; ``"auto"``: just so far that all intervals at
         `confidence_level` are finite (see :func:`lvd.conformal.smallest_floor`).
+    max_weight : the largest of the likelihood ratios ``weights=`` that a new row can have, which the local promise
+        needs; None takes the largest one seen (see :class:`LocalConformal`).
     search : ``"all"`` weighs all calibration rows for each query, ``"index"`` leaves out those too far to matter,
         ``"auto"`` decides by their number (see :class:`LocalConformal`).
     confidence_level : the level of :meth:`predict_interval` when it is given none.
@@ -93,6 +95,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
 
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = True
+    max_weight: float | None = None  # of models saved before there was one
     y_calib_: Float[NDArray, "m t"]
     errors_calib_: Float[NDArray, "m t"]
 
@@ -109,6 +112,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         bandwidth: float | str = 1.0,
         max_infinite: float = 0.1,
         kernel_floor: float | str = 0.0,
+        max_weight: float | None = None,
         search: str = "auto",
         confidence_level: float = 0.9,
         calib_size: float | None = 0.25,
@@ -131,6 +135,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         self.bandwidth = bandwidth
         self.max_infinite = max_infinite
         self.kernel_floor = kernel_floor
+        self.max_weight = max_weight
         self.search = search
         self.confidence_level = confidence_level
         self.calib_size = calib_size
@@ -276,6 +281,8 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         check_bandwidth(self.bandwidth, self.max_infinite)
         check_floor(self.kernel_floor, weighted=False)
         check_search(self.search, self.kernel_floor)
+        if self.max_weight is not None:
+            check_positive(self.max_weight, "max_weight")
         if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
 
@@ -313,6 +320,7 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
                 bandwidth=self.bandwidth,
                 max_infinite=self.max_infinite,
                 kernel_floor=self.kernel_floor,
+                max_weight=self.max_weight,
                 search=self.search,
                 confidence_level=level,
             ).conformalize(seen.placed, column, groups=groups, weights=weights)
