@@ -74,17 +74,24 @@ def check_output(
     """The file `out` can be written, and is no input, nor in a folder that is one: to find out before the work."""
     try:
         target = _behind_links(out)
-        for given in inputs:
-            if given is not None and _is_within(target, Path(given)):
-                raise InputError(
-                    f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; "
-                    "give another name"
-                )
+        check_apart(out, *inputs, name=name)
         if target.is_dir():
             raise InputError(f"cannot write {os.fspath(out)}: it is a folder; give the name of a file")
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise InputError(f"cannot write {os.fspath(out)}: {error.strerror or error}; {PLACE_RULE}") from error
+
+
+def check_apart(
+    out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
+) -> None:
+    """`out` is none of the inputs, by whatever name, nor in a folder that is one."""
+    target = Path(os.path.realpath(out))
+    for given in inputs:
+        if given is not None and _is_within(target, Path(given)):
+            raise InputError(
+                f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; give another name"
+            )
 
 
 def read_regular(path: Path, limit: int) -> bytes:

@@ -76,6 +76,25 @@ class TestInputsStay:
         check_refused(outcome, "would overwrite its own input")
         assert (tmp_path / "yacht.csv").read_bytes() == before
 
+    def test_bench(self, lvd_here, tmp_path):
+        header = "protocol,dataset,method,seed,confidence_level,n_test,\n"
+        runs, cells, notes = tmp_path / "results" / "runs", tmp_path / "cells.csv", tmp_path / "notes.toml"
+        runs.mkdir(parents=True)
+        for path in (runs / "a.json", runs / "a.csv", cells, notes):
+            path.write_text(header)
+        results = tmp_path / "results"
+        for words in (
+            ("collect", results, "--out", runs / "a.csv"),
+            ("groups", cells, "--out", cells),
+            ("tables", cells, "--csv", cells),
+            ("tables", cells, "--out", tmp_path),
+            ("tables", tmp_path, "--csv", cells),
+            ("page", cells, "--out", cells),
+            ("page", results, "--notes", notes, "--out", notes),
+        ):
+            check_refused(lvd_here("bench", *words), "would overwrite its own input")
+        assert {path.read_text() for path in tmp_path.rglob("*.*")} == {header}
+
 
 def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, tmp_path, monkeypatch):
     from lvd.methods.table import TableModel

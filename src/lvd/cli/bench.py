@@ -157,6 +157,8 @@ def collect(
     from lvd.experiments import provenance
     from lvd.experiments.collect import collect_folder, write_csv
 
+    for file in (out, out.with_suffix(".json")):
+        _check_apart(file, *results)
     rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_csv(rows, out)
@@ -191,6 +193,8 @@ def groups(
     from lvd.report.formats import to_terminal
     from lvd.report.group_grids import group_grids
 
+    if out is not None:
+        _check_apart(out, results)
     if results.is_dir():
         counts = count_groups(results, lambda name: load(name, data_dir=data_dir), workers=workers)
     else:
@@ -239,8 +243,13 @@ def tables(
 ) -> None:
     """Show the paper's tables, made from results."""
     from lvd.experiments.collect import read_results
-    from lvd.report.export import Report, write_text
+    from lvd.report.export import FILES, Report, write_text
 
+    for file in [
+        *([] if csv is None else [Path(csv)]),
+        *([] if out is None else [out / name for name in FILES]),
+    ]:
+        _check_apart(file, results)
     report = Report(read_results(results), protocol, compare_with_paper=compare)
     if csv == "-":
         sys.stdout.write(report.csv())
@@ -293,7 +302,7 @@ def figures(
     epilog=console.examples(
         "lvd bench compare results results/rerun",
         "lvd bench compare results/small_paper.csv RESULTS --protocol paper",
-    )
+    ),
 )
 def compare_runs(
     first: Results,
@@ -371,11 +380,22 @@ def page(
         )
     if rerun is not None and molecules:
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
+    _check_apart(out, *results, notes, groups, rerun)
     if molecules:
         write_molecules_page(results, out, groups=groups, notes=notes)
     else:
         write_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
+
+
+def _check_apart(out: Path, *results: Path | None) -> None:
+    """The file to be written is none of those that are read; beside them, in a folder of results, it may be."""
+    from lvd._files import check_apart
+    from lvd.experiments.collect import compact_tables
+
+    for given in results:
+        if given is not None:
+            check_apart(out, given / "runs", given / "calls", *compact_tables(given))
 
 
 def _show_failures(failed: list[tuple[Run, str]]) -> None:

@@ -16,6 +16,9 @@ from lvd.report.features import features_grid
 from lvd.report.grids import Grid, table_grids
 from lvd.report.tables import long_form, make_tables
 
+FILES = ("tables.md", "tables.tex", "cells.csv", "comparison.csv")
+"""What :meth:`Report.write_folder` writes."""
+
 
 class Report:
     """The tables of one protocol, with the comparison with the paper below them if asked for."""
@@ -45,9 +48,10 @@ class Report:
 
     def write_folder(self, folder: Path) -> list[Path]:
         """Write all formats to files; returns their paths."""
-        texts = {"tables.md": self.markdown(), "tables.tex": self.latex(), "cells.csv": self.csv()}
+        contents = [self.markdown(), self.latex(), self.csv()]
         if self.comparisons is not None:
-            texts["comparison.csv"] = comparison_csv(self.comparisons)
+            contents.append(comparison_csv(self.comparisons))
+        texts = dict(zip(FILES, contents, strict=False))
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             write_text(folder / name, text)
