@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from lvd.experiments.collect import read_results
+from lvd.experiments.functional_groups import read_counts
+from lvd.experiments.methods import MAIN_VARIANT
+from lvd.report.decision import decision_grid, tails_grid
+from lvd.report.group_grids import held_of
+from lvd.report.molecules import write_molecules_page
+from lvd.report.reproduction import write_page
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src"
+RESULTS = ROOT / "results"
 OPTIONAL = {"lvd/nets/molecules": "chemprop", "lvd/distributed.py": "ray"}
 """Which sources have examples that need an optional package."""
 
@@ -96,13 +105,63 @@ def test_the_examples_of_the_docstrings_run(name):
     assert not runner.failures
 
 
-def test_the_figures_of_the_readme_stand_on_the_pages_it_links_to():
+def readme_claims():
+    """What the README says was measured: text, and the page that it links to."""
     section = (
         (ROOT / "README.md").read_text(encoding="utf-8").split("## What was measured")[1].split("\n## ")[0]
     )
-    claims = re.findall(r"((?:(?!\]\().)*)\]\((docs/\w+\.md)\)", section, re.DOTALL)
+    return re.findall(r"((?:(?!\]\().)*)\]\((docs/\w+\.md)\)", section, re.DOTALL)
+
+
+def test_the_figures_of_the_readme_stand_on_the_pages_it_links_to():
+    claims = readme_claims()
     assert len(claims) >= 3
     for said, page in claims:
         text = (ROOT / page).read_text(encoding="utf-8")
         for figure in re.findall(r"\*\*(.+?)\*\*", said):
-            assert figure in text, f"the README says {figure}, {page} does not"
+            assert re.search(rf"(?<![\d.,]){re.escape(figure)}", text), (
+                f"the README says {figure}, {page} does not"
+            )
+
+
+def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
+    """Its headline figures, recomputed from the committed results."""
+    rows = read_results(RESULTS / "small_sound.csv")
+    tails = {row[0].text: row for row in tails_grid(rows, "sound", read_results(RESULTS / "rerun")).rows}
+    glance = {row[0].text: row for row in decision_grid(rows, "sound").rows}
+    counts = read_counts(RESULTS / "qm9_groups.csv")
+    held = {
+        method: "{} of {}".format(*held_of(counts, "paper", "qm9", method, "text"))
+        for method in (MAIN_VARIANT, "split")
+    }
+    text = " ".join(" ".join(said for said, _ in readme_claims()).split())
+    lvd, split, ensembles = (glance[name][2].text for name in ("LVD", "split", "DE"))
+    assert f"coverage holds on **{lvd}** with LVD" in text
+    assert (
+        f"split conformal's holds on **{split}**; deep ensembles', which promise nothing, holds on **{ensembles}**"
+        in text
+    )
+    assert f"**{glance['LVD'][5].text}** of LVD's intervals are finite" in text
+    shares = {name: row[2].text for name, row in tails.items()}
+    lowest, *_, second, highest = sorted(shares, key=lambda name: int(shares[name].removesuffix("%")))
+    assert f"from **{shares[lowest]}** on {lowest} to **{shares[second]}** on {second}" in text
+    assert f"({highest}: **{shares[highest]}**)" in text
+    assert (
+        f"LVD's coverage holds in **{held[MAIN_VARIANT]}** cases, split conformal's in **{held['split']}**"
+        in text
+    )
+
+
+def test_the_pages_are_what_their_commands_write(tmp_path):
+    small = [RESULTS / "small_paper.csv", RESULTS / "small_sound.csv"]
+    write_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")
+    write_molecules_page(
+        [RESULTS / "qm8.csv", RESULTS / "qm9.csv"],
+        tmp_path / "molecules.md",
+        groups=RESULTS / "qm9_groups.csv",
+        notes=RESULTS / "qm_notes.toml",
+    )
+    for page in tmp_path.iterdir():
+        assert page.read_text(encoding="utf-8") == (DOCS / page.name).read_text(encoding="utf-8"), (
+            f"docs/{page.name} is not what lvd bench page writes from results/"
+        )

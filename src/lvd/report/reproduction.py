@@ -92,6 +92,7 @@ def render(
         change=change_grid(tables) if "sound" in tables else None,
         decision=decision_grid(rows, "sound"),
         tails=tails_grid(rows, "sound", rerun),
+        rerun_overall=count("rerun", _counted(rerun)) if any(r.protocol == "paper" for r in rerun) else None,
         reruns=[
             rerun_grid(pair_runs(rows, rerun, name), name) for name in sorted({r.protocol for r in rerun})
         ],
@@ -120,6 +121,10 @@ def _notes_on(comparison: Comparison, notes: Sequence[Note]) -> list[str]:
     return [note.text for note in notes if note.fits(comparison)]
 
 
+def _counted(rows: Sequence[Measured]) -> list[Comparison]:
+    return [comparison for comparison in compare(make_tables(rows, "paper").cells) if comparison.counted]
+
+
 def _thought_grid(band: Band) -> Grid:
     """Intervals and errors at every other place to the right of 0; the left is their mirror image."""
     shown = [index for index, x in enumerate(band.x) if x >= 0.0 and x % 2 == 0]
@@ -130,7 +135,7 @@ def _thought_grid(band: Band) -> Grid:
         tuple(
             (
                 Entry(f"{band.x[i]:.0f}"),
-                Entry(f"{band.y_pred[i] + 0.0:.2f}"),
+                Entry(f"{round(float(band.y_pred[i]), 2) + 0.0:.2f}"),
                 Entry(f"[{band.intervals[i, 0]:.2f}, {band.intervals[i, 1]:.2f}]"),
                 Entry(f"{abs(band.y_rows[i] - band.y_pred[i]):.2f}"),
             )

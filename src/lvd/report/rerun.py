@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from lvd._validation import InputError
 from lvd.experiments.collect import Measured
 from lvd.report.grids import Entry, Grid
-from lvd.report.layout import method_title
+from lvd.report.layout import dataset_order, dataset_title, method_title
 
-SAME = 1e-5
-"""Figures that differ by fewer percent than this are the same: tables keep nine digits."""
+SAME = 0.1
+"""Figures that differ by fewer percent than this are the same."""
 Pair = tuple[Measured, Measured]
 
 
@@ -29,51 +30,58 @@ def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: s
 
 
 def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
-    """One line per method: the largest difference that a figure shows on one seed, and of the means over seeds."""
-    methods = dict.fromkeys(pair[0].method for pair in pairs)
-    rows = [(method, [pair for pair in pairs if pair[0].method == method]) for method in methods]
+    """One line per method: on how many runs the figures are the same, and the largest differences."""
+    methods = dict.fromkeys(first.method for first, _ in pairs)
+    datasets = sorted({dataset_title(first.dataset) for first, _ in pairs}, key=dataset_order)
     return Grid(
         f"The same runs on another machine ({protocol} protocol)",
-        "Largest differences over datasets, seeds and levels: MCR and TCR in points, the others in percent of the "
-        "first. Same: MCR, TCR, MAD and width are equal.",
+        f"Same: runs and levels whose MCR, TCR, MAD and width all lie within {SAME:g}%, of how many. Then the "
+        "largest differences on one seed, and of means over the seeds: rates and the share of finite intervals in "
+        "points, MAD and width in percent, where both have one.",
         (
-            *(
-                "",
-                "runs and levels",
-                "same",
-                "MCR",
-                "MCR, mean over seeds",
-                "TCR",
-                "# finite",
-                "MAD",
-                "width",
-            ),
-            "width, mean over seeds",
+            *("", *(f"{name}: same" for name in datasets)),
+            *("MCR", "TCR", "finite", "MAD", "width", "mean MCR", "mean TCR", "mean MAD", "mean width"),
         ),
-        tuple(_line(method, members) for method, members in rows),
+        tuple(
+            _line(method, [pair for pair in pairs if pair[0].method == method], datasets)
+            for method in methods
+        ),
     )
 
 
-def _line(method: str, pairs: Sequence[Pair]) -> tuple[Entry, ...]:
-    figures = (
-        _points(_values(pairs, "MCR")),
-        _points(_means(pairs, "MCR")),
-        _points(_values(pairs, "TCR")),
-        *(_percent(_values(pairs, name)) for name in ("finite_count", "MAD", "width")),
-        _percent(_means(pairs, "width")),
+def _line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> tuple[Entry, ...]:
+    by_dataset = {
+        name: [pair for pair in pairs if dataset_title(pair[0].dataset) == name] for name in datasets
+    }
+    shares = [(_in_percent(first), _in_percent(second)) for first, second in pairs]
+    differences = (
+        *(_points(_values(pairs, name)) for name in ("MCR", "TCR")),
+        _points(_values(shares, "finite_count")),
+        *(_percent(_values(pairs, name)) for name in ("MAD", "width")),
+        *(_points(_means(pairs, name)) for name in ("MCR", "TCR")),
+        *(_percent(_means(pairs, name)) for name in ("MAD", "width")),
     )
-    same = sum(
-        all(_percent(_values([pair], name)) < SAME for name in ("MCR", "TCR", "MAD", "width"))
-        for pair in pairs
+    return (
+        Entry(method_title(method, "rerun")),
+        *(Entry(f"{sum(map(_same, members))} of {len(members)}") for members in by_dataset.values()),
+        *(Entry(f"{value:.1f}") for value in differences),
     )
-    counts = (Entry(str(len(pairs))), Entry(str(same)))
-    return (Entry(method_title(method, "rerun")), *counts, *(Entry(f"{value:.1f}") for value in figures))
+
+
+def _in_percent(row: Measured) -> Measured:
+    return replace(row, finite_count=100.0 * row.finite_count / row.n_test)
+
+
+def _same(pair: Pair) -> bool:
+    """Whether both have the same figures, and lack the same."""
+    figures = [tuple(getattr(row, name) for row in pair) for name in ("MCR", "TCR", "MAD", "width")]
+    return all(a == b or (math.isnan(a) and math.isnan(b)) or _percent([(a, b)]) < SAME for a, b in figures)
 
 
 def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
-    """A figure in both; left out where neither has one."""
+    """A figure in both, where both have it."""
     values = [(getattr(first, name), getattr(second, name)) for first, second in pairs]
-    return [pair for pair in values if not all(map(math.isnan, pair))]
+    return [pair for pair in values if not any(map(math.isnan, pair))]
 
 
 def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
@@ -86,22 +94,13 @@ def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
 
 
 def _points(values: Sequence[tuple[float, float]]) -> float:
-    return max((_unless_missing(second - first) for first, second in values), default=0.0)
+    return max((abs(second - first) for first, second in values), default=0.0)
 
 
 def _percent(values: Sequence[tuple[float, float]]) -> float:
-    return max((_share(first, second) for first, second in values), default=0.0)
-
-
-def _share(first: float, second: float) -> float:
-    if first == second:
-        return 0.0
-    return _unless_missing(100.0 * (second / first - 1.0)) if first else math.inf
-
-
-def _unless_missing(difference: float) -> float:
-    """The absolute difference; that of a figure which only one of the two has is infinite."""
-    return math.inf if math.isnan(difference) else abs(difference)
+    return max(
+        (100.0 * abs(second / first - 1.0) if first else math.inf for first, second in values), default=0.0
+    )
 
 
 def _place(row: Measured) -> tuple[str, str, str, int, float]:
