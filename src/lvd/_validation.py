@@ -189,7 +189,7 @@ def row_digests(X: ArrayLike) -> NDArray:
 def _numbers(array: ArrayLike, name: str) -> NDArray:
     if np.ma.is_masked(array):
         raise InputError(
-            f"{name} contains {np.ma.count_masked(array)} masked values; remove or impute these rows first"
+            f"{name} contains {np.ma.getmaskarray(array).sum()} masked values; remove or impute these rows first"
         )
     raw = to_numpy(array)
     if np.iscomplexobj(raw):

@@ -217,7 +217,7 @@ def test_output_folders_that_are_missing_or_forbidden(lvd_here, homes, tmp_path)
     check_refused(
         lvd_here("predict", homes.model, homes.new, "--out", tmp_path / "o.txt"), "must end in one of"
     )
-    check_refused(lvd_here("predict", homes.model, homes.new, "--out", tmp_path), "must end in one of")
+    check_refused(lvd_here("predict", homes.model, homes.new, "--out", tmp_path), "it is a folder")
     forbidden = tmp_path / "forbidden"
     forbidden.mkdir(mode=0o555)
     if not os.access(forbidden, os.W_OK):  # root may write anywhere

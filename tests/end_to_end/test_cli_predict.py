@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_nothing(lvd_start, homes, tmp_path):
     out.write_text("an older result")
     deadline = time.monotonic() + 200
     with lvd_start("predict", homes.model, big, "--out", out) as process:
-        while not any(part.stat().st_size for part in tmp_path.glob(".out.csv.*")):
+        while not any(part.stat().st_size for part in tmp_path.glob(".lvd-*")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -154,6 +154,6 @@ class TestRefusedAtOnce:
         def forbidden(*args, **kwargs):
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr("lvd._files.tempfile.mkstemp", forbidden)
+        monkeypatch.setattr("lvd._files.Path.touch", forbidden)
         with pytest.raises(InputError, match=r"cannot write .*out\.csv: Permission denied"):
             TableWriter(tmp_path / "out.csv").__enter__()

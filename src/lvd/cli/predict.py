@@ -88,10 +88,10 @@ def predict(
     if address is not None and engine is not Engine.ray:
         raise InputError(f"--address is of a Ray cluster, got --engine {engine}; give --engine ray with it")
     paths = find_files(data)
+    counts = [count_rows(path) for path in paths]
     if out != "-":
         check_output(out, model, *paths)
     fitted = load_model(model, skip_invalid=skip_invalid)
-    counts = [count_rows(path) for path in paths]
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
         if engine is Engine.ray:
