@@ -31,13 +31,14 @@ HEAD = """# Past the paper, measured
 Written by `python -m benchmarks.beyond --page docs/beyond.md` from `results/beyond.csv`: six small tables,
 {seeds} seeds, the sound protocol. On a split all methods share one network, one calibration part (a fifth
 of the rows) and one test part. Rates in percent, means over the seeds. Widths are relative to split
-conformal, on the rows where the method and plain LVD are finite; "median" is the median over all rows,
-infinite ones included. MCR: marginal coverage. TCR: coverage of the tenths of the rows with the smallest
-and the largest target. Worst slab: the lowest coverage found between two parallel planes that hold a tenth
-of the rows, searched on a quarter of the test rows and judged on the others. MAPIE solves one linear
-program per row and level, so on kin8nm and bike it was asked for {mapie_rows} test rows of each split; its
-feature map is a constant and five principal components of the inputs. Seconds are processor seconds of the
-interval method alone, the network not included.
+conformal, on the rows where the method and plain LVD are finite: those that LVD knows most about, which
+flatters it. "Median" is the median over all rows, infinite ones included. An infinite interval covers its
+row, so read coverage beside the share of finite intervals. MCR: marginal coverage. TCR: coverage of the
+tenths of the rows with the smallest and the largest target. Worst slab: the lowest coverage found between
+two parallel planes that hold a tenth of the rows, searched on a quarter of the test rows and judged on the
+others. MAPIE solves one linear program per row and level, so it was asked for no more than {mapie_rows} test
+rows of each split; its feature map is a constant and five principal components of the inputs. Seconds are
+processor seconds of the interval method alone, the network not included.
 
 """
 

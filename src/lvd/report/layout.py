@@ -87,7 +87,8 @@ LAYOUTS = (
     Layout(
         "width",
         "Width",
-        "Rows on which LVD is finite, and mean width on these rows. "
+        "Rows on which LVD is finite, and mean width on these rows, which it knows most about: on the others its "
+        "width is infinite, so the comparison flatters it. "
         "Bold: significantly below the second-best (p = 0.05).",
         tuple(
             _counts((MAIN_VARIANT,), level, emphasis.nothing, 2)
