@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -37,20 +39,48 @@ def is_tensor(array: Any) -> bool:
 def to_numpy(array: ArrayLike) -> NDArray:
     """A numpy view or copy of numbers from numpy, pandas, torch or lists."""
     if is_tensor(array):
-        return np.asarray(array.detach().cpu().numpy())
+        shared = array.detach().cpu()
+        return np.asarray((shared.float() if str(shared.dtype) == "torch.bfloat16" else shared).numpy())
     if hasattr(array, "toarray"):
         raise InputError("sparse matrices are not supported: pass a dense array, for instance X.toarray()")
     return np.asarray(array)
 
 
-def like(result: ArrayLike, reference: ArrayLike) -> Any:
-    """`result` as a torch tensor on the device of `reference` when that is a tensor; else as a numpy array."""
+def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> Any:
+    """`result` as a torch tensor on the device of `reference` when that is a tensor; else as a numpy array.
+
+    A tensor is in the precision of `reference`, but at least in float32; `upwards` rounds to no smaller number.
+    """
     if not is_tensor(reference):
         return to_numpy(result)
     import torch
 
-    dtype = reference.dtype if reference.dtype.is_floating_point else torch.float64
-    return torch.as_tensor(result, device=reference.device, dtype=dtype)
+    exact = torch.as_tensor(result, device=reference.device)
+    known = reference.dtype.is_floating_point
+    rounded = exact.to(torch.promote_types(reference.dtype, torch.float32) if known else torch.float64)
+    if not upwards:
+        return rounded
+    next_up = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
+    return torch.where(rounded.to(exact.dtype) < exact, next_up, rounded)
+
+
+def intervals_like(intervals: ArrayLike, reference: ArrayLike) -> Any:
+    """:func:`like` for intervals, (n, 2, ...), of which no end is rounded inwards."""
+    if not is_tensor(reference):
+        return to_numpy(intervals)
+    import torch
+
+    lower, upper = torch.as_tensor(intervals).unbind(1)
+    return torch.stack([-like(-lower, reference, upwards=True), like(upper, reference, upwards=True)], 1)
+
+
+def check_names(given: Iterable[str], takes: tuple[str, ...], where: str, hint: str = "") -> None:
+    """All keyword arguments are known ones; the message says what the method called `where` takes."""
+    for name in given:
+        if name not in takes:
+            close = difflib.get_close_matches(name, takes, n=1)
+            meant = f"; did you mean {close[0]}=?" if close else ""
+            raise InputError(f"{where} takes no {name}=, only {', '.join(takes)}{meant}{hint}")
 
 
 def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) -> Float[NDArray, "n p"]:

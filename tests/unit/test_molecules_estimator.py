@@ -158,7 +158,7 @@ class TestMethods:
         calibration = ["[CH3]C", *("C" * n + "Br" for n in range(1, 25))]
         with pytest.warns(
             lvd.CalibrationWarning,
-            match="1 of 25 calibration rows hold a molecule that stands in the training",
+            match="1 of 25 calibration rows hold the molecule of a training row",
         ):
             regressor.conformalize(calibration, np.arange(25.0))
 

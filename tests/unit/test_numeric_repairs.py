@@ -9,6 +9,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import nn
 
 import lvd
+from lvd._validation import like
 from lvd.conformal.oracle import local_weights
 from lvd.nets.scaling import mean_and_scale
 
@@ -221,3 +222,78 @@ class TestUpdate:
         assert len(np.unique(conformal.radius(same, guarantee="randomized"))) == 1
         keyed = conformal.radius(same, guarantee="randomized", row_keys=np.arange(50))
         assert len(np.unique(keyed)) > 5
+
+
+class TestRoundingOutwards:
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_a_radius_is_never_rounded_down(self, dtype):
+        rng = np.random.default_rng(0)
+        kernel = lvd.MahalanobisKernel.from_components([[0.0]], mean=[0.0], scale=[1.0], device="cpu")
+        scores = rng.normal(size=99) * 1e-9
+        conformal = lvd.LocalConformal(kernel).conformalize(np.zeros((99, 1)), scores)
+        levels = np.linspace(0.05, 0.95, 40)
+        given = torch.zeros(1, 1, dtype=dtype)
+        exact = conformal.radius(np.zeros((1, 1)), levels)
+        for found in (conformal.radius(given, levels), conformal.summary(given, levels).radius):
+            assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+            assert (found.double().numpy() >= exact).all()
+            np.testing.assert_allclose(found, exact, rtol=3e-7)
+        ends, exact_ends = conformal.interval(given, levels), conformal.interval(np.zeros((1, 1)), levels)
+        assert (ends[:, 0].double().numpy() <= exact_ends[:, 0]).all()
+        assert (ends[:, 1].double().numpy() >= exact_ends[:, 1]).all()
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+    def test_nor_are_the_ends_of_an_interval_rounded_inwards(self, dtype):
+        rng = np.random.default_rng(0)
+        X = torch.as_tensor(rng.normal(size=(200, 2)), dtype=dtype)
+        reg = lvd.LVDRegressor(SMALL_NET, random_state=0).fit(X, 1e5 + rng.normal(size=200))
+        for ask in (reg.predict_interval, lambda X: reg.predict_with_evidence(X)[:2]):
+            (_, exact), (_, found) = ask(X.double().numpy()), ask(X)
+            assert found.dtype == torch.float32
+            assert (found[:, 0].double().numpy() <= exact[:, 0]).all()
+            assert (found[:, 1].double().numpy() >= exact[:, 1]).all()
+
+    def test_infinity_stays(self):
+        given = np.array([np.inf, -np.inf, 1e300, -1e300])
+        rounded = like(given, torch.zeros(1), upwards=True)
+        assert rounded.tolist() == [np.inf, -np.inf, np.inf, -torch.finfo(torch.float32).max]
+
+
+class TestMessages:
+    @pytest.fixture
+    def rows(self):
+        X = np.random.default_rng(0).normal(size=(80, 2))
+        return X, X[:, 0]
+
+    @pytest.mark.parametrize(
+        "regressor",
+        [lvd.SplitConformalRegressor(), lvd.MADSplitRegressor(), lvd.ConformalizedQuantileRegressor()],
+    )
+    def test_labels_that_are_not_taken_are_refused_before_training(self, regressor, rows):
+        message = f"{type(regressor).__name__}.fit takes no groups=, only X, y; LVDRegressor takes groups="
+        with pytest.raises(lvd.InputError, match=message):
+            regressor.fit(*rows, groups=np.zeros(80))
+        assert not hasattr(regressor, "model_")
+
+    def test_of_lvd(self, rows):
+        reg = lvd.LVDRegressor(SMALL_NET, confidence_level=0.5, random_state=0)
+        with pytest.raises(
+            lvd.InputError, match=r"LVDRegressor.fit takes no sample_weight=, only X, y, groups, w"
+        ):
+            reg.fit(*rows, sample_weight=np.ones(80))
+        reg.fit(*rows)
+        with pytest.raises(
+            lvd.InputError, match=r"LVDRegressor.conformalize takes no group=.* mean groups=\?"
+        ):
+            reg.conformalize(*rows, group=np.zeros(80))
+        for ask in (reg.predict_interval, reg.predict_with_evidence):
+            wrong = (
+                f"{ask.__name__} takes no confidence_levle=, only X, confidence_level, guarantee, .*mean conf"
+            )
+            with pytest.raises(lvd.InputError, match=wrong):
+                ask(rows[0], confidence_levle=0.9)
+
+    def test_an_empty_set_is_not_to_be_sorted(self):
+        with pytest.raises(lvd.InputError, match="both ends at the prediction.* width 0") as raised:
+            lvd.metrics.marginal_coverage_rate([0.0], [[1.0, -1.0]])
+        assert "sort" not in str(raised.value)

@@ -21,6 +21,7 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_vector,
+    intervals_like,
     like,
     seed_from,
 )
@@ -201,7 +202,7 @@ class LocalConformal:
         rows = self._queries(embeddings, groups, weights, row_keys)
         rows = self._at_their_largest(rows) if guarantee == "local" else rows
         result = rule.radii(rows, self.calibration_, levels)
-        return like(result if np.ndim(confidence_level) else result[:, 0], embeddings)
+        return like(result if np.ndim(confidence_level) else result[:, 0], embeddings, upwards=True)
 
     def interval(
         self,
@@ -234,7 +235,7 @@ class LocalConformal:
         rows = self._at_their_largest(rows) if guarantee == "local" else rows
         ask = partial(rule.radii, rows, self.calibration_, (1.0 + levels) / 2.0)
         result = torch.stack([-ask(mirrored=True), ask()], 1)
-        return like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
+        return intervals_like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
 
     def distribution(
         self,
@@ -295,7 +296,8 @@ class LocalConformal:
         levels = check_levels(confidence_level)
         rows = self._at_their_largest(self._queries(embeddings, groups, weights))
         found = summarize(self.calibration_, rows, levels, values)
-        radius = like(found[:, :-3] if np.ndim(confidence_level) else found[:, 0], embeddings)
+        radii = found[:, :-3] if np.ndim(confidence_level) else found[:, 0]
+        radius = like(radii, embeddings, upwards=True)
         mean, size, exact = (like(column, embeddings) for column in found[:, -3:].T)
         return LocalSummary(radius, size, exact > 0.0, None if values is None else mean)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -19,8 +21,10 @@ from lvd._typing import ArrayLike, Float, Int, Levels, NDArray
 from lvd._validation import (
     InputError,
     check_levels,
+    check_names,
     check_same_length,
     check_targets,
+    intervals_like,
     like,
     row_digests,
     seed_from,
@@ -32,7 +36,7 @@ from lvd.nets.molecules import Molecules
 
 
 class SharedRowsWarning(CalibrationWarning):
-    """Calibration rows also stand in the training set."""
+    """Calibration rows equal training rows: the same cases, used twice, or cases that are alike by nature."""
 
 
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -83,11 +87,12 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         as the `guarantee` of :class:`LVDRegressor`.
         """
         check_is_fitted(self, "model_")
+        self._check_choices("predict_interval", choices)
         levels = self._levels(confidence_level)
         predict_interval: Any = self._predict_interval
         y_pred, intervals = predict_interval(self._check_inputs(X), levels, **choices)
         intervals = _intervals.clip(intervals, self.y_min, self.y_max)
-        return like(self._as_given(y_pred), X), like(self._as_given(intervals), X)
+        return like(self._as_given(y_pred), X), intervals_like(self._as_given(intervals), X)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
@@ -103,6 +108,11 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
         """The levels asked for, by default the constructor's."""
         return check_levels(self.confidence_level if confidence_level is None else confidence_level)
+
+    def _check_choices(self, method: str, choices: dict[str, Any]) -> None:
+        """Refuse choices that this class does not offer."""
+        takes = ("X", "confidence_level", *_keywords(self._predict_interval))
+        check_names(choices, takes, f"{type(self).__name__}.{method}")
 
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
@@ -167,6 +177,7 @@ class ConformalRegressor(IntervalRegressor):
         each row, such as the `groups` of :class:`LVDRegressor`; those of the rows set aside are used. Rows of the
         same molecule are set aside together, or not at all.
         """
+        self._check_label_names("fit", labels)
         self._check_parameters()
         self._check_bounds()
         levels = check_levels(self.confidence_level)
@@ -201,20 +212,28 @@ class ConformalRegressor(IntervalRegressor):
         `labels` hold one value for each row, such as the `groups` and `weights` of :class:`LVDRegressor`.
         """
         check_is_fitted(self, "train_digests_")
+        self._check_label_names("conformalize", labels)
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_)
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
             of_molecules = isinstance(inputs, Molecules)
-            which = "hold a molecule that stands" if of_molecules else "also stand"
+            which = "hold the molecule of" if of_molecules else "equal"
             warnings.warn(
-                f"{shared} of {len(targets)} calibration rows {which} in the training set: the model's errors "
-                "on them are too small, and the guarantee does not hold; calibrate on "
-                f"{'molecules' if of_molecules else 'rows'} training has not seen",
+                f"{shared} of {len(targets)} calibration rows {which} a training row. If the same case was used for "
+                "both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. "
+                "If different cases are alike by nature, the guarantee holds",
                 SharedRowsWarning,
                 stacklevel=2,
             )
         self._take_calibration(inputs, targets, check_levels(self.confidence_level), **labels)
         return self
+
+    def _check_label_names(self, method: str, labels: dict[str, Any]) -> None:
+        """Refuse labels that this class does not take, before anything is computed."""
+        takes = ("X", "y") if method == "fit" else ("X_calib", "y_calib")
+        of_rows = _keywords(self._calibrate)
+        hint = "" if of_rows else "; LVDRegressor takes groups= and weights="
+        check_names(labels, (*takes, *of_rows), f"{type(self).__name__}.{method}", hint)
 
     def _take_calibration(
         self, X: Any, y: Float[NDArray, "m t"], levels: Float[NDArray, "l"], **labels: Any
@@ -240,6 +259,12 @@ class ConformalRegressor(IntervalRegressor):
                 CalibrationWarning,
                 stacklevel=4,
             )
+
+
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of its keyword-only arguments."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
 def rows_needed(confidence_level: float) -> int:

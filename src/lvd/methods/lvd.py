@@ -8,7 +8,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_choice, check_levels, check_positive, like, to_numpy
+from lvd._validation import (
+    InputError,
+    check_choice,
+    check_levels,
+    check_positive,
+    intervals_like,
+    like,
+    to_numpy,
+)
 from lvd.conformal import LocalConformal, SidedResidual
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
@@ -168,14 +176,16 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
     ) -> Prediction:
         """What :meth:`predict_interval` gives and how much stands behind it, from one pass of the network."""
         self._check_calibrated()
+        self._check_choices("predict_with_evidence", choices)
         levels, seen = self._levels(confidence_level), self._see(self._check_inputs(X))
         intervals = clip(self._intervals(seen, levels, **choices), self.y_min, self.y_max)
         sizes = [
             to_numpy(conformal.effective_sample_size(seen.placed, groups=choices.get("groups")))
             for conformal in self.conformals_
         ]
-        columns = map(self._as_given, (seen.y_pred, intervals, np.stack(sizes, axis=1)))
-        return Prediction(*(like(part, X) for part in (*columns, seen.embeddings)))
+        y_pred, intervals, size = map(self._as_given, (seen.y_pred, intervals, np.stack(sizes, axis=1)))
+        ends = intervals_like(intervals, X)
+        return Prediction(like(y_pred, X), ends, like(size, X), like(seen.embeddings, X))
 
     def update(
         self,
@@ -341,11 +351,28 @@ class LVDRegressor(ConformalRegressor, PredictiveDistribution):
         return self._centres(self.model_.evaluate(X))
 
     def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
+        self,
+        X: Any,
+        levels: Float[NDArray, "l"],
+        *,
+        guarantee: str = "local",
+        smoothed: bool = False,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        random_state: RandomState = 0,
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
         seen = self._see(X)
-        return seen.y_pred, self._intervals(seen, levels, **choices)
+        intervals = self._intervals(
+            seen,
+            levels,
+            guarantee=guarantee,
+            smoothed=smoothed,
+            groups=groups,
+            weights=weights,
+            random_state=random_state,
+        )
+        return seen.y_pred, intervals
 
     def _intervals(
         self, seen: SeenRows, levels: Float[NDArray, "l"], **choices: Any

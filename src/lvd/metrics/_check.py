@@ -26,7 +26,12 @@ def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
     array = array.reshape(len(array), 2, -1)
     lower, upper = array[:, 0], array[:, 1]
     _refuse(np.isnan(lower) | np.isnan(upper), "hold NaN", "an unbounded end is -inf or +inf, not NaN")
-    _refuse(lower > upper, "have the lower end above the upper end", "sort the two ends")
+    _refuse(
+        lower > upper,
+        "have the lower end above the upper end",
+        "if they are empty sets, as those of smoothed=True may be, pass both ends at the prediction, as "
+        "LVDRegressor.predict_interval does, which gives them width 0; if not, check the order of the columns",
+    )
     _refuse((lower == np.inf) | (upper == -np.inf), "hold no number", "an unbounded interval is (-inf, +inf)")
     return array
 
