@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ from lvd.methods.table_writing import write_predictions
 CPUS_PER_THREAD = 0.4
 """What an actor reserves for each of its threads; with 0.9 nothing is left on two cores to read the files."""
 
+CONNECT_SECONDS = 10.0
+
 
 def import_ray() -> Any:
     """The package ``ray`` with its Data library."""
@@ -54,17 +58,29 @@ def import_ray() -> Any:
 def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterator[Any]:
     """The Ray cluster of this process; without one, that at `address`, or a new one of `n_cpus` on this machine.
 
-    What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``.
+    What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``. What
+    is printed meanwhile goes to standard error: Ray tells of workers that die on standard output.
     """
     ray = import_ray()
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    if ray.is_initialized():
-        yield ray
-        return
+    with redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        _join_or_start(ray, address, n_cpus)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
     fresh = address is None and "RAY_ADDRESS" not in os.environ
     # Ray tells much that is of no use here, and of our errors more than the message.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
+        if not fresh:
+            _check_answers(ray, address or os.environ["RAY_ADDRESS"])
         ray.init(
             address,
             num_cpus=n_cpus if fresh else None,
@@ -72,15 +88,28 @@ def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterato
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise InputError(
             f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS', 'this machine')}: {error}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
         ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+
+
+def _check_answers(ray: Any, address: str) -> None:
+    """Ray answers there, within a minute: by itself it would go on asking for a quarter of an hour."""
+    is_client = address.startswith("ray://")
+    place = address.removeprefix("ray://") if is_client else _resolve(ray, address)
+    if place is None:  # a new cluster on this machine
+        return
+    host, _, port = place.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    if not is_client:  # a client gives up by itself after 30 seconds
+        ray._raylet.GcsClient(address=place)
+
+
+def _resolve(ray: Any, address: str) -> str | None:
+    place: str | None = ray._private.services.canonicalize_bootstrap_address(address)
+    return place
 
 
 @contextmanager
@@ -159,6 +188,20 @@ def predict_to(
 
     The file `out` is written by this process and appears when it is complete.
     """
+    predicted = _predict_files(paths, model, confidence_level, address=address, batch_rows=batch_rows)
+    with closing(predicted):  # the cluster is left also where writing fails
+        return write_predictions(out, predicted, on_rows=on_rows)
+
+
+def _predict_files(
+    paths: Sequence[Path],
+    model: TableModel,
+    confidence_level: Levels | None,
+    *,
+    address: str | None,
+    batch_rows: int | None,
+) -> Generator[tuple[pa.Table, dict[str, NDArray]], None, None]:
+    """The columns that were given and those added, block by block; no cluster before the first is asked for."""
     check_same_columns(paths)
     n_given = len(read_schema(paths[0]))
     with cluster(address) as ray, own_errors(ray):
@@ -166,8 +209,8 @@ def predict_to(
         predicted = predict_interval(dataset, model, confidence_level, batch_rows=batch_rows)
         predicted.context.enable_progress_bars = False
         predicted.context.raise_original_map_exception = True
-        tables = predicted.iter_batches(batch_size=None, batch_format="pyarrow")
-        return write_predictions(out, (_apart(table, n_given) for table in tables), on_rows=on_rows)
+        for table in predicted.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield _apart(table, n_given)
 
 
 class Predictor:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import socket
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +49,27 @@ def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tm
     assert kill_one.killed
     assert report == expected
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
+
+
+def test_what_ray_prints_is_not_in_the_answer(ray, homes, parts):
+    """Ray tells of a dead worker by print(), from a thread of its own."""
+    model, answer, noise = TableModel.load(homes.model), io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    kill_one = ray_cluster.Killer()
+
+    def on_rows(n_rows):
+        kill_one(n_rows)
+        print("(raylet) A worker died")
+
+    with contextlib.redirect_stdout(answer), contextlib.redirect_stderr(noise):
+        report = distributed.predict_to("-", parts, model, batch_rows=BATCH_ROWS, on_rows=on_rows)
+        print("after")
+    answer.flush()
+    header, *lines = answer.buffer.getvalue().decode().splitlines()
+    assert header.startswith("id,area,")
+    assert lines.pop() == "after"
+    assert len(lines) == report.n_rows
+    assert all(line.startswith(chr(34) + "home-") for line in lines)
+    assert "(raylet) A worker died" in noise.getvalue()
 
 
 @pytest.mark.slow
@@ -124,16 +149,39 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"dataset must be a ray.data.Dataset, got list"):
             distributed.predict_interval([1, 2], homes.model)
 
-    def test_no_cluster_there(self, monkeypatch):
+    @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "ray://127.0.0.1:{port}", "RAY_ADDRESS"])
+    def test_nobody_answers(self, monkeypatch, address):
         ray = pytest.importorskip("ray")
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
-
-        def init(address, **options):
-            raise ConnectionError("nobody answers")
-
-        monkeypatch.setattr(ray, "init", init)
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        if address == "RAY_ADDRESS":
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        given = None if address == "RAY_ADDRESS" else address.format(port=port)
+        start = time.monotonic()
         with (
-            pytest.raises(InputError, match="no Ray cluster at elsewhere:1: nobody answers"),
-            distributed.cluster("elsewhere:1"),
+            pytest.raises(InputError, match=rf"no Ray cluster at .*127.0.0.1:{port}: .*refused.*`ray start"),
+            distributed.cluster(given),
         ):
+            pass
+        assert time.monotonic() - start < 60
+
+    @pytest.mark.slow  # Ray asks for 40 seconds
+    def test_somebody_else_answers(self, monkeypatch):
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            with (
+                pytest.raises(InputError, match=f"no Ray cluster at {address}"),
+                distributed.cluster(address),
+            ):
+                pass
+
+    @pytest.mark.parametrize("address", ["nowhere", "host:port"])
+    def test_no_address(self, monkeypatch, address):
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        with pytest.raises(InputError, match=f"no Ray cluster at {address}"), distributed.cluster(address):
             pass
