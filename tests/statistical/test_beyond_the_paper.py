@@ -113,7 +113,9 @@ class TestShift:
         for x, scores, ratios, radius in zip(*few, self.radii(few), strict=True):
             conformal = lvd.LocalConformal(constant_kernel())
             conformal.conformalize(x[:-1, None], scores[:-1], weights=ratios[:-1])
-            assert conformal.radius(x[-1:, None], LEVEL, weights=ratios[-1:])[0] == radius
+            for guarantee in ("randomized", "calibrated"):
+                found = conformal.radius(x[-1:, None], LEVEL, guarantee=guarantee, weights=ratios[-1:])
+                assert found[0] == radius
 
     def test_weights_restore_the_coverage(self, trials):
         assert chance_of_so_few(trials[1][:, -1] <= self.radii(trials)) > SURE

@@ -37,7 +37,7 @@ def test_pandas_frames_are_accepted():
         ([[0, 1], [np.nan, 1]], r"hold NaN in 1 rows \(first at row 1\); an unbounded end is -inf or \+inf"),
         (
             [[1, 0], [0, 1], [3, 2]],
-            r"lower end above the upper end in 2 rows \(first at row 0, 2\); if they are empty",
+            r"lower end above the upper end in 2 rows \(first at row 0, 2\); if they are",
         ),
         ([[INF, INF]], r"hold no number in 1 rows \(first at row 0\)"),
         ([[-INF, -INF]], "hold no number"),

@@ -294,6 +294,6 @@ class TestMessages:
                 ask(rows[0], confidence_levle=0.9)
 
     def test_an_empty_set_is_not_to_be_sorted(self):
-        with pytest.raises(lvd.InputError, match="both ends at the prediction.* width 0") as raised:
+        with pytest.raises(lvd.InputError, match=r"both ends at the prediction.* width 0") as raised:
             lvd.metrics.marginal_coverage_rate([0.0], [[1.0, -1.0]])
         assert "sort" not in str(raised.value)
