@@ -220,8 +220,8 @@ class ConformalRegressor(IntervalRegressor):
             which = "hold the molecule of" if of_molecules else "equal"
             warnings.warn(
                 f"{shared} of {len(targets)} calibration rows {which} a training row. If the same case was used "
-                "for both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. "
-                "If different cases are alike by nature, the guarantee holds",
+                "for both, its error is too small and the guarantee is lost: calibrate on cases training has not "
+                "seen. If different cases are alike by nature, the guarantee holds",
                 SharedRowsWarning,
                 stacklevel=2,
             )
