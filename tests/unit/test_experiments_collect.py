@@ -86,6 +86,16 @@ def test_a_folder_of_results_is_read_like_its_table(tmp_path):
     assert read_results(tmp_path)[0].MCR == 100.0
 
 
+def test_a_folder_of_tables_is_read_as_one(tmp_path):
+    write_csv(collect([result("split", [1.0] * 10)]), tmp_path / "a.csv")
+    write_csv(collect([result("CQR", [1.0] * 10)]), tmp_path / "b.csv")
+    (tmp_path / "other.csv").write_bytes(b"\xff\xfe,rows\n")
+    assert [row.method for row in read_results(tmp_path)] == ["split", "CQR"]
+    write_csv(collect([result("CQR", [2.0] * 10)]), tmp_path / "c.csv")
+    with pytest.raises(InputError, match=r"every run must stand once in the tables of .*'CQR', 0, 0\.9"):
+        read_results(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["colour\nred\n", "protocol,dataset\npaper,yacht\n"])
 def test_another_table_is_refused(tmp_path, text):
     path = tmp_path / "other.csv"

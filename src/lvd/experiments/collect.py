@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,15 @@ def _mean(values: NDArray) -> float:
 def read_results(path: Path) -> list[Measured]:
     """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
     tables = compact_tables(path)
-    return [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
+    rows = [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
+    twice = Counter((r.protocol, r.dataset, r.method, r.seed, r.confidence_level) for r in rows).most_common(
+        1
+    )
+    if twice and twice[0][1] > 1:
+        raise InputError(
+            f"every run must stand once in the tables of {path}, got {twice[0][0]} more often; give one of them"
+        )
+    return rows
 
 
 def compact_tables(path: Path) -> list[Path]:
@@ -174,7 +183,7 @@ def compact_tables(path: Path) -> list[Path]:
 
 
 def _is_table(file: Path) -> bool:
-    with file.open() as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         return lines.readline().startswith("protocol,dataset,method,seed,confidence_level,n_test,")
 
 
