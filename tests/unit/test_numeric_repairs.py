@@ -11,6 +11,7 @@ from torch import nn
 import lvd
 from lvd._validation import like
 from lvd.conformal.oracle import local_weights
+from lvd.kernels.rows import column_moments
 from lvd.nets.scaling import mean_and_scale
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
@@ -176,6 +177,14 @@ class TestScales:
         embeddings = rng.normal(size=(100, 4)) * [1e9, 1.0, 1e-9, 0.0] + [0.0, 1e9, 0.0, 0.1]
         kernel = lvd.MahalanobisKernel(2, max_iter=5, random_state=0)
         assert kernel.fit(embeddings, embeddings[:, 0]).kept_.tolist() == [True, True, True, False]
+
+    @pytest.mark.parametrize("unit", [1e-300, 1e-40, 1.0, 1e200])
+    def test_tensors_have_the_moments_of_arrays(self, unit):
+        rows = np.random.default_rng(0).normal(3.0, 2.0, size=(50, 3)) * unit * [1.0, 5.0, 0.0]
+        for by_torch, by_numpy in zip(
+            column_moments(torch.as_tensor(rows), 2.0**-52), column_moments(rows, 2.0**-52), strict=True
+        ):
+            np.testing.assert_allclose(by_torch, by_numpy, rtol=1e-12)
 
     def test_float32_rounding_is_no_dimension(self):
         rng = np.random.default_rng(0)

@@ -44,9 +44,10 @@ def column_moments(
     if not isinstance(rows, Tensor):
         return *mean_and_deviation(rows), constant_columns(rows, eps)
     ends = torch.stack([rows.amin(0), rows.amax(0)]).cpu().numpy()
-    exponents = torch.as_tensor(np.frexp(np.abs(ends).max(0))[1], device=rows.device)
-    near_one = torch.ldexp(rows, -exponents)
-    mean, scale = (torch.ldexp(m, exponents) for m in (near_one.mean(0), near_one.std(0, correction=0)))
+    # Past these exponents the powers themselves would leave the range.
+    unit = rows.new_tensor(np.exp2(np.frexp(np.abs(ends).max(0))[1].clip(-1000.0, 1000.0)))
+    near_one = rows / unit
+    mean, scale = near_one.mean(0) * unit, near_one.std(0, correction=0) * unit
     return mean.cpu().numpy(), scale.cpu().numpy(), constant_columns(ends, eps)
 
 
