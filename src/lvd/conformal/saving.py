@@ -16,26 +16,30 @@ from lvd.conformal.local import LocalConformal
 from lvd.conformal.rows import Rows, check_groups, check_weights
 from lvd.kernels import MahalanobisKernel
 
+TRIALS = (2, 3)
+"""Numbers of rows to try out: an array of a wrong length may fit one row by broadcasting, but never both."""
+
 
 def save(conformal: LocalConformal, folder: str | os.PathLike[str]) -> None:
     """Write a LocalConformal to a folder that :func:`lvd.load` reads."""
     _store.write_folder(folder, _store.encode(conformal, CLASSES))
 
 
-def try_out(conformal: LocalConformal) -> None:
-    """One radius: parts that do not fit together are found in loading, not in use."""
+def try_out(conformal: LocalConformal, n_rows: int) -> None:
+    """A radius or several: parts that do not fit together are found in loading, not in use."""
     if isinstance(conformal.kernel, MahalanobisKernel) and hasattr(conformal, "calibration_"):
-        radius = conformal.radius(conformal.kernel.mean_[None], **labels_of_a_row(conformal))
+        rows = np.tile(conformal.kernel.mean_, (n_rows, 1))
+        radius = conformal.radius(rows, **labels_of_rows(conformal, n_rows))
         if np.isnan(radius).any():
             raise InputError("the radius is not a number")
 
 
-def labels_of_a_row(conformal: LocalConformal) -> dict[str, Any]:
-    """The group and the weight with which one row can be tried out."""
+def labels_of_rows(conformal: LocalConformal, n_rows: int) -> dict[str, Any]:
+    """The groups and the weights with which rows can be tried out."""
     rows = conformal.calibration_.rows
     return {
-        "groups": None if rows.groups is None else rows.groups[:1],
-        "weights": None if rows.weights is None else rows.weights[:1],
+        "groups": None if rows.groups is None else np.repeat(rows.groups[:1], n_rows),
+        "weights": None if rows.weights is None else rows.weights[:1].repeat(n_rows),
     }
 
 

@@ -15,6 +15,7 @@ from lvd.conformal import LocalConformal
 from lvd.conformal import saving as conformal_saving
 from lvd.methods import ALL_METHODS, IntervalRegressor
 from lvd.methods.errors import ErrorModel
+from lvd.methods.lvd import LVDRegressor
 from lvd.nets import NetRegressor
 from lvd.nets.adapters import FunctionModel, SklearnModel
 from lvd.nets.model import Fitted
@@ -58,7 +59,7 @@ def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) ->
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
     contents = _store.read_folder(folder)
     model = _store.decode(contents, CLASSES, folder, roots=(*ALL_METHODS, LocalConformal), given=given)
-    if not given and not contents.estimators:
+    if not given:
         _try_out(model, folder)
     return model
 
@@ -73,13 +74,11 @@ def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLik
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if isinstance(model, LocalConformal):
-                conformal_saving.try_out(model)
-            elif hasattr(model, "model_"):
-                conformals = getattr(model, "conformals_", [])
-                labels = conformal_saving.labels_of_a_row(conformals[0]) if conformals else {}
-                if np.isnan(model.predict_interval(_example(model), **labels)[1]).any():
-                    raise InputError("an interval is not a number")
+            for n_rows in conformal_saving.TRIALS:
+                if isinstance(model, LocalConformal):
+                    conformal_saving.try_out(model, n_rows)
+                elif hasattr(model, "model_"):
+                    _try_rows(model, n_rows)
     except NotFittedError:  # saved before conformalize
         return
     except Exception as error:  # which one depends on what does not fit
@@ -89,12 +88,24 @@ def _try_out(model: IntervalRegressor | LocalConformal, folder: str | os.PathLik
         ) from error
 
 
-def _example(model: IntervalRegressor) -> Any:
-    """One row of the kind that the model takes: methane, or the mean of the training rows, or zeros."""
+def _try_rows(model: IntervalRegressor, n_rows: int) -> None:
+    conformals = getattr(model, "conformals_", [])
+    labels = conformal_saving.labels_of_rows(conformals[0], n_rows) if conformals else {}
+    rows = _examples(model, n_rows)
+    intervals = model.predict_interval(rows, **labels)[1]
+    if intervals.shape[:2] != (n_rows, 2) or np.isnan(intervals).any():
+        raise InputError("an interval is not a number")
+    if isinstance(model, LVDRegressor):
+        model.explain(rows, **labels)
+
+
+def _examples(model: IntervalRegressor, n_rows: int) -> Any:
+    """Rows of the kind that the model takes: methane, or the mean of the training rows, or zeros."""
     base = model.model_.model if isinstance(model.model_, Fitted) else model.model_
     if isinstance(base, ChempropEstimator | TrainedMPNN | MoleculeStack):
-        return ["C"]
-    return getattr(base, "x_mean_", np.zeros(model.n_features_in_))[None]
+        return ["C"] * n_rows
+    mean = base.x_mean_ if hasattr(base, "x_mean_") else np.zeros(model.n_features_in_)
+    return np.tile(mean, (n_rows, 1))
 
 
 def _check_method(method: Any) -> None:
