@@ -330,3 +330,64 @@ def test_500_damaged_models(saved, tmp_path, part):
             np.testing.assert_array_equal(given, expected)
         assert not np.isnan(given).any()
     assert refused > 50
+
+
+VALUES = (
+    *STRANGE,
+    *({"float": text} for text in ("nan", "inf", "-inf")),
+    *({"object": number} for number in (10**30, "0", True)),
+    *({"scalar": content} for content in ([1e300, "float16"], [-1, "uint8"], [{"tuple": [1]}, "int8"])),
+    *({"tuple": []}, {"tuple": {"object": 0}}, {"dict": [[[], 1]]}, {"dict": [[1, 2]]}, {"array": "x"}),
+    *({"texts": ["a"]}, {"given": ["estimator", "x"]}, {"given": [1, 2]}, 2**63, 5e-324, "auto", "meta"),
+)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a scale of 5e-324 overflows, as it must
+@pytest.mark.parametrize("kind", ["net", "cqr", "conformal", "ridge"])
+def test_every_place_of_a_manifest(saved, tmp_path, kind):
+    """Each value in turn is another one under digests that are right: an InputError, or a model that answers."""
+    if kind == "ridge":
+        pytest.importorskip("skops")
+        folder = tmp_path / "model"
+        make(Ridge()).fit(X, Y).save(folder)
+    else:
+        folder = shutil.copytree(saved[kind][0], tmp_path / "model")
+    text, rng, answers = (folder / "manifest.json").read_text(), np.random.default_rng(1), 0
+    for number in range(len(places(json.loads(text), []))):
+        manifest = json.loads(text)
+        container, key = places(manifest, [])[number]
+        container[key] = VALUES[rng.integers(len(VALUES))]
+        if not isinstance(manifest["files"], dict):
+            continue
+        seal(folder, manifest)
+        try:
+            assert not np.isnan(answer(lvd.load(folder))).any()
+            answers += 1
+        except (lvd.InputError, NotFittedError):
+            continue
+    assert 0 < answers < number / 2
+
+
+@pytest.mark.parametrize(
+    "name", ["x_mean_", "x_scale_", "y_mean_", "y_scale_", "bandwidth_", "scale_", "mean_"]
+)
+def test_arrays_that_fit_one_row_alone(folder, name):
+    """15 rows of calibration errors for a mean or a scale: numpy stretches one row to them, and no other number."""
+    manifest = read(folder)
+    for entry in manifest["objects"]:
+        if name in entry.get("learned", {}):
+            entry["learned"][name] = {"array": "errors_calib_"}
+    seal(folder, manifest)
+    with pytest.raises(lvd.InputError, match=r"do not fit together|cannot be rebuilt"):
+        lvd.load(folder)
+
+
+def test_an_estimator_of_other_columns(tmp_path):
+    pytest.importorskip("skops")
+    for name, columns in (("two", X), ("three", np.c_[X, X[:, :1]])):
+        make(Ridge()).fit(columns, Y).save(tmp_path / name)
+    for file in (tmp_path / "three").glob("*.skops"):
+        shutil.copy(file, tmp_path / "two")
+    seal(tmp_path / "two", read(tmp_path / "two"))
+    with pytest.raises(lvd.InputError, match="do not fit together"):
+        lvd.load(tmp_path / "two")
