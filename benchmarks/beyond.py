@@ -22,13 +22,13 @@ import lvd
 from benchmarks import elsewhere
 from lvd import metrics
 from lvd._typing import NDArray
-from lvd.conformal.scores import SidedResidual
-from lvd.conformal.sides import side_scales
-from lvd.experiments.csv_rows import read_rows, write_rows
-from lvd.experiments.methods import MAIN_VARIANT, METHODS
-from lvd.experiments.names import SMALL_DATASETS
-from lvd.experiments.protocols import SOUND
-from lvd.experiments.split import TableSplit
+from lvd.scores.residuals import SidedResidual
+from lvd.scores.side_scales import side_scales
+from lvd.reproduction.csv_rows import read_rows, write_rows
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
+from lvd.reproduction.names import SMALL_DATASETS
+from lvd.reproduction.protocols import SOUND
+from lvd.reproduction.table_split import TableSplit
 from lvd.intervals import widths
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond.csv"

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.beyond import LEVELS, LOCAL, OURS, THEIRS, Result
 from lvd._files import atomic_path
-from lvd.report.layout import dataset_title
+from lvd.reproduction.layout import dataset_title
 
 INFINITY = [name for name in OURS if name.startswith(LOCAL)]
 RECOMMENDED = "LVD, bandwidth auto"

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from benchmarks.core import LEVELS, inference_case
 from benchmarks.timing import median_seconds
-from lvd.conformal import calibrated, engine
+from lvd.quantiles import engine
+from lvd.conformal import calibrated
 
 
 def time_calibrated(

@@ -12,7 +12,7 @@ from rich.table import Table
 from benchmarks import rivals
 from benchmarks.timing import busy_cores, median_seconds
 from lvd._parallel import workers
-from lvd.conformal import engine
+from lvd.quantiles import engine
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.kernels.training import initial_components
 

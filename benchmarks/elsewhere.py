@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from lvd._typing import NDArray
-from lvd.experiments.split import TableSplit
+from lvd.reproduction.table_split import TableSplit
 
 MAPIE_ROWS = 200
 """MAPIE solves one linear program per row: on the larger tables only this many test rows are asked for."""

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import rivals
-from lvd.conformal import engine
-from lvd.conformal.triton_engine import Run
+from lvd.quantiles import engine
+from lvd.quantiles.triton_engine import Run
 
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))

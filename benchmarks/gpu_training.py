@@ -19,7 +19,7 @@ from rich.table import Table
 
 import lvd
 from benchmarks import rivals
-from lvd.conformal import engine
+from lvd.quantiles import engine
 from lvd.kernels import training
 from lvd.kernels.leave_one_out import LeaveOneOut
 

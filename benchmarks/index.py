@@ -16,9 +16,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from lvd.conformal import engine, index_search
-from lvd.conformal.index import make_clusters
-from lvd.conformal.leaves import Leaves
+from lvd.quantiles import engine
+from lvd.quantiles import index_search
+from lvd.quantiles.index import make_clusters
+from lvd.quantiles.leaves import Leaves
 from lvd.kernels import tiles
 
 LEVELS = np.array([0.5, 0.9])

@@ -19,11 +19,11 @@ import torch
 import lvd
 from lvd._device import resolve_device
 from lvd._validation import to_numpy
-from lvd.experiments import networks
-from lvd.experiments.molecule_split import StoredNetworks, TaskSplit
-from lvd.experiments.protocols import SOUND
+from lvd.reproduction import networks
+from lvd.reproduction.molecule_split import StoredNetworks, TaskSplit
+from lvd.reproduction.protocols import SOUND
 from lvd.kernels.rows import place
-from lvd.nets.molecules import Recipe, inner_split, read_molecules, train_networks
+from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
 
 LEVELS = [0.5, 0.9]
 

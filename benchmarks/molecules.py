@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from lvd._device import resolve_device
-from lvd.data.cells import numbers, read_file
-from lvd.data.smiles import valid_smiles
-from lvd.nets.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
-from lvd.nets.molecules import run as stepping
-from lvd.nets.molecules.network import run_all
-from lvd.nets.molecules.packed import gather
-from lvd.nets.molecules.run import Run
-from lvd.nets.molecules.table import Molecules
-from lvd.nets.molecules.training import start_run
+from lvd.tables.cells import numbers, read_file
+from lvd.molecules.smiles import valid_smiles
+from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
+from lvd.molecules import run as stepping
+from lvd.molecules.network import run_all
+from lvd.molecules.packed import gather
+from lvd.molecules.run import Run
+from lvd.molecules.column import Molecules
+from lvd.molecules.epochs import start_run
 
 TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
 

@@ -11,7 +11,7 @@ from benchmarks.plot import growth_figure
 from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of
 from lvd import InputError
 from lvd._files import atomic_path
-from lvd.report.figures import save
+from lvd.reproduction.figures import save
 
 HEAD = """# Benchmarks: time, memory, growth
 

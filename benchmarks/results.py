@@ -17,8 +17,8 @@ import lvd
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.growth import slope
 from lvd import InputError
-from lvd.experiments.csv_rows import read_rows, write_rows
-from lvd.experiments.provenance import processor_name
+from lvd.reproduction.csv_rows import read_rows, write_rows
+from lvd.reproduction.provenance import processor_name
 
 MISSING = "-"
 

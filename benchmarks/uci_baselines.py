@@ -23,7 +23,7 @@ from rich.table import Table
 
 import lvd
 from lvd._files import atomic_path
-from lvd.experiments.csv_rows import read_rows, write_rows
+from lvd.reproduction.csv_rows import read_rows, write_rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "uci_baselines.csv"
 DATASETS = ("housing", "concrete", "energy", "yacht", "kin8nm")

@@ -39,7 +39,7 @@ print(f"at x = 3: {methods['LVD'].explain([[3.0]])[0].sentence}")
 
 # %% Draw the bands, if asked.
 if "LVD_FIGURE" in os.environ:
-    from lvd.report.figures import BandPanel, band_figure, save
+    from lvd.reproduction.figures import BandPanel, band_figure, save
 
     grid = np.linspace(-1.0, 3.5, 400)[:, None]
     panels = []

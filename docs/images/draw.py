@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import lvd
-from lvd.report.bench_figures import jackknife, synthetic, three_bands
-from lvd.report.figures import panels_of, save
+from lvd.reproduction.bench_figures import jackknife, synthetic, three_bands
+from lvd.reproduction.figures import panels_of, save
 
 FOLDER = Path(__file__).parent
 LEVEL = 0.9

@@ -9,32 +9,44 @@ from lvd._version import __version__
 
 _HOMES = {
     "CalibrationWarning": "lvd.methods",
-    "ChempropEstimator": "lvd.nets.molecules",
+    "ChempropEstimator": "lvd.molecules",
+    "ConformalRegressor": "lvd.methods",
     "ConformalizedQuantileRegressor": "lvd.methods",
     "DeepEnsembleRegressor": "lvd.methods",
     "DiscriminativeJackknifeRegressor": "lvd.methods",
     "InputError": "lvd._validation",
     "JackknifePlusRegressor": "lvd.methods",
+    "KernelRegressor": "lvd.kernels.regression",
     "LVDRegressor": "lvd.methods",
+    "LocalCQRRegressor": "lvd.methods",
     "LocalConformal": "lvd.conformal",
     "MADSplitRegressor": "lvd.methods",
     "MCDropoutRegressor": "lvd.methods",
     "MahalanobisKernel": "lvd.kernels",
-    "NetRegressor": "lvd.nets",
+    "NetRegressor": "lvd.models",
     "PBPRegressor": "lvd.methods",
     "SharedRowsWarning": "lvd.methods",
     "SplitConformalRegressor": "lvd.methods",
     "load": "lvd.methods.saving",
-    "read_trusted_checkpoint": "lvd.nets.molecules",
+    "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.data",
 }
-_PACKAGES = ("conformal", "data", "distributed", "metrics", "shift")
+_PACKAGES = {
+    "conformal": "lvd.conformal",
+    "data": "lvd.reproduction",
+    "distributed": "lvd.tables.distributed",
+    "metrics": "lvd.metrics",
+    "scores": "lvd.scores",
+    "shift": "lvd.conformal.shift",
+}
 
 if TYPE_CHECKING:
-    from lvd import conformal, data, distributed, metrics, shift
+    from lvd.tables import distributed
+    from lvd.conformal import shift
+    from lvd import conformal, data, metrics
     from lvd._validation import InputError
     from lvd.conformal import LocalConformal
-    from lvd.data import three_way_split
+    from lvd.reproduction import three_way_split
     from lvd.kernels import MahalanobisKernel
     from lvd.methods import (
         CalibrationWarning,
@@ -50,8 +62,8 @@ if TYPE_CHECKING:
         SplitConformalRegressor,
     )
     from lvd.methods.saving import load
-    from lvd.nets import NetRegressor
-    from lvd.nets.molecules import ChempropEstimator, read_trusted_checkpoint
+    from lvd.models import NetRegressor
+    from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
 
 __all__ = [
     "CalibrationWarning",
@@ -85,7 +97,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the heavy parts when they are first used: importing lvd stays fast."""
     if name in _PACKAGES:
-        return import_module(f"lvd.{name}")
+        return import_module(_PACKAGES[name])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'lvd' has no attribute {name!r}")

@@ -45,3 +45,21 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
             yield run
     finally:
         torch.set_num_threads(before)
+
+
+THREAD_PAIRS = 2**20
+"""A thread of its own pays for this many pairs of a query and a row; with fewer, threads wait for each other."""
+QUERIES_TOGETHER = 16
+
+
+def in_chunks(work: Callable[[slice], None], n_queries: int, n_rows: int) -> None:
+    """Run compiled `work` on slices of the queries, on threads where there is enough to do."""
+    import torch
+
+    n_threads = min(torch.get_num_threads(), 1 + n_queries * n_rows // THREAD_PAIRS)
+    size = -(-n_queries // n_threads // QUERIES_TOGETHER) * QUERIES_TOGETHER
+    if n_threads == 1 or size >= n_queries:
+        work(slice(0, n_queries))
+        return
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(work, chunk_slices(n_queries, size)))

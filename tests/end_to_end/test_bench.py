@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lvd.experiments.collect import Measured, write_csv
-from lvd.experiments.methods import METHODS
-from lvd.experiments.store import read_all
+from lvd.reproduction.collect import Measured, write_csv
+from lvd.reproduction.paper_methods import METHODS
+from lvd.reproduction.result_store import read_all
 
 RUN = (
     *("bench", "run", "--protocol", "sound", "--datasets", "synthetic", "--seeds", "0:2"),
@@ -206,7 +206,7 @@ def test_counts_of_groups_belong_to_the_page_on_molecules(lvd_here, table, tmp_p
 
 
 def test_figures_are_drawn(lvd_here, undisturbed, tmp_path, monkeypatch):
-    from lvd.report import bench_figures
+    from lvd.reproduction import bench_figures
 
     quick = ("three_bands", "width_error", "coverage_level")
     monkeypatch.setattr(bench_figures, "FIGURES", {name: bench_figures.FIGURES[name] for name in quick})
@@ -246,7 +246,7 @@ class TestFolderOfTables:
         assert outcome.out == lvd_here("bench", "tables", table).out
 
     def test_figures_that_need_no_intervals(self, lvd_here, folder, tmp_path, monkeypatch):
-        from lvd.report import bench_figures
+        from lvd.reproduction import bench_figures
 
         quick = ("width_error", "coverage_level")
         monkeypatch.setattr(bench_figures, "FIGURES", {name: bench_figures.FIGURES[name] for name in quick})

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from lvd._store.folder import _self_digest
+from lvd.store.folder import _self_digest
 
 GOOD_ROWS = "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(30))
 GOOD = "x,y\n" + GOOD_ROWS

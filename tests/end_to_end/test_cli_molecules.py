@@ -19,8 +19,8 @@ import pytest
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
-import lvd.nets.molecules
-from lvd.data.smiles import canonical_smiles
+import lvd.molecules
+from lvd.molecules.smiles import canonical_smiles
 
 ENDS = ("", "O", "N", "Cl", "S", "C#N", "C=O", "OC", "C(C)C", "c1ccccc1")
 CHAINS = ["C" * n + end for n in range(2, 17) for end in ENDS]
@@ -261,8 +261,8 @@ def test_other_models_have_no_molecules_to_skip(lvd_here, homes, tmp_path):
 
 
 def test_without_chemprop_the_error_says_what_to_install(lvd_here, files, new, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "lvd.nets.molecules.adapter", None)
-    monkeypatch.delattr(lvd.nets.molecules, "adapter")
+    monkeypatch.setitem(sys.modules, "lvd.molecules.adapter", None)
+    monkeypatch.delattr(lvd.molecules, "adapter")
     out = tmp_path / "out.csv"
     for command in (
         ("fit", files.table, "--smiles", "smiles", "--target", "mu", "--out", out),

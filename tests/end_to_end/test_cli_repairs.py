@@ -97,7 +97,7 @@ class TestInputsStay:
 
 
 def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, tmp_path, monkeypatch):
-    from lvd.methods.table import TableModel
+    from lvd.tables.table_model import TableModel
 
     fit, out = TableModel.fit, tmp_path / "model"
 
@@ -204,7 +204,7 @@ class TestPlaces:
     def test_a_folder_that_may_not_be_entered(self, homes, tmp_path):
         """As another user: root may enter every folder."""
         program = (
-            "import os, sys; from lvd.cli import main; import lvd.methods.table, lvd.report.page.render; "
+            "import os, sys; from lvd.cli import main; import lvd.tables.table_model, lvd.page.render; "
             f"os.setuid({NOBODY}); sys.argv[0] = 'lvd'; main()"
         )
         shut = tmp_path / "shut"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lvd.experiments.collect import read_results
-from lvd.experiments.functional_groups import read_counts
-from lvd.experiments.methods import MAIN_VARIANT
-from lvd.report.decision import decision_grid, tails_grid
-from lvd.report.group_grids import held_of
-from lvd.report.molecules import write_molecules_page
-from lvd.report.reproduction import write_page
+from lvd.reproduction.collect import read_results
+from lvd.reproduction.functional_groups import read_counts
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.decision import decision_grid, tails_grid
+from lvd.reproduction.group_grids import held_of
+from lvd.reproduction.molecule_page import write_molecules_page
+from lvd.reproduction.small_page import write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -61,9 +61,9 @@ def marked(names):
 @pytest.fixture
 def short_training(monkeypatch):
     """Code runs as it is written, but networks and kernels are trained for a few batches only."""
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 100)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 100)
     monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, 50)))
-    monkeypatch.setattr("lvd.report.demo_fit.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
+    monkeypatch.setattr("lvd.reproduction.demo_fit.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
 
 
 @pytest.mark.usefixtures("short_training")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal.scores import AbsoluteResidual, NormalizedResidual
+from lvd.scores.residuals import AbsoluteResidual, NormalizedResidual
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.kernels.training import descend
 

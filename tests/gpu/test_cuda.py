@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal import calibrated, engine
+from lvd.quantiles import engine
+from lvd.conformal import calibrated
 from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")

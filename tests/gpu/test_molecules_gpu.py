@@ -15,17 +15,9 @@ if not torch.cuda.is_available():
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
-from lvd.nets.molecules import (
-    NetworkJob,
-    NormalLoss,
-    PinballLoss,
-    Recipe,
-    inner_split,
-    read_molecules,
-    run,
-    train_networks,
-)
-from lvd.nets.molecules.training import start_run
+from lvd.molecules import run
+from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules, train_networks
+from lvd.molecules.epochs import start_run
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)

@@ -13,10 +13,10 @@ import torch
 import ray_cluster
 from command_line import run_here
 from homes import Homes, fit_homes
-from lvd import distributed
-from lvd.data.many_files import regroup
-from lvd.methods.table import TableModel
-from lvd.methods.table_rows import read_rows
+from lvd.tables import distributed
+from lvd.tables.many_files import regroup
+from lvd.tables.table_model import TableModel
+from lvd.tables.batches import read_rows
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees"),
@@ -53,7 +53,7 @@ def watched_predictor(folder: Path) -> type:
 
     class Watched:
         def __init__(self, *given: object) -> None:
-            from lvd.distributed import Predictor
+            from lvd.tables.distributed import Predictor
 
             self.predictor = Predictor(*given)
 

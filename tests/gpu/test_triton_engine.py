@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal import engine
+from lvd.quantiles import engine
 from lvd.conformal.oracle import local_weights, weighted_quantile
 from lvd.kernels import fused
 
@@ -169,7 +169,7 @@ def test_many_rows_are_never_narrower_and_at_most_1e_5_of_the_weight_later(m):
 
 
 def test_queries_in_turn_equal_queries_at_once(monkeypatch):
-    from lvd.conformal import triton_engine
+    from lvd.quantiles import triton_engine
 
     queries, points, scores = case(500, 5000)
     at_once = radius(queries, sort(points, scores))
@@ -199,7 +199,7 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread, floor):
 
 def run_and_errors(queries, calibration, own=1.0):
     """A run, and the relative errors of its cumulative block sums, the largest of each query."""
-    from lvd.conformal.triton_engine import Given, Run
+    from lvd.quantiles.triton_engine import Given, Run
 
     located = torch.tensor(queries, device="cuda")
     run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
@@ -229,7 +229,7 @@ def test_the_error_bound_holds_with_room_to_spare(k, spread, weighted, own):
 
 
 def test_rows_far_apart_take_float64_products_and_need_them(monkeypatch):
-    from lvd.conformal import triton_engine
+    from lvd.quantiles import triton_engine
 
     queries, points, scores = case(500, 20_000, 2, spread=40.0)
     run, errors = run_and_errors(queries, sort(points, scores))
@@ -289,7 +289,7 @@ def conformal_on(device, points, scores, *, floor=0.0, **labels):
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("floor", [0.0, 0.05])
 def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, floor, monkeypatch):
-    from lvd.conformal.triton_engine import Run
+    from lvd.quantiles.triton_engine import Run
 
     queries, points, scores = case(151, 2000, 4, spread=2.0)
     queries[-1] = 1e3

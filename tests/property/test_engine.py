@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvd.conformal import conformal_quantile, engine
+from lvd.quantiles import engine
+from lvd.conformal import conformal_quantile
 from lvd.conformal.oracle import gaussian_weights, local_weights, weighted_quantile
 from lvd.kernels import tiles
 

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvd.conformal import engine, index_search
-from lvd.conformal.index import make_clusters, partition
-from lvd.conformal.leaves import cut
+from lvd.quantiles import engine
+from lvd.quantiles import index_search
+from lvd.quantiles.index import make_clusters, partition
+from lvd.quantiles.leaves import cut
 from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = np.array([0.1, 0.5, 0.9, 0.95])

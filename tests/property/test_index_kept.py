@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lvd
-from lvd.conformal import index_search, leaves
+from lvd.quantiles import index_search
+from lvd.quantiles import leaves
 
 LEVELS = [0.1, 0.5, 0.9]
 STEPS = ("update", "forget", "rescored", "save")

@@ -13,7 +13,8 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
-from lvd.conformal import calibrated, engine
+from lvd.quantiles import engine
+from lvd.conformal import calibrated
 from lvd.conformal.calibration import Part
 from lvd.conformal.distribution import cdf
 from lvd.conformal.guarantees import Rule

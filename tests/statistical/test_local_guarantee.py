@@ -15,7 +15,8 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from lvd.conformal import calibrated, engine
+from lvd.quantiles import engine
+from lvd.conformal import calibrated
 
 CENTRES = np.arange(-3.0, 4.0)
 LEVEL = 0.9

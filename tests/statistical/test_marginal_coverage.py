@@ -13,7 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyRegressor
 
 import lvd
-from lvd.conformal import conformal_quantile, jackknife_plus_intervals, quantiles
+from lvd.quantiles import finite_sample as quantiles
+from lvd.conformal import conformal_quantile, jackknife_plus_intervals
 from lvd.intervals import covered
 
 REJECT = 1e-6

@@ -11,7 +11,8 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.conformal import calibrated, engine
+from lvd.quantiles import engine
+from lvd.conformal import calibrated
 from lvd.conformal.randomized import draw_centres
 
 LEVEL = np.array([0.9])

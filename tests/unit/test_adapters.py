@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import lvd
-from lvd.nets import NetRegressor, as_model
+from lvd.models import NetRegressor, as_model
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lvd.conformal import calibrated
-from lvd.conformal.engine import sort_calibration
+from lvd.quantiles.engine import sort_calibration
 
 
 def brute_force(query, points, scores, level, *, ratios=None, own=1.0, floor=0.0):

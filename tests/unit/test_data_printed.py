@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lvd.data import PrintedCell, printed_cells
+from lvd.reproduction import PrintedCell, printed_cells
 
 
 def test_all_cells_are_there() -> None:

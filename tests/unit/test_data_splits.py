@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lvd._validation import InputError
-from lvd.data import split_indices, three_way_split
+from lvd.reproduction import split_indices, three_way_split
 
 
 @pytest.mark.parametrize("seed", [0, 1])

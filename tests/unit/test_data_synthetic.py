@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.data import make_synthetic
+from lvd.reproduction import make_synthetic
 
 
 def test_shapes_and_determinism() -> None:

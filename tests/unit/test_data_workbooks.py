@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from lvd.data.workbooks import xls_numbers, xlsx_numbers
+from lvd.reproduction.workbooks import xls_numbers, xlsx_numbers
 
 # Written by xlwt 1.3: a heading, five rows in every kind of numeric record, and a second sheet.
 XLS = (

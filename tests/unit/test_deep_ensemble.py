@@ -9,7 +9,7 @@ from scipy.stats import norm
 from torch.func import functional_call, grad, vmap
 
 import lvd
-from lvd.nets.heads import (
+from lvd.models.heads import (
     LEAST_VARIANCE,
     adversarial_loss,
     gaussian_log_density,
@@ -17,8 +17,8 @@ from lvd.nets.heads import (
     mixture_moments,
     negative_log_likelihood,
 )
-from lvd.nets.mlp import build_mlp
-from lvd.nets.stack import forward, map_outputs, new_stack, train_stack
+from lvd.models.mlp import build_mlp
+from lvd.models.stack import forward, map_outputs, new_stack, train_stack
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -88,7 +88,7 @@ class TestStack:
         assert not torch.equal(epoch[0], epoch[1])
 
     def test_rows_are_evaluated_in_chunks(self, monkeypatch):
-        monkeypatch.setattr("lvd.nets.stack.EVALUATION_NUMBERS", 2 * 8 * 3)
+        monkeypatch.setattr("lvd.models.stack.EVALUATION_NUMBERS", 2 * 8 * 3)
         stack, rows = new_stack(2, [4, 8, 1], generator()), torch.randn(10, 4)
         chunks = map_outputs(lambda part, outputs: (part, outputs), stack, rows)
         assert [part.stop - part.start for part, _ in chunks] == [3, 3, 3, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lvd.report.demo_findings import (
+from lvd.reproduction.demo_findings import (
     Comparison,
     coverage_sentence,
     error_sentence,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from lvd.report import demo_fit
-from lvd.report.demo import interval_table
+from lvd.reproduction import demo_fit
+from lvd.reproduction.demo import interval_table
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from torch.nn.functional import huber_loss, mse_loss
 from lvd._validation import InputError
 from lvd.conformal import jackknife_plus_intervals
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
-from lvd.nets import NetRegressor
-from lvd.nets.influence import (
+from lvd.models import NetRegressor
+from lvd.models.influence import (
     flatten_module,
     leave_one_out_parameters,
     mean_hessian,
@@ -109,8 +109,8 @@ class TestInfluence:
             )
 
         whole = everything()
-        monkeypatch.setattr("lvd.nets.influence.HESSIAN_ROWS", 6)
-        monkeypatch.setattr("lvd.nets.influence.WORKING_NUMBERS", 300)
+        monkeypatch.setattr("lvd.models.influence.HESSIAN_ROWS", 6)
+        monkeypatch.setattr("lvd.models.influence.WORKING_NUMBERS", 300)
         torch.testing.assert_close(everything(), whole)
 
     def test_own_row_is_the_diagonal_of_all_rows(self, rng):

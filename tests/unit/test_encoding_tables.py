@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lvd._validation import InputError
-from lvd.data.column_values import MISSING_MARKS, parse_text
-from lvd.data.encoding import TableEncoder
-from lvd.data.tables import iter_batches, read_table
+from lvd.tables.column_values import MISSING_MARKS, parse_text
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.reading import iter_batches, read_table
 
 TABLE = pa.table(
     {

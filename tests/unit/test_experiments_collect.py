@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments.collect import collect, read_csv, read_results, write_csv
-from lvd.experiments.methods import MAIN_VARIANT, VARIANTS
-from lvd.experiments.runs import Run
-from lvd.experiments.store import Result, failure, write
+from lvd.reproduction.collect import collect, read_csv, read_results, write_csv
+from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
+from lvd.reproduction.runs import Run
+from lvd.reproduction.result_store import Result, failure, write
 
 Y = np.arange(10.0)
 

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.data import Dataset
-from lvd.data.registry import ENTRIES
-from lvd.experiments import networks, protocols, runner, store
-from lvd.experiments.collect import collect_folder
-from lvd.experiments.functional_groups import (
+from lvd.reproduction import Dataset
+from lvd.reproduction.registry import ENTRIES
+from lvd.reproduction import networks
+from lvd.reproduction import protocols
+from lvd.reproduction import runner
+from lvd.reproduction import result_store as store
+from lvd.reproduction.collect import collect_folder
+from lvd.reproduction.functional_groups import (
     GROUPS,
     GroupCount,
     count_groups,
@@ -22,17 +25,17 @@ from lvd.experiments.functional_groups import (
     read_counts,
     write_counts,
 )
-from lvd.experiments.methods import MAIN_VARIANT
-from lvd.experiments.molecule_methods import MOLECULE_METHODS
-from lvd.experiments.names import expand, is_molecules, table_of, task_of
-from lvd.experiments.protocols import PAPER, SOUND
-from lvd.experiments.runs import Job, Run, plan
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.molecule_methods import MOLECULE_METHODS
+from lvd.reproduction.names import expand, is_molecules, table_of, task_of
+from lvd.reproduction.protocols import PAPER, SOUND
+from lvd.reproduction.runs import Job, Run, plan
 from lvd.kernels import MahalanobisKernel
-from lvd.report.group_grids import beside_printed, group_grids, shares_valid
+from lvd.reproduction.group_grids import beside_printed, group_grids, shares_valid
 
 pytest.importorskip("chemprop", reason="the extra 'molecules' is not installed")
 
-from lvd.nets.molecules import Recipe
+from lvd.molecules import Recipe
 
 METHODS = (MAIN_VARIANT, "LVD-NN-smooth-MN", "split", "MADSplit", "CQR", "DE")
 TASKS = ("E1-CC2", "f1-CC2")

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments import runner, store
-from lvd.experiments.methods import Prediction
-from lvd.experiments.runs import Run
-from lvd.experiments.split import Split
-from lvd.experiments.stages import Stages
+from lvd.reproduction import runner
+from lvd.reproduction import result_store as store
+from lvd.reproduction.paper_methods import Prediction
+from lvd.reproduction.runs import Run
+from lvd.reproduction.table_split import Split
+from lvd.reproduction.stages import Stages
 
 RUNS = [Run("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")]
 
@@ -118,7 +119,7 @@ class Clock:
 
 def test_a_shared_stage_is_computed_once_and_counted_for_all(monkeypatch):
     clock, stages = Clock(), Stages()
-    monkeypatch.setattr("lvd.experiments.stages.process_time", clock)
+    monkeypatch.setattr("lvd.reproduction.stages.process_time", clock)
 
     def network() -> float:
         return stages.once("network", lambda: clock.work(10.0))

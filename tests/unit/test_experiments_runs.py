@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments import protocols
-from lvd.experiments.methods import METHODS, REGRESSORS, REPRODUCED, VARIANTS
-from lvd.experiments.runs import Run, group_by_split, parse_levels, parse_names, parse_seeds, plan
+from lvd.reproduction import protocols
+from lvd.reproduction.paper_methods import METHODS, REGRESSORS, REPRODUCED, VARIANTS
+from lvd.reproduction.runs import Run, group_by_split, parse_levels, parse_names, parse_seeds, plan
 
 RUN = Run("paper", "yacht", "split", 0)
 
@@ -84,7 +84,7 @@ def test_words_of_the_command_line():
 
 
 def test_every_method_of_the_tables_is_there():
-    from lvd.data import printed_cells
+    from lvd.reproduction import printed_cells
 
     small = {"Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete"}
     assert {cell.method for cell in printed_cells() if cell.dataset in small} == set(METHODS) - {"split"}

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments import provenance, store
-from lvd.experiments.runs import Run
+from lvd.reproduction import provenance
+from lvd.reproduction import result_store as store
+from lvd.reproduction.runs import Run
 
 RUN = Run("paper", "yacht", "split", 3)
 

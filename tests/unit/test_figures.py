@@ -7,7 +7,7 @@ import pytest
 from matplotlib.patches import StepPatch
 
 from lvd.intervals import covered
-from lvd.report import figures
+from lvd.reproduction import figures
 
 INF = np.inf
 

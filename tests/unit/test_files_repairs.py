@@ -338,7 +338,7 @@ class TestReading:
             lvd.load(model)
 
     def test_no_manifest_is_written_that_could_not_be_read(self, tmp_path, monkeypatch):
-        from lvd._store import folder
+        from lvd.store import folder
 
         method = lvd.SplitConformalRegressor(lvd.NetRegressor(n_batches=2), random_state=0).fit(X, X[:, 0])
         monkeypatch.setattr(folder, "MANIFEST_BYTES", 1000)

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lvd
-from lvd.conformal import index_search, leaves
-from lvd.conformal.index import partition
+from lvd.quantiles import index_search
+from lvd.quantiles import leaves
+from lvd.quantiles.index import partition
 from lvd.conformal.oracle import weighted_quantile
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 import lvd
-from lvd.conformal import engine
+from lvd.quantiles import engine
 from lvd.conformal.oracle import weighted_quantile
 from lvd.kernels import tiles
 

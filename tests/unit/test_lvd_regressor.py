@@ -39,7 +39,7 @@ def quick(**changes):
 
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 200)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 200)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import torch
 from scipy.stats import norm
 
 import lvd
-from lvd.nets.dropout import draw_mask, dropout_loss, pass_log_density, thin, weight_decay
-from lvd.nets.stack import forward, new_stack
+from lvd.models.dropout import draw_mask, dropout_loss, pass_log_density, thin, weight_decay
+from lvd.models.stack import forward, new_stack
 
 
 def generator(seed: int = 0) -> torch.Generator:

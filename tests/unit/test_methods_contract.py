@@ -69,8 +69,8 @@ def fitted(method, rows):
 @pytest.fixture
 def short_training(monkeypatch):
     """Default settings, for a few batches only."""
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 10)
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 10)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
     monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_EPOCHS", 1)
     monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_BATCHES", 10)
 

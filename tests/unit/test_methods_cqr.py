@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import lvd
-from lvd.nets.losses import PinballLoss
+from lvd.models.losses import PinballLoss
 
 LEVELS = [0.8, 0.5]
 NET = lvd.NetRegressor(hidden_sizes=(8,), n_batches=20)
@@ -110,8 +110,8 @@ def test_a_module_of_two_outputs(rng):
     X = rng.normal(size=(60, 2))
     module = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lvd.nets.regressor.LEAST_BATCHES", 10)
-        patch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
+        patch.setattr("lvd.models.regressor.LEAST_BATCHES", 10)
+        patch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
         regressor = lvd.ConformalizedQuantileRegressor(module, random_state=0).fit(X, X[:, 0])
     assert regressor.predict_interval(X)[1].shape == (60, 2, 1)
 

@@ -16,11 +16,11 @@ from lvd.methods.base import _split
 if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop and RDKit", allow_module_level=True)
 
-from lvd.data.encoding import TableEncoder
-from lvd.data.molecule_encoding import MoleculeEncoder, encoder_from_dict
-from lvd.data.smiles import canonical_smiles
-from lvd.methods.table import TableModel
-from lvd.methods.table_molecules import MoleculeRows
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.smiles_encoder import MoleculeEncoder, encoder_from_dict
+from lvd.molecules.smiles import canonical_smiles
+from lvd.tables.table_model import TableModel
+from lvd.tables.molecule_rows import MoleculeRows
 
 CHAINS = ["C" * n + end for n in range(1, 13) for end in ("", "O", "N", "Cl")]
 

@@ -19,8 +19,9 @@ from chemprop import nn as chemprop_nn
 from chemprop.data import BatchMolGraph
 from rdkit import Chem
 
-from lvd.nets.losses import PinballLoss
-from lvd.nets.molecules import TrainedMPNN, adapter
+from lvd.models.losses import PinballLoss
+from lvd.molecules import adapter
+from lvd.molecules import TrainedMPNN
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -100,7 +101,7 @@ class TestEstimator:
         [
             ({"validation_size": 1.5}, r"validation_size must lie in \(0, 1\), got 1.5; 0.1 is usual"),
             ({"atom_featurizer": "v9"}, "atom_featurizer must be one of 'v1'"),
-            ({"loss": "pinball"}, "loss must be None or a loss of lvd.nets.losses, got 'pinball'"),
+            ({"loss": "pinball"}, "loss must be None or a loss of lvd.models.losses, got 'pinball'"),
             ({"depth": 0}, "depth must be a positive integer, got 0"),
             ({"warmup_epochs": 5}, "warmup_epochs must be at least 0 and below n_epochs=3, got 5"),
         ],

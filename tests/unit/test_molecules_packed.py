@@ -11,7 +11,7 @@ import torch
 
 import lvd
 from lvd._validation import row_digests
-from lvd.data.smiles import as_smiles, canonical_smiles, valid_smiles
+from lvd.molecules.smiles import as_smiles, canonical_smiles, valid_smiles
 
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
@@ -21,8 +21,12 @@ from chemprop.data import BatchMolGraph
 from chemprop.models import MPNN
 from rdkit import Chem
 
-from lvd.nets.molecules import adapter, cache, features, forward, read_molecules
-from lvd.nets.molecules.packed import gather
+from lvd.molecules import adapter
+from lvd.molecules import cache
+from lvd.molecules import features
+from lvd.molecules import forward
+from lvd.molecules import read_molecules
+from lvd.molecules.packed import gather
 
 SMILES = ["OCC", "c1ccccc1", "C", "CC(=O)O[C@H](C)N", "[Na+].[Cl-]", "O=C=O", "C#N", "C1CC1C(F)(F)F"]
 ROWS = [3, 0, 4, 7, 2]

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import lvd
-from lvd.nets.molecules.schedule import batch_capacity, batch_orders, inner_split, learning_rates
+from lvd.molecules.schedule import batch_capacity, batch_orders, inner_split, learning_rates
 
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
 from chemprop.nn.metrics import MSE
 
-from lvd.nets.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
-from lvd.nets.molecules import (
+from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
+from lvd.molecules import (
     NetworkJob,
     Recipe,
     load_network,
@@ -25,7 +25,7 @@ from lvd.nets.molecules import (
     save_network,
     train_networks,
 )
-from lvd.nets.molecules.training import start_run
+from lvd.molecules.epochs import start_run
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -84,7 +84,7 @@ def test_one_step_is_adam_on_chemprops_loss(molecules, targets):
     from chemprop.data import BatchMolGraph
     from rdkit import Chem
 
-    from lvd.nets.molecules import adapter
+    from lvd.molecules import adapter
 
     recipe = Recipe(hidden_size=12, n_epochs=1, batch_size=1000, warmup_epochs=0, peak_rate=1e-3)
     train = np.arange(40)
@@ -103,7 +103,7 @@ def test_one_step_is_adam_on_chemprops_loss(molecules, targets):
 
 
 def test_initial_weights_are_xavier_and_leave_the_process_alone():
-    from lvd.nets.molecules import adapter
+    from lvd.molecules import adapter
 
     before = torch.random.get_rng_state()
     module = adapter.new_mpnn(

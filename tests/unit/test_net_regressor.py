@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
-from lvd.nets.mlp import build_mlp
-from lvd.nets.training import draw_batches
+from lvd.models.mlp import build_mlp
+from lvd.models.descent import draw_batches
 
 
 def new_net(module=None, **changes):
@@ -81,7 +81,7 @@ class TestBuiltIn:
         X, y = data
         net = new_net().fit(X, y)
         whole = net.predict(X)
-        monkeypatch.setattr("lvd.nets.regressor.EVALUATION_ROWS", 7)
+        monkeypatch.setattr("lvd.models.regressor.EVALUATION_ROWS", 7)
         np.testing.assert_allclose(net.predict(X), whole, rtol=1e-5)
 
     def test_the_same_seed_gives_the_same_bits(self, data):

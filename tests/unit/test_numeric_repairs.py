@@ -12,7 +12,7 @@ import lvd
 from lvd._validation import like
 from lvd.conformal.oracle import local_weights
 from lvd.kernels.rows import column_moments
-from lvd.nets.scaling import mean_and_scale
+from lvd.models.scaling import mean_and_scale
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
 REGRESSORS = [

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from lvd._validation import InputError
 from lvd.methods.pbp import PBPRegressor
-from lvd.nets.assumed_density import (
+from lvd.models.assumed_density import (
     Gamma,
     absorb_row,
     evidence_gradients,
@@ -20,9 +20,9 @@ from lvd.nets.assumed_density import (
     match_gaussians,
     run_network,
 )
-from lvd.nets.moments import Gaussians, linear_moments, relu_moments, with_bias
-from lvd.nets.probabilistic import ProbabilisticNet, certain
-from lvd.nets.weight_prior import PRIOR, WeightPrior
+from lvd.models.moments import Gaussians, linear_moments, relu_moments, with_bias
+from lvd.models.probabilistic import ProbabilisticNet, certain
+from lvd.models.weight_prior import PRIOR, WeightPrior
 
 N_SAMPLES = 200_000
 
@@ -240,7 +240,7 @@ class TestMethod:
 
     def test_rows_in_chunks_are_the_same(self, line, fitted, monkeypatch):
         whole = fitted.model_.moments(line[0])
-        monkeypatch.setattr("lvd.nets.probabilistic.EVALUATION_ROWS", 7)
+        monkeypatch.setattr("lvd.models.probabilistic.EVALUATION_ROWS", 7)
         np.testing.assert_allclose(fitted.model_.moments(line[0]), whole)
 
     def test_it_is_less_sure_far_from_the_rows(self, fitted):

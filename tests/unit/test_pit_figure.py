@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd.report.figures import pit_figure, save
+from lvd.reproduction.figures import pit_figure, save
 
 
 def test_counts_and_the_range_of_luck(tmp_path):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.experiments.bands import illustration, synthetic_band, thought_experiment
-from lvd.experiments.collect import collect
-from lvd.experiments.methods import MAIN_VARIANT
-from lvd.experiments.runs import Run
-from lvd.experiments.store import Result
+from lvd.reproduction.bands import illustration, synthetic_band, thought_experiment
+from lvd.reproduction.collect import collect
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.runs import Run
+from lvd.reproduction.result_store import Result
 from lvd.intervals import covered, widths
-from lvd.report import bench_figures
-from lvd.report.coverage_figure import coverage_level_figure
+from lvd.reproduction import bench_figures
+from lvd.reproduction.coverage_figure import coverage_level_figure
 
 
 def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0) -> Result:

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
-from lvd.data import PrintedCell, printed_cells
-from lvd.report.compare import Comparison, compare, count, count_by, untested_reasons
-from lvd.report.comparison_grids import comparison_csv, comparison_grids
-from lvd.report.significance import Sample
-from lvd.report.tables import Cell
+from lvd.reproduction import PrintedCell, printed_cells
+from lvd.reproduction.printed_comparison import Comparison, compare, count, count_by, untested_reasons
+from lvd.reproduction.comparison_grids import comparison_csv, comparison_grids
+from lvd.reproduction.significance import Sample
+from lvd.reproduction.result_tables import Cell
 
 PRINTED = PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, False, 1, 1)
 

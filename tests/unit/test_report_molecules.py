@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from lvd._validation import InputError
-from lvd.data import printed_cells
-from lvd.experiments.collect import Measured, write_csv
-from lvd.experiments.functional_groups import GroupCount, write_counts
-from lvd.experiments.methods import MAIN_VARIANT
-from lvd.report.compare import Comparison
-from lvd.report.layout import dataset_order, dataset_title
-from lvd.report.molecules import render_molecules, write_molecules_page
-from lvd.report.reproduction import Note
-from lvd.report.significance import Sample
-from lvd.report.tables import Cell, make_tables
+from lvd.reproduction import printed_cells
+from lvd.reproduction.collect import Measured, write_csv
+from lvd.reproduction.functional_groups import GroupCount, write_counts
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.printed_comparison import Comparison
+from lvd.reproduction.layout import dataset_order, dataset_title
+from lvd.reproduction.molecule_page import render_molecules, write_molecules_page
+from lvd.reproduction.small_page import Note
+from lvd.reproduction.significance import Sample
+from lvd.reproduction.result_tables import Cell, make_tables
 
 FIELDS = {"width": "width_variants", "finite_count": "finite_variants"}
 NAMES = (

@@ -15,12 +15,12 @@ import pytest
 import lvd
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
-from lvd.methods.table import TableModel
-from lvd.report.page import report as page_report
-from lvd.report.page import rows as page_rows
-from lvd.report.page.render import Origin, render, write_page
-from lvd.report.page.report import make_report
-from lvd.report.page.rows import Pictures
+from lvd.tables.table_model import TableModel
+from lvd.page import report as page_report
+from lvd.page import row_details as page_rows
+from lvd.page.render import Origin, render, write_page
+from lvd.page.report import make_report
+from lvd.page.row_details import Pictures
 
 EVIL = "<script>alert(1)</script>"
 BREAKOUT = '"></script><img src=x onerror=alert(2)>'

@@ -12,9 +12,10 @@ import pytest
 
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, calibration_curve
-from lvd.report.page import axes, charts
-from lvd.report.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
-from lvd.report.page.groups import (
+from lvd.page import axes
+from lvd.page import charts
+from lvd.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
+from lvd.page.groups import (
     feature_slabs,
     group_rows,
     judged_together,
@@ -22,14 +23,14 @@ from lvd.report.page.groups import (
     most_infinite_first,
     worst_first,
 )
-from lvd.report.page.molecules import compact, draw
-from lvd.report.page.numbers import Digits, digits_for, short
-from lvd.report.page.render import to_script_json
-from lvd.report.page.report import axis_floor, check_one_target
-from lvd.report.page.rivals import parse_rivals
-from lvd.report.page.sample import choose_rows, missed_by
-from lvd.report.page.slab import joint_slab
-from lvd.report.page.verdict import judge, percent, rows_to_tell, tolerated
+from lvd.page.drawings import compact, draw
+from lvd.page.numbers import Digits, digits_for, short
+from lvd.page.render import to_script_json
+from lvd.page.report import axis_floor, check_one_target
+from lvd.page.rivals import parse_rivals
+from lvd.page.sample import choose_rows, missed_by
+from lvd.page.slab import joint_slab
+from lvd.page.verdict import judge, percent, rows_to_tell, tolerated
 
 INF = np.inf
 

@@ -9,16 +9,16 @@ from itertools import pairwise
 import pytest
 
 from lvd._validation import InputError
-from lvd.data import printed_cells
-from lvd.experiments.collect import Measured, write_csv
-from lvd.experiments.methods import MAIN_VARIANT, METHODS, REGRESSORS
-from lvd.experiments.provenance import Call
-from lvd.report.decision import decision_grid, tails_grid
-from lvd.report.features import FEATURED, features_grid, seconds_grid
-from lvd.report.layout import LAYOUTS
-from lvd.report.reproduction import Note, read_notes, render, write_page
-from lvd.report.rerun import pair_runs, rerun_grid
-from lvd.report.tables import make_tables
+from lvd.reproduction import printed_cells
+from lvd.reproduction.collect import Measured, write_csv
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS, REGRESSORS
+from lvd.reproduction.provenance import Call
+from lvd.reproduction.decision import decision_grid, tails_grid
+from lvd.reproduction.features import FEATURED, features_grid, seconds_grid
+from lvd.reproduction.layout import LAYOUTS
+from lvd.reproduction.small_page import Note, read_notes, render, write_page
+from lvd.reproduction.rerun import pair_runs, rerun_grid
+from lvd.reproduction.result_tables import make_tables
 
 FIELDS = {
     (layout.name, block.metric): block.field

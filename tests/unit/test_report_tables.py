@@ -13,14 +13,15 @@ import scipy.stats
 from rich.console import Console
 
 from lvd._validation import InputError
-from lvd.data import printed_cells
-from lvd.experiments.collect import Measured
-from lvd.experiments.methods import MAIN_VARIANT, METHODS
-from lvd.report import emphasis, formats
-from lvd.report.grids import Entry, Grid, table_grids
-from lvd.report.layout import DATASETS, LAYOUTS
-from lvd.report.significance import Sample, p_above, p_below, p_different, p_less, sample_of
-from lvd.report.tables import LONG_FORM, long_form, make_tables
+from lvd.reproduction import printed_cells
+from lvd.reproduction.collect import Measured
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
+from lvd.reproduction import emphasis
+from lvd.reproduction import formats
+from lvd.reproduction.grids import Entry, Grid, table_grids
+from lvd.reproduction.layout import DATASETS, LAYOUTS
+from lvd.reproduction.significance import Sample, p_above, p_below, p_different, p_less, sample_of
+from lvd.reproduction.result_tables import LONG_FORM, long_form, make_tables
 
 NONE = Sample(math.nan, math.nan, 0)
 

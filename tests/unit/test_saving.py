@@ -39,8 +39,8 @@ QUICK = {
 
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 5)
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 
 def quick(method, **changes):
@@ -354,7 +354,7 @@ class TestDevice:
     def test_networks_go_to_the_device_of_their_owner(self, tmp_path, monkeypatch):
         net = lvd.NetRegressor(n_batches=5)
         reg = lvd.SplitConformalRegressor(net, random_state=0, calib_size=None).fit(X, Y)
-        monkeypatch.setattr("lvd._store.decoding.resolve_device", lambda device: torch.device("meta"))
+        monkeypatch.setattr("lvd.store.decoding.resolve_device", lambda device: torch.device("meta"))
         monkeypatch.setattr("lvd.methods.saving._try_out", lambda *_: None)
         assert round_trip(reg, tmp_path).model_.module_[0].weight.is_meta
 

@@ -16,8 +16,8 @@ WEIGHTS = {"weighted": np.exp(0.2 * X[:, 0]), "unweighted": None}
 
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_BATCHES", 5)
-    monkeypatch.setattr("lvd.nets.regressor.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
+    monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 
 def identity_kernel():

@@ -11,7 +11,7 @@ import torch
 import lvd
 from lvd.conformal import SidedResidual, SignedResidual
 from lvd.conformal.oracle import local_weights, weighted_quantile
-from lvd.conformal.sides import side_scales
+from lvd.scores.side_scales import side_scales
 
 LEVELS = [0.5, 0.8, 0.9]
 

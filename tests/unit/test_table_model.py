@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lvd
-from lvd.data.splits import split_indices
-from lvd.methods.table import TableModel
-from lvd.methods.table_rows import find_row, read_rows
+from lvd.tables.splits import split_indices
+from lvd.tables.table_model import TableModel
+from lvd.tables.batches import find_row, read_rows
 
 N_ROWS = 60
 

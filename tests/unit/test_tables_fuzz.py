@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.data.encoding import TableEncoder
-from lvd.data.tables import count_rows, iter_batches, read_table
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.reading import count_rows, iter_batches, read_table
 
 N_ROWS = 40
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.data.tables import count_rows, iter_batches, read_table
+from lvd.tables.reading import count_rows, iter_batches, read_table
 
 MIXED = b"a,b,flag,text\n1,1.5,true,x\n2,,false,NA\nNA,nan,,\n"
 TYPES = {"a": pa.float64(), "b": pa.float64(), "flag": pa.bool_(), "text": pa.string()}
@@ -70,7 +70,7 @@ class TestBatches:
         assert pa.Table.from_batches(batches).to_pydict() == read_table(path).to_pydict()
 
     def test_types_stay_the_same_when_a_later_block_looks_different(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", 64)
+        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 64)
         rows = b"1,7,a\n" * 50 + b"2.5,x,3\n" * 50
         path = written(tmp_path, b"number,unused,text\n" + rows)
         batches = list(iter_batches(path, column_types={"number": pa.float64(), "text": pa.string()}))
@@ -81,7 +81,7 @@ class TestBatches:
         assert sum(batch["number"].to_numpy().sum() for batch in batches) == 50 * 3.5
 
     def test_text_among_numbers_is_named_with_its_row_in_the_file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", 64)
+        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 64)
         path = written(tmp_path, b"a,b\n" + b"1,true\n" * 99 + b"n.d.,maybe\n" + b"1,false\n")
         with pytest.raises(InputError) as error:
             list(iter_batches(path, column_types={"a": pa.float64(), "b": pa.bool_()}))
@@ -193,7 +193,7 @@ class TestRefused:
         assert "has an odd number of double quotes (1): close the open one" in message
 
     def test_endless_quoted_text(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", 1000)
+        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 1000)
         message = refusal(written(tmp_path, b'a,b\n1,"' + b"x,y\n" * 1000 + b'"\n'))
         assert "cannot be parsed" in message
         assert "is a double quote left open?" in message

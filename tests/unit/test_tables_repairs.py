@@ -16,14 +16,14 @@ import pytest
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
 from lvd.conformal import CalibrationWarning
-from lvd.data.columns import Column, example_of_formatted
-from lvd.data.encoding import TableEncoder
-from lvd.data.many_files import find_files
-from lvd.data.molecule_encoding import MoleculeEncoder
-from lvd.data.smiles import canonical_smiles, valid_smiles
-from lvd.data.splits import split_indices
-from lvd.data.tables import count_rows, iter_batches, read_schema, read_table
-from lvd.methods.table import TableModel, _percent
+from lvd.tables.columns import Column, example_of_formatted
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.many_files import find_files
+from lvd.tables.smiles_encoder import MoleculeEncoder
+from lvd.molecules.smiles import canonical_smiles, valid_smiles
+from lvd.tables.splits import split_indices
+from lvd.tables.reading import count_rows, iter_batches, read_schema, read_table
+from lvd.tables.table_model import TableModel, _percent
 
 
 def written(folder: Path, text: str, name: str = "table.csv") -> Path:
@@ -74,8 +74,8 @@ class TestQuotes:
         ],
     )
     def test_two_stray_quotes(self, tmp_path, monkeypatch, block, opened, closed, said):
-        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", max(block, 1000))
-        monkeypatch.setattr("lvd.data.csv_text._BUFFER_BYTES", block, raising=False)
+        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", max(block, 1000))
+        monkeypatch.setattr("lvd.tables.csv_text._BUFFER_BYTES", block, raising=False)
         path = self.with_quotes(tmp_path, row_10=opened, row_16=closed)
         for read in (read_table, read_texts):
             message = refused(read, path)
@@ -115,7 +115,7 @@ class TestQuotes:
     def test_texts_of_several_lines_stay(self, tmp_path, monkeypatch, text):
         path = written(tmp_path, text)
         for block in (7, 1 << 16):
-            monkeypatch.setattr("lvd.data.csv_text._BUFFER_BYTES", block, raising=False)
+            monkeypatch.setattr("lvd.tables.csv_text._BUFFER_BYTES", block, raising=False)
             assert read_table(path).num_rows == 2
 
     def test_no_quotes_at_all_and_long_files(self, tmp_path):
@@ -233,7 +233,7 @@ class TestRowNumbers:
         assert f"at row {row};" in message
 
     def test_ragged_rows_far_down(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.data.csv_text._BLOCK_BYTES", 1000)
+        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 1000)
         path = written(tmp_path, "a,b\n" + "1,2\n" * 3000 + "1,2,3\n")
         assert "row 3001 has 3 cells" in refused(read_texts, path)
 

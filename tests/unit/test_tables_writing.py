@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.data.tables import iter_batches, read_table
-from lvd.data.writing import TableWriter
+from lvd.tables.reading import iter_batches, read_table
+from lvd.tables.writing import TableWriter
 
 TABLE = pa.table({"id": ["007", "a,b", ""], "x": [1.0, None, 0.1], "day": pa.array([0, 1, 2], pa.date32())})
 ADDED = {"y_pred": np.array([1.5, 2.0, 1 / 3]), "upper_90": np.array([np.inf, -np.inf, 1e300])}

@@ -14,7 +14,7 @@ import typer
 from lvd.cli import console
 
 if TYPE_CHECKING:
-    from lvd.experiments.runs import Run
+    from lvd.reproduction.runs import Run
 
 bench = typer.Typer(
     name="bench",
@@ -108,10 +108,10 @@ def run(
     A run is one method on one split of one dataset. A run that fails is recorded with its error, does not stop
     the others, and is tried again next time.
     """
-    from lvd.experiments import provenance
-    from lvd.experiments.names import SMALL_DATASETS
-    from lvd.experiments.runner import execute, failures, unfinished
-    from lvd.experiments.runs import parse_levels, parse_names, parse_seeds, plan
+    from lvd.reproduction import provenance
+    from lvd.reproduction.names import SMALL_DATASETS
+    from lvd.reproduction.runner import execute, failures, unfinished
+    from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds, plan
 
     runs = plan(
         protocol=protocol,
@@ -154,8 +154,8 @@ def collect(
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
-    from lvd.experiments import provenance
-    from lvd.experiments.collect import collect_folder, write_csv
+    from lvd.reproduction import provenance
+    from lvd.reproduction.collect import collect_folder, write_csv
 
     for file in (out, out.with_suffix(".json")):
         _check_apart(file, *results)
@@ -187,11 +187,11 @@ def groups(
     data_dir: DataDir = None,
 ) -> None:
     """Show the coverage of molecules within functional groups, from a folder of results or from counts of it."""
-    from lvd.data import load
-    from lvd.experiments.functional_groups import count_groups, read_counts, write_counts
-    from lvd.experiments.names import MOLECULE_DATASETS
-    from lvd.report.formats import to_terminal
-    from lvd.report.group_grids import group_grids
+    from lvd.reproduction import load
+    from lvd.reproduction.functional_groups import count_groups, read_counts, write_counts
+    from lvd.reproduction.names import MOLECULE_DATASETS
+    from lvd.reproduction.formats import to_terminal
+    from lvd.reproduction.group_grids import group_grids
 
     if out is not None:
         _check_apart(out, results)
@@ -242,8 +242,8 @@ def tables(
     ] = None,
 ) -> None:
     """Show the paper's tables, made from results."""
-    from lvd.experiments.collect import read_results
-    from lvd.report.export import FILES, Report, write_text
+    from lvd.reproduction.collect import read_results
+    from lvd.reproduction.export import FILES, Report, write_text
 
     for file in [
         *([] if csv is None else [Path(csv)]),
@@ -280,7 +280,7 @@ def figures(
     protocol: Protocol = None,
 ) -> None:
     """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
-    from lvd.report.bench_figures import FIGURES, NEED_INTERVALS, draw, read_source
+    from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw, read_source
 
     source = read_source(results).of_protocol(protocol)
     out.mkdir(parents=True, exist_ok=True)
@@ -318,9 +318,9 @@ def compare_runs(
     ] = "paper",
 ) -> None:
     """Show how far two sets of results of the same runs are apart, as those of two processors are."""
-    from lvd.experiments.collect import read_results
-    from lvd.report.formats import to_terminal
-    from lvd.report.rerun import pair_runs, rerun_grid
+    from lvd.reproduction.collect import read_results
+    from lvd.reproduction.formats import to_terminal
+    from lvd.reproduction.rerun import pair_runs, rerun_grid
 
     pairs = pair_runs(read_results(first), read_results(second), protocol)
     console.show_parts(to_terminal([rerun_grid(pairs, protocol)]))
@@ -371,8 +371,8 @@ def page(
 ) -> None:
     """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
     from lvd._validation import InputError
-    from lvd.report.molecules import write_molecules_page
-    from lvd.report.reproduction import write_page
+    from lvd.reproduction.molecule_page import write_molecules_page
+    from lvd.reproduction.small_page import write_page
 
     if groups is not None and not molecules:
         raise InputError(
@@ -391,7 +391,7 @@ def page(
 def _check_apart(out: Path, *results: Path | None) -> None:
     """The file to be written is none of those that are read; beside them, in a folder of results, it may be."""
     from lvd._files import check_apart
-    from lvd.experiments.collect import compact_tables
+    from lvd.reproduction.collect import compact_tables
 
     for given in results:
         if given is not None:

@@ -30,10 +30,10 @@ def list_datasets(
 ) -> None:
     """List the datasets of the experiments, and where each of them lies on this machine.
 
-    A dataset that is not here is downloaded when it is first used (lvd.data.load in Python), to the folder that
+    A dataset that is not here is downloaded when it is first used (lvd.reproduction.load in Python), to the folder that
     the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
     """
-    from lvd.data import available
+    from lvd.reproduction import available
 
     datasets = available(folder)
     if json:
@@ -66,7 +66,7 @@ def export_dataset(
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
     from lvd._files import check_output
-    from lvd.data import available, export, load
+    from lvd.reproduction import available, export, load
 
     check_output(out, *(dataset.where for dataset in available(folder)), name="FILE")
     console.show(f"{export(load(name, data_dir=folder), out):,} rows written to {out}")

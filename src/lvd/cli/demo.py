@@ -26,7 +26,7 @@ def demo(
     Prints the metrics and what to see in them, and writes three figures (PNG) and all intervals (CSV). Files
     of the same name in the folder are replaced. Takes less than a minute.
     """
-    from lvd.report.demo import run_demo, sentences
+    from lvd.reproduction.demo import run_demo, sentences
 
     results = run_demo(out, progress=console.progress)
     tables = {

@@ -52,7 +52,7 @@ def evaluate(
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
-    from lvd.methods.table_rows import read_rows
+    from lvd.tables.batches import read_rows
 
     fitted = load_model(model, skip_invalid=skip_invalid)
     with console.working("evaluating"):

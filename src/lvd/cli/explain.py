@@ -11,7 +11,7 @@ from lvd.cli import console
 from lvd.cli.options import Data, Json, Model
 
 if TYPE_CHECKING:
-    from lvd.methods.seen_rows import Explanation
+    from lvd.methods.local import Explanation
 
 EXAMPLES = console.examples(
     "lvd explain homes-model new-homes.csv --row 17",
@@ -45,8 +45,8 @@ def explain(
     what is unknown; when it is too much for the level, the interval is infinite, and the number of rows that
     are missing is given. Molecules are shown by their SMILES; lvd report draws them.
     """
-    from lvd.methods.table import TableModel
-    from lvd.methods.table_rows import read_rows
+    from lvd.tables.table_model import TableModel
+    from lvd.tables.batches import read_rows
 
     fitted = TableModel.load(model)
     explanations = fitted.explain(read_rows(data), row, level, n_neighbors=neighbors)

@@ -11,10 +11,10 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, SkipInvalid, number_or_auto
+from lvd.cli.options import Data, Json, SkipInvalid, number_or_word
 
 if TYPE_CHECKING:
-    from lvd.methods.table_reports import FitReport
+    from lvd.tables.reports import FitReport
 
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
@@ -22,7 +22,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --out homes-model",
     "lvd fit homes.csv.gz --target price --drop id --drop street --impute median --out homes-model",
     "lvd fit homes.parquet --target price --target rent --level 0.95 --out homes-model",
-    "lvd fit homes.csv --target price --bandwidth auto --out homes-model  # fewer infinite intervals",
+    "lvd fit homes.csv --target price --bandwidth adaptive --out homes-model  # fewer infinite intervals",
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
 )
@@ -74,19 +74,11 @@ def fit(
     bandwidth: Annotated[
         str,
         typer.Option(
-            metavar="auto|NUMBER",
-            help="Widen the kernel: above 1 fewer intervals are infinite, and they are less local. auto: as little "
-            "as leaves a tenth of the training rows infinite at --level.",
+            metavar="adaptive|NUMBER",
+            help="Widen the kernel: above 1 fewer intervals are infinite, and they are less local. adaptive: for each "
+            "row as little as makes its interval finite at --level, by what the training rows tell.",
         ),
     ] = "1",
-    kernel_floor: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|NUMBER",
-            help="The least weight, below 1, of any calibration row for any other. auto: as little as makes all "
-            "intervals finite at --level.",
-        ),
-    ] = "0",
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -131,9 +123,9 @@ def fit(
     from lvd._device import resolve_device
     from lvd._files import check_output
     from lvd._validation import InputError
-    from lvd.data.tables import read_table
-    from lvd.data.writing import TableWriter
-    from lvd.methods.table import TableModel, check_free
+    from lvd.tables.reading import read_table
+    from lvd.tables.writing import TableWriter
+    from lvd.tables.table_model import TableModel, check_free
 
     if smiles is None and (skip_invalid or hidden_size is not None):
         raise InputError(
@@ -147,10 +139,8 @@ def fit(
     regressor = LVDRegressor(
         _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
         confidence_level=level,
-        bandwidth=number_or_auto(bandwidth, "--bandwidth"),
-        kernel_floor=number_or_auto(kernel_floor, "--kernel-floor"),
-        y_min=y_min,
-        y_max=y_max,
+        bandwidth=number_or_word(bandwidth, "--bandwidth", "adaptive"),
+        y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
         random_state=seed,
     )
@@ -201,7 +191,7 @@ def _showing(n_rows: int, n_targets: int, *, of_molecules: bool) -> AbstractCont
 
 
 def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
-    from lvd.data.columns import PLAIN_NUMBERS
+    from lvd.tables.columns import PLAIN_NUMBERS
 
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
@@ -233,8 +223,8 @@ def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
     if _many_infinite(report):
         console.show(
-            "\nnote: many intervals are infinite: too little is known about rows like theirs. --bandwidth auto "
-            "looks further for similar rows, --kernel-floor auto makes all intervals finite; both are less local"
+            "\nnote: many intervals are infinite: too little is known about rows like theirs. --bandwidth "
+            "adaptive looks as far as needed for similar rows, and is less local there"
         )
     console.show(f"\nmodel written to {out}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lvd.cli import console
 
 if TYPE_CHECKING:
-    from lvd.methods.table_reports import TargetReport
+    from lvd.tables.reports import TargetReport
 
 _COLUMNS = {
     "level": ("confidence_level", "g"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lvd.methods.table import TableModel
+    from lvd.tables.table_model import TableModel
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
@@ -43,17 +43,17 @@ Json = Annotated[
 
 def load_model(folder: Path, *, skip_invalid: bool) -> TableModel:
     """The model that lvd fit wrote."""
-    from lvd.methods.table import TableModel
+    from lvd.tables.table_model import TableModel
 
     fitted = TableModel.load(folder)
     return fitted.skipping_invalid() if skip_invalid else fitted
 
 
-def number_or_auto(text: str, option: str) -> float | str:
-    """The value of an option that is a number, or is chosen."""
-    from lvd._validation import InputError
-
+def number_or_word(text: str, option: str, word: str) -> float | str:
+    """A number, or the one word that the option knows."""
+    if text == word:
+        return text
     try:
-        return text if text == "auto" else float(text)
+        return float(text)
     except ValueError:
-        raise InputError(f"{option} must be a number or auto, got {text!r}") from None
+        raise InputError(f"{option} must be a number or {word}, got {text!r}") from None

@@ -79,9 +79,9 @@ def predict(
     """
     from lvd._files import check_output
     from lvd._validation import InputError
-    from lvd.data.many_files import find_files
-    from lvd.data.tables import count_rows
-    from lvd.methods.table_rows import read_rows
+    from lvd.tables.many_files import find_files
+    from lvd.tables.reading import count_rows
+    from lvd.tables.batches import read_rows
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
@@ -95,7 +95,7 @@ def predict(
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
         if engine is Engine.ray:
-            from lvd import distributed
+            from lvd.tables import distributed
 
             report = distributed.predict_to(out, paths, fitted, level, address=address, on_rows=on_rows)
         else:

@@ -41,7 +41,9 @@ def report(
     compare: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", show_default=False, help="Rival methods to show: split, madsplit, or both."
+            metavar="NAMES",
+            show_default=False,
+            help="Rival methods to show, separated by commas: split, and with --fitted-on madsplit, cqr and others.",
         ),
     ] = None,
     level: Annotated[
@@ -76,8 +78,8 @@ def report(
     All figures are computed from all rows. The table in the page holds 1,000 rows at most: those missed by most,
     infinite and widest ones, and others at random.
 
-    Use rows that the model has not seen, with their true values. The rivals of --compare use the same network and
-    the same calibration rows as the model.
+    Use rows that the model has not seen, with their true values. The rivals of --compare are calibrated on the same
+    rows as the model; all but split are fitted anew, on the rows of --fitted-on.
 
     The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model knows; a
     model of other columns draws neighbours with --smiles and --fitted-on.
@@ -86,13 +88,13 @@ def report(
     import warnings
 
     from lvd._files import check_output
-    from lvd.data.tables import read_table
+    from lvd.tables.reading import read_table
     from lvd.methods import CalibrationWarning
-    from lvd.report.page.molecules import draw
-    from lvd.report.page.render import Origin, write_page
-    from lvd.report.page.report import check_one_target, make_report
-    from lvd.report.page.rivals import parse_rivals
-    from lvd.report.page.rows import Pictures
+    from lvd.page.drawings import draw
+    from lvd.page.render import Origin, write_page
+    from lvd.page.report import check_one_target, make_report
+    from lvd.page.rivals import parse_rivals
+    from lvd.page.row_details import Pictures
 
     check_output(out, model, data, fitted_on)
     rivals, fitted = parse_rivals(compare), load_model(model, skip_invalid=skip_invalid)

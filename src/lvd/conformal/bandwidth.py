@@ -1,77 +1,86 @@
-"""How far the kernel reaches: a bandwidth chosen on the training rows so that few radii would be infinite."""
+"""A bandwidth for each row: how far one has to look for enough calibration rows, told by the training rows alone."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from lvd._parallel import in_chunks
 from lvd._typing import Float
 from lvd._validation import InputError, check_positive
-from lvd.kernels import tiles
+from lvd.kernels.sums import weighted_sums
 
-MOST_QUERIES = 2000
-LARGEST = 1e4
-
-
-def infinite_share(
-    points: Float[Tensor, "n k"], bandwidth: float, level: float, n_calib: int, floor: float = 0.0
-) -> float:
-    """The share of training rows whose radius would be infinite with `n_calib` calibration rows like them.
-
-    A row with weights summing to S is infinite when ``S < level / (1 - level)``; S is the leave-one-out sum over
-    the training rows, brought to the size of the calibration set, of the kernel raised to its `floor`.
-    """
-    shrunk = points / bandwidth
-    queries = shrunk[:: max(1, len(points) // MOST_QUERIES)]
-    ones = points.new_ones(len(points), 1)
-    total = tiles.weighted_sums(queries, tiles.prepare_points(shrunk), ones)[:, 0] - 1.0
-    expected = (1.0 - floor) * total * (n_calib / (len(points) - 1)) + floor * n_calib
-    return float((expected < level / (1.0 - level)).double().mean())
+MOST_TRAINING_ROWS = 4096
+LARGEST = 50.0
+STEPS = 40
+"""Bandwidths are chosen from so many, in geometric steps from 1 to the largest."""
 
 
-def check_bandwidth(bandwidth: Any, max_infinite: Any) -> None:
-    """A bandwidth is a positive number, or ``"auto"``."""
-    if bandwidth != "auto":
-        check_positive(bandwidth, "bandwidth")
-        if not math.isfinite(bandwidth):
-            raise InputError(
-                f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
-            )
-    elif not 0.0 < max_infinite < 1.0:
-        raise InputError(f"max_infinite must lie in (0, 1), got {max_infinite!r}")
-
-
-def choose_bandwidth(
-    points: Float[Tensor, "n k"],
+def adaptive_bandwidths(
+    queries: Float[Tensor, "n k"],
+    training: Float[Tensor, "r k"],
     *,
-    level: float,
-    max_infinite: float,
     n_calib: int,
-    floor: float = 0.0,
-    precision: float = 0.01,
-) -> float:
-    """The smallest h >= 1, to `precision`, with which at most `max_infinite` of the training rows are infinite.
+    level: float,
+    mass: float,
+) -> Float[Tensor, "n"]:
+    """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``, j in training.
 
-    Only training rows are used, so the calibration rows stay untouched and the guarantee holds for the widened
-    kernel ``K(a, b) = exp(-||A(z_a - z_b)||^2 / (k h^2))``.
+    The left side is the weight that m calibration rows like the training rows are expected to have; below ``mass = 1``
+    the radius would be infinite in expectation. Calibration rows take no part, so that for a fixed centre this is a
+    fixed kernel with its maximum at the centre, and the local guarantee holds unchanged.
     """
+    sample = training[:: max(1, -(-len(training) // MOST_TRAINING_ROWS))]
+    wanted = mass * level / (1.0 - level) * len(sample) / n_calib
+    grid = np.geomspace(1.0, LARGEST, STEPS)
+    if queries.device.type == "cpu":
+        return _compiled(queries, sample, grid, wanted)
+    return _by_bisection(queries, sample, grid, wanted)
 
-    def few_enough(bandwidth: float) -> bool:
-        return infinite_share(points, bandwidth, level, n_calib, floor) <= max_infinite
 
-    if few_enough(1.0):
-        return 1.0
-    low, high = 1.0, 2.0
-    while not few_enough(high):
-        low, high = high, 2.0 * high
-        if high > LARGEST:
-            raise InputError(
-                f"no bandwidth makes at most {max_infinite:g} of the radii infinite at confidence_level={level:g} "
-                f"with {n_calib} calibration rows; give more of them, a lower level or a larger max_infinite"
-            )
-    while high / low > 1.0 + precision:
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if few_enough(middle) else (middle, high)
-    return high
+def _compiled(
+    queries: Float[Tensor, "n k"], training: Float[Tensor, "r k"], grid: Any, wanted: float
+) -> Float[Tensor, "n"]:
+    from lvd.kernels import compiled
+
+    centre = np.median(training.numpy(), axis=0)
+    blocks = compiled.make_blocks(training.numpy() - centre, None, None, np.float32)
+    wide = compiled.widen(queries.numpy() - centre, np.float32)
+    result = np.empty(len(queries))
+    precisions = (grid**-2.0).astype(np.float32)
+    in_chunks(
+        lambda rows: compiled.smallest_bandwidths(wide[rows], blocks, precisions, wanted, grid, result[rows]),
+        len(queries),
+        8 * len(training),
+    )
+    return torch.as_tensor(result)
+
+
+def _by_bisection(
+    queries: Float[Tensor, "n k"], training: Float[Tensor, "r k"], grid: Any, wanted: float
+) -> Float[Tensor, "n"]:
+    """The same by sums over all training rows, half the grid at a time."""
+    steps, ones = queries.new_tensor(grid), training.new_ones(len(training), 1)
+    low = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
+    high = torch.full_like(low, len(grid) - 1)
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        enough = weighted_sums(queries, training, ones, steps[middle])[:, 0] >= wanted
+        low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
+        low = torch.minimum(low, high)
+    return steps[high]
+
+
+def check_bandwidth(bandwidth: Any) -> None:
+    """A bandwidth is a positive number, or ``"adaptive"``."""
+    if bandwidth == "adaptive":
+        return
+    if isinstance(bandwidth, str):
+        raise InputError(f'bandwidth must be a positive number or "adaptive", got {bandwidth!r}')
+    check_positive(bandwidth, "bandwidth")
+    if not math.isfinite(bandwidth):
+        raise InputError(f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal")

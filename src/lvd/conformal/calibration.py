@@ -1,82 +1,55 @@
-"""Calibration rows, sorted by score within their groups."""
+"""Calibration rows, sorted by score within their groups, and the one loop over groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from lvd._typing import Float
-from lvd.conformal import calibrated, engine
-from lvd.conformal.leaves import Leaves
-from lvd.conformal.rows import ALL, Group, Places, Rows
+from lvd.conformal.rows import ALL, Group, Indices, Rows
+from lvd.quantiles import SortedRows
 
 
 class CalibrationWarning(UserWarning):
     """The calibration set cannot give what was asked of it."""
 
 
-@dataclass
-class Part:
-    """The calibration rows of one group; what only some guarantees need is computed when it is first asked for."""
-
-    sorted: engine.SortedCalibration
-
-    @cached_property
-    def standing(self) -> calibrated.Standing:
-        """What the calibrated guarantee computes once."""
-        return calibrated.standing(self.sorted)
-
-    @cached_property
-    def mirrored(self) -> Part:
-        """The same rows with the signs of the scores turned round, for the lower end of an interval."""
-        rows = self.sorted
-        one = engine.sort_calibration(rows.points, -rows.scores, weights=rows.weights, floor=rows.floor)
-        return Part(replace(one, order=rows.order[one.order], leaves=rows.leaves))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """All calibration rows in order of arrival, and sorted by group."""
 
     rows: Rows
     scores: Float[Tensor, "m"]
-    leaves: Leaves
-    parts: dict[Group, Part]
+    groups: dict[Group, SortedRows]
 
     @classmethod
-    def of(
-        cls, rows: Rows, scores: Float[Tensor, "m"], leaves: Leaves, floor_of: Callable[[int], float]
-    ) -> Calibration:
-        """Sort the rows; `floor_of` gives the kernel's floor for a group of that many."""
-        parts: dict[Group, Part] = {}
-        for group, places in rows.by_group():
-            weights = None if rows.weights is None else rows.weights[places]
-            one = engine.sort_calibration(
-                rows.points[places], scores[places], weights=weights, floor=floor_of(len(places))
-            )
-            parts[group] = Part(replace(one, order=places[one.order], leaves=leaves))
-        return cls(rows, scores, leaves, parts)
+    def of(cls, rows: Rows, scores: Float[Tensor, "m"]) -> Calibration:
+        """Sort the rows of each group."""
+        groups: dict[Group, SortedRows] = {}
+        for group, indices in rows.by_group():
+            weights = None if rows.weights is None else rows.weights[indices]
+            found = SortedRows.of(rows.points[indices], scores[indices], ratios=weights)
+            groups[group] = found.numbered(indices)
+        return cls(rows, scores, groups)
 
-    def build_index(self) -> None:
-        """Make the clusters of all groups now; on a GPU there are none."""
-        for part in self.parts.values():
-            if part.sorted.points.device.type == "cpu" and part.sorted.can_be_clustered:
-                _ = part.sorted.clusters
+    def nobody(self) -> SortedRows:
+        """A group without rows."""
+        return SortedRows.of(self.rows.points[:0], self.scores[:0])
 
     def answer(
-        self,
-        queries: Rows,
-        unseen: Float[Tensor, "n c"],
-        ask: Callable[[Part, Places], Float[Tensor, "g c"]],
-    ) -> Float[Tensor, "n c"]:
-        """What `ask` gives for the queries of each group, by their places; `unseen` for groups without a row."""
+        self, queries: Rows, ask: Callable[[Group, SortedRows, Indices], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """What `ask` gives for the queries of each group, by their indices, put together again."""
         if queries.groups is None:
-            return ask(self.parts[ALL], slice(None))
-        result = unseen.clone()
-        for group, places in queries.by_group():
-            if group in self.parts:
-                result[places] = ask(self.parts[group], places)
-        return result
+            return ask(ALL, self.groups[ALL], slice(None))
+        results: tuple[Tensor, ...] = ()
+        for group, indices in queries.by_group():
+            found = ask(group, self.groups.get(group, self.nobody()), indices)
+            if not results:
+                results = tuple(part.new_empty(len(queries.points), *part.shape[1:]) for part in found)
+            for whole, part in zip(results, found, strict=True):
+                whole[indices] = part
+        return results
+

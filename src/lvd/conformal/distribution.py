@@ -16,40 +16,33 @@ from torch import Tensor
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
-from lvd.conformal import engine
-from lvd.conformal.calibration import Calibration, Part
-from lvd.conformal.engine import SortedCalibration
-from lvd.conformal.rows import Places, Rows
+from lvd.conformal.calibration import Calibration
+from lvd.conformal.rows import Group, Indices, Rows
+from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
 CHUNK_ELEMENTS = 2**21
 
 
-def cdf(
-    queries: Float[Tensor, "n k"],
-    self_weights: Float[Tensor, "n"],
-    calibration: SortedCalibration,
-    scores: Float[Tensor, "n"],
-    below: float | Float[Tensor, "n"] = 0.5,
+def local_cdf(
+    queries: Queries, rows: SortedRows, scores: Float[Tensor, "n"], below: Float[Tensor, "n"]
 ) -> Float[Tensor, "n"]:
     """``F(s) = (below w + sum_i w_i 1{V_i <= s}) / (w + sum_i w_i)``, w the query's own mass."""
-    ranks = torch.searchsorted(calibration.scores, scores.contiguous(), right=True)
+    ranks = torch.searchsorted(rows.scores, scores.contiguous(), right=True)
     with workers() as run:
-        slices = chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // max(1, calibration.n_rows)))
-        sums = torch.cat(run(partial(_sums, queries, calibration, ranks), slices))
+        slices = chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // max(1, len(rows))))
+        sums = torch.cat(run(partial(_sums, queries, rows, ranks), slices))
     reached, total = sums.T
-    return (below * self_weights + reached) / (self_weights + total)
+    return (below * queries.above + reached) / (queries.above + total)
 
 
-def _sums(
-    queries: Float[Tensor, "n k"], calibration: SortedCalibration, ranks: Tensor, rows: slice
-) -> Float[Tensor, "r 2"]:
+def _sums(queries: Queries, rows: SortedRows, ranks: Tensor, some: slice) -> Float[Tensor, "r 2"]:
     """The weight of the first `ranks` rows, and of all."""
-    weights = engine.similarities(queries[rows], calibration).mul_(calibration.weights)
-    reached = torch.arange(calibration.n_rows, device=ranks.device) < ranks[rows, None]
+    weights = similarities(queries[some], rows).mul_(rows.weights)
+    reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
     return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LocalDistribution:
     """The distributions of the scores of some rows, as the calibration rows like each of them tell it.
 
@@ -58,17 +51,19 @@ class LocalDistribution:
 
     calibration: Calibration
     rows: Rows
+    bandwidths: Float[Tensor, "n"] | None = None
 
     def quantile(self, q: Levels) -> Float[NDArray, "n q"]:
         """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf past the ends."""
-        levels, half = check_levels(q, "q"), self.rows.self_weights / 2.0
+        levels = check_levels(q, "q")
 
-        def ask(part: Part, places: Places) -> Tensor:
-            own = half[places]
-            return engine.radius(self.rows.points[places], part.sorted, levels, own, own)
+        def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
+            queries = self._queries(indices)
+            half = queries.above / 2.0
+            split = Queries(queries.points, half, half, queries.bandwidths)
+            return (local_quantile(split, known, levels).radius,)
 
-        ends = half.new_tensor(np.where(levels <= 0.5, -np.inf, np.inf))
-        return self.calibration.answer(self.rows, ends.repeat(len(half), 1), ask).cpu().numpy()
+        return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
     def cdf(self, scores: ArrayLike, below: ArrayLike = 0.5) -> Float[NDArray, "n"]:
         """The distribution function at one score for each row.
@@ -80,11 +75,10 @@ class LocalDistribution:
         given = points.new_tensor(at)
         shares = points.new_tensor(np.broadcast_to(to_numpy(below), at.shape).copy())
 
-        def ask(part: Part, places: Places) -> Tensor:
-            own = self.rows.self_weights[places]
-            return cdf(points[places], own, part.sorted, given[places], shares[places])[:, None]
+        def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
+            return (local_cdf(self._queries(indices), known, given[indices], shares[indices]),)
 
-        return self.calibration.answer(self.rows, shares[:, None], ask)[:, 0].cpu().numpy()
+        return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
     def places(self) -> Float[NDArray, "n j"]:
         """Where the masses lie: -inf, the calibration scores in order of arrival, +inf; (n, m + 2)."""
@@ -93,15 +87,18 @@ class LocalDistribution:
 
     def masses(self) -> Float[NDArray, "n j"]:
         """How much lies at each of the :meth:`places`, in shares of 1; a dense matrix."""
-        points = self.rows.points
-        unseen = points.new_zeros(len(points), len(self.calibration.scores) + 2)
-        unseen[:, [0, -1]] = 0.5
+        n_places = len(self.calibration.scores) + 2
 
-        def ask(part: Part, places: Places) -> Tensor:
-            own = self.rows.self_weights[places, None]
-            weights = engine.similarities(points[places], part.sorted).mul_(part.sorted.weights)
-            result = unseen[places] * own
-            result[:, part.sorted.order + 1] = weights
-            return result / (own + weights.sum(1, keepdim=True))
+        def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
+            queries = self._queries(indices)
+            weights = similarities(queries, known).mul_(known.weights)
+            result = weights.new_zeros(len(queries), n_places)
+            result[:, [0, -1]] = queries.above[:, None] / 2.0
+            result[:, known.order + 1] = weights
+            return (result / (queries.above[:, None] + weights.sum(1, keepdim=True)),)
 
-        return self.calibration.answer(self.rows, unseen, ask).cpu().numpy()
+        return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
+
+    def _queries(self, indices: Indices) -> Queries:
+        points, own = self.rows.at(indices)
+        return Queries.of(points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices])

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from lvd._typing import Float, NDArray
-from lvd.conformal.engine import SortedCalibration
-from lvd.conformal.floor import ROOM
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
 from lvd.conformal.rows import Group
+from lvd.quantiles import Queries, SortedRows, similarities
+from lvd.quantiles.oracle import weighted_quantile
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Neighbor:
     """A calibration row that carries weight for a query.
 
     `index` is its place in the calibration set, `weight` its share of all the weight (the query's own, at
-    infinity, and a floor of the kernel counted in), `similarity` its kernel value without a floor, `score` its
+    infinity, counted in), `similarity` its kernel value, `score` its
     error, `target` its y where known, `label` what it is called where it has a name, as molecules have.
     """
 
@@ -38,9 +36,9 @@ class Evidence:
 
     `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
     when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
-    With signed scores `radius` is how far the upper end lies above the prediction, `lower_radius` how far the
+    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how far the upper end lies above the prediction, `lower_radius` how far the
     lower end lies below, and `usual_radius` half the usual width. `group` is the query's group where there are
-    groups, `floor_needed` the kernel floor that would make the radius finite where one is set but too low.
+    groups.
     """
 
     confidence_level: float
@@ -52,7 +50,7 @@ class Evidence:
     neighbors: tuple[Neighbor, ...]
     lower_radius: float | None = None
     group: Group = None
-    floor_needed: float | None = None
+    bandwidth: float = 1.0
 
     @property
     def sentence(self) -> str:
@@ -65,35 +63,38 @@ class Evidence:
         if not self.neighbors:
             known = f"there is no calibration row{where}"
         elif nearest < 0.5:
-            similarity = f"the most similar has similarity {nearest:.2g} of 1"
-            known = f"no calibration row{where} is nearly like it ({similarity})"
+            known = f"no calibration row{where} is similar to this one (the nearest has a similarity of {nearest:.2g} of 1)"
         else:
-            known = f"only {self.n_effective:.3g} calibration rows' worth of evidence{where} lies near it"
+            known = f"it rests on only about {_count(self.n_effective)} similar calibration rows{where}"
         rows = "row" if self.rows_missing == 1 else "rows"
-        remedy = f"{self.rows_missing} more {rows}{where} like this one would make it finite"
-        if self.floor_needed is not None:
-            remedy += f", and so would a kernel_floor of {self.floor_needed:.2g}"
-        unknown = f"{100 * self.weight_at_infinity:.0f}% of the weight is unknown"
-        return f"Infinite at {_percent(self.confidence_level)}: {known}, so {unknown}; {remedy}."
+        remedy = f"{self.rows_missing} more {rows}{where} like it would make it finite"
+        return f"Infinite at {_percent(self.confidence_level)}: {known}; {remedy}."
 
     def _why_finite(self) -> str:
         level = _percent(self.confidence_level)
         half = self.radius if self.lower_radius is None else (self.radius + self.lower_radius) / 2.0
-        what = "radius" if self.lower_radius is None else "width"
-        if math.isinf(self.usual_radius) or self.usual_radius == 0.0:
-            compared = ""
-        else:
-            compared = f", {half / self.usual_radius:.2g} times the {what} of an average row"
-        rows = f"the calibration rows like this one, worth {self.n_effective:.3g} rows, carry"
+        rests = f"It rests on roughly {_count(self.n_effective)} similar calibration rows"
         if self.lower_radius is None:
-            return (
-                f"Radius {self.radius:.4g} at {level}{compared}: {rows} {level} of the weight up to an error score "
-                f"of {self.radius:.4g}."
-            )
-        return (
-            f"From {-self.lower_radius:.4g} to {self.radius:.4g} at {level}{compared}: {rows} at most "
-            f"{_percent((1.0 - self.confidence_level) / 2.0)} of the weight past either of these error scores."
-        )
+            shown = f"{level} of which had an error of at most {self.radius:.3g}"
+        else:
+            rest = _percent((1.0 - self.confidence_level) / 2.0)
+            shown = f"at most {rest} of which had an error below {-self.lower_radius:.3g}, and as many above {self.radius:.3g}"
+        return f"{_compared(half, self.usual_radius)}{rests}, {shown}."
+
+
+def _compared(half: float, usual: float) -> str:
+    """How wide the interval is beside that of an average row."""
+    if math.isinf(usual) or usual == 0.0:
+        return ""
+    ratio = half / usual
+    if 0.9 <= ratio <= 1.1:
+        return "About as wide as for an average row. "
+    return f"{ratio:.2g} times as wide as for an average row. "
+
+
+def _count(number: float) -> str:
+    """A number of rows to three digits."""
+    return f"{float(f'{number:.3g}'):,.10g}"
 
 
 def _percent(share: float) -> str:
@@ -112,28 +113,25 @@ def rows_missing(total_weight: float, level: float) -> int:
 
 
 def explain(
-    query: Float[Tensor, "k"],
-    calibration: SortedCalibration,
+    query: Queries,
+    rows: SortedRows,
     level: float,
     n_neighbors: int,
     targets: Float[NDArray, "m"] | None = None,
     *,
-    self_weight: float = 1.0,
     group: Group = None,
     two_sided: bool = False,
 ) -> Evidence:
     """The evidence behind the radius of one query, in scaled coordinates; `targets` in calibration order."""
-    points, scores, ratios = (
-        part.cpu().numpy() for part in (calibration.points, calibration.scores, calibration.weights)
-    )
-    order, kernel = calibration.order.cpu().numpy(), gaussian_weights(query.cpu().numpy(), points)
-    weights = ratios * ((1.0 - calibration.floor) * kernel + calibration.floor)
+    scores, ratios, order = (part.cpu().numpy() for part in (rows.scores, rows.weights, rows.order))
+    kernel, own = similarities(query, rows)[0].cpu().numpy(), float(query.above)
+    weights = ratios * kernel
     total = float(weights.sum())
     nearest = np.argsort(-weights, kind="stable")[:n_neighbors]
     neighbors = tuple(
         Neighbor(
             int(order[i]),
-            float(weights[i] / (total + self_weight)),
+            float(weights[i] / (total + own)),
             float(kernel[i]),
             float(scores[i]),
             None if targets is None else float(targets[order[i]]),
@@ -141,22 +139,21 @@ def explain(
         for i in nearest
     )
     side = (1.0 + level) / 2.0 if two_sided else level
-    upper, usual = (weighted_quantile(scores, w, self_weight, side) for w in (weights, ratios))
+    upper, usual = (weighted_quantile(scores, w, own, side) for w in (weights, ratios))
     lower = None
     if two_sided:
-        lower, usual_lower = (weighted_quantile(-scores, w, self_weight, side) for w in (weights, ratios))
+        lower, usual_lower = (weighted_quantile(-scores, w, own, side) for w in (weights, ratios))
         usual = (usual + usual_lower) / 2.0
-    squares, largest = float(np.square(weights).sum()), float(ratios.sum())
-    needed = (1.0 + ROOM) * side / (1.0 - side) * self_weight / largest if largest > 0.0 else math.inf
+    squares = float(np.square(weights).sum())
     return Evidence(
         confidence_level=level,
         radius=upper,
         n_effective=total**2 / squares if squares > 0.0 else 0.0,
-        weight_at_infinity=self_weight / (total + self_weight),
-        rows_missing=rows_missing(total / self_weight, side),
+        weight_at_infinity=own / (total + own),
+        rows_missing=rows_missing(total / own, side),
         usual_radius=usual,
         neighbors=neighbors,
         lower_radius=lower,
         group=group,
-        floor_needed=needed if math.isinf(upper) and calibration.floor > 0.0 and needed <= 1.0 else None,
+        bandwidth=1.0 if query.bandwidths is None else float(query.bandwidths),
     )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from lvd._typing import ArrayLike, Float, Levels, RandomState
+from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -25,16 +23,20 @@ from lvd._validation import (
     like,
     seed_from,
 )
-from lvd.conformal import engine
-from lvd.conformal.bandwidth import check_bandwidth, choose_bandwidth
-from lvd.conformal.calibration import Calibration, CalibrationWarning, Part
+from lvd.conformal.bandwidth import adaptive_bandwidths, check_bandwidth
+from lvd.conformal.calibration import Calibration
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence, explain
-from lvd.conformal.floor import check_floor, floor_of, smallest_floor
-from lvd.conformal.guarantees import Rule
-from lvd.conformal.leaves import Leaves, check_search
-from lvd.conformal.rows import ALL, Places, Rows, check_groups, check_keys, check_rows_given, check_weights
-from lvd.conformal.summary import LocalSummary, effective_sample_size, summarize
+from lvd.conformal.guarantees import (
+    Standing,
+    calibrated_radius,
+    check_guarantee,
+    density_factors,
+    randomized_radius,
+    standing,
+)
+from lvd.conformal.rows import ALL, Group, Indices, Rows, check_groups, check_keys, check_max_weight, check_rows_given, check_weights
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 
 @runtime_checkable
@@ -44,6 +46,26 @@ class Kernel(Protocol):
     def scaled(self, embeddings: ArrayLike) -> Float[Tensor, "n k"]:
         """Scaled coordinates of the embeddings."""
         ...
+
+
+class LocalSummary(NamedTuple):
+    """What :meth:`LocalConformal.summary`, which has an example, says of n rows.
+
+    Parameters
+    ----------
+    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
+    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
+        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
+    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
+        16,384 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
+    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
+        where no values were given.
+    """
+
+    radius: Any
+    n_effective: Any
+    exact: Any
+    mean: Any = None
 
 
 class LocalConformal:
@@ -56,28 +78,18 @@ class LocalConformal:
     makes the guarantee one for each group (Mondrian). And they may come with `weights`, the likelihood ratios
     ``p_new(x) / p_calib(x)`` of :func:`lvd.shift.estimate_weights`, which multiply the kernel; both on one scale.
     The local promise speaks of a new case x near the centre c, whose weight ``w(x) K(c, x)`` may be larger than
-    that of the centre: with weights the mass at +inf is `max_weight`, which no w(x) K(c, x) exceeds. The other two
-    guarantees speak of the row itself, and take its own weight.
+    that of the centre: with weights the mass at +inf is the largest weight that a new row can have, which no
+    ``w(x) K(c, x)`` exceeds. The other guarantees speak of the row itself, and take its own weight.
 
     Parameters
     ----------
     kernel : a fitted :class:`MahalanobisKernel`.
-    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``: fewer infinite radii, less local ones.
-        A number, or ``"auto"``: the smallest h >= 1 with which at most `max_infinite` of the training rows would
-        be infinite at `confidence_level`, found without the calibration rows (and as if groups were equally large).
-    max_infinite : of ``bandwidth="auto"``.
-    kernel_floor : raises the kernel to ``K_e = (1 - e) K + e``. A number e in [0, 1), or ``"auto"``: the smallest
-        with which all radii are finite at `confidence_level` (see :func:`smallest_floor`), for each group its own.
-    confidence_level : of the two choices ``"auto"``.
-    max_weight : the largest likelihood ratio a new row can have. None takes the largest one seen, among the
-        calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
-        has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
-    search : how the CPU finds the rows that matter to a query. ``"all"`` weighs all rows. ``"index"`` puts them
-        into leaves of neighbours in :meth:`conformalize`, about 6 s for a million, and then skips those too far
-        to matter; :meth:`update`, :meth:`forget` and :meth:`save` keep the leaves. ``"auto"`` does so from 500,000
-        rows and 4,096 queries on if the kernel is local. A kernel with a floor gives weight to all rows, so it has
-        no index, and a GPU always weighs all. The radii are the same up to 65,536 rows; above, where float32
-        cannot decide, ``"all"`` takes the wider candidate, at most 1e-5 of the weight later.
+    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for each query
+        the smallest h >= 1 with which the calibration rows are expected to have enough weight for a finite radius at
+        `confidence_level`, `mass` times over. It is told by the kernel's training rows, never by the calibration rows.
+    mass : of ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
+    confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides adaptive
+        bandwidths, so that the radii of several levels are nested.
 
     Examples
     --------
@@ -88,32 +100,24 @@ class LocalConformal:
     >>> conformal = lvd.LocalConformal(kernel).conformalize(calib, np.abs(rng.normal(size=500)))
     >>> conformal.radius(calib[:4], confidence_level=[0.5, 0.9]).shape
     (4, 2)
-    >>> raised = lvd.LocalConformal(kernel, kernel_floor="auto")
-    >>> raised = raised.conformalize(calib, np.abs(rng.normal(size=500)), groups=np.repeat(["a", "b"], 250))
-    >>> np.isfinite(raised.radius([[99.0, 0.0, 0.0], [99.0, 0.0, 0.0]], groups=["a", "c"]))
+    >>> wide = lvd.LocalConformal(kernel, bandwidth="adaptive")
+    >>> wide = wide.conformalize(calib, np.abs(rng.normal(size=500)), groups=np.repeat(["a", "b"], 250))
+    >>> np.isfinite(wide.radius([[9.0, 0.0, 0.0], [9.0, 0.0, 0.0]], groups=["a", "c"]))
     array([ True, False])
     """
-
-    max_weight: float | None = None  # of objects saved before there was one
 
     def __init__(
         self,
         kernel: Kernel,
         *,
         bandwidth: float | str = 1.0,
-        max_infinite: float = 0.1,
-        kernel_floor: float | str = 0.0,
+        mass: float = 2.0,
         confidence_level: Levels = 0.9,
-        max_weight: float | None = None,
-        search: str = "auto",
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
-        self.max_infinite = max_infinite
-        self.kernel_floor = kernel_floor
+        self.mass = mass
         self.confidence_level = confidence_level
-        self.max_weight = max_weight
-        self.search = search
 
     def conformalize(
         self,
@@ -122,22 +126,21 @@ class LocalConformal:
         *,
         groups: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        max_weight: float | None = None,
     ) -> LocalConformal:
-        """Take a calibration set: embeddings of rows the model has not seen, and their scores."""
-        check_bandwidth(self.bandwidth, self.max_infinite)
-        check_floor(self.kernel_floor, weighted=weights is not None)
-        check_search(self.search, self.kernel_floor)
-        if self.max_weight is not None:
-            check_positive(self.max_weight, "max_weight")
-        points = self.kernel.scaled(embeddings)
-        n_groups = 1 if groups is None else len(set(check_groups(groups, len(points)).tolist()))
-        self.bandwidth_ = self._choose_bandwidth(len(points) // n_groups)
-        rows, checked = self._scored(points, scores, groups, weights)
-        self._take(rows, checked, Leaves.unknown(len(points), self.search))
-        if self.search == "index":
-            self.calibration_.build_index()
-        self._warn_of_floor()
-        return self
+        """Take a calibration set: embeddings of rows the model has not seen, and their scores.
+
+        `max_weight` is the largest of the `weights` that a new row can have. None takes the largest one seen, among the
+        calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
+        has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
+        """
+        self._check_parameters()
+        self.max_weight_ = check_max_weight(max_weight)
+        rows, checked = self._scored(embeddings, scores, groups, weights)
+        n_groups = 1 if rows.groups is None else len(set(rows.groups.tolist()))
+        # What adaptive bandwidths are made for; rows that come later do not change them.
+        self.rows_expected_ = max(1, len(checked) // n_groups)
+        return self._take(rows, checked)
 
     def update(
         self,
@@ -149,33 +152,31 @@ class LocalConformal:
     ) -> LocalConformal:
         """Add newly labelled rows to the calibration set.
 
-        The radii are those of calibrating on all rows at once with the bandwidth of :meth:`conformalize`, which
-        stays: ``bandwidth="auto"`` would choose another for more rows. A floor ``"auto"`` follows the rows.
+        The radii are those of calibrating on all rows at once, but for adaptive bandwidths, which stay those of the
+        first calibration.
         """
         known = self._calibration()
         check_rows_given(groups, weights, known.rows)
-        rows, checked = self._scored(self.kernel.scaled(embeddings), scores, groups, weights)
-        leaves = known.leaves.joined(len(checked))
-        return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]), leaves)
+        rows, checked = self._scored(embeddings, scores, groups, weights)
+        return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]))
 
     def forget(self, n_newest: int) -> LocalConformal:
         """Keep only the `n_newest` rows that came last."""
         check_positive(n_newest, "n_newest", integer=True)
         known = self._calibration()
-        newest = known.rows.newest(n_newest), known.scores[-n_newest:], known.leaves.newest(n_newest)
-        return self._take(*newest)
+        return self._take(known.rows.newest(n_newest), known.scores[-n_newest:])
 
     def rescored(self, scores: ArrayLike) -> LocalConformal:
         """The same calibration rows with other scores, in the order in which the rows came."""
         known = self._calibration()
-        checked = torch.as_tensor(check_vector(scores, "scores"), device=known.scores.device)
+        checked = known.scores.new_tensor(check_vector(scores, "scores"))
         check_same_length(calibration=known.scores, scores=checked)
-        return copy.copy(self)._take(known.rows, checked, known.leaves)
+        return copy.copy(self)._take(known.rows, checked)
 
     def radius(
         self,
         embeddings: ArrayLike,
-        confidence_level: Levels = 0.9,
+        confidence_level: Levels | None = None,
         *,
         guarantee: str = "local",
         smoothed: bool = False,
@@ -198,24 +199,26 @@ class LocalConformal:
         Equal rows share their draw: the coverage on average is over draws, so over rows that differ or over seeds.
         Where many rows are equal, give each a key of its own, or a new `random_state` for each call.
         """
-        rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
+        check_guarantee(guarantee, smoothed)
+        given = self.confidence_level if confidence_level is None else confidence_level
+        levels, seed = check_levels(given), seed_from(random_state)
         rows = self._queries(embeddings, groups, weights, row_keys)
         rows = self._at_their_largest(rows) if guarantee == "local" else rows
-        result = rule.radii(rows, self.calibration_, levels)
-        return like(result if np.ndim(confidence_level) else result[:, 0], embeddings, upwards=True)
 
-    def interval(
-        self,
-        embeddings: ArrayLike,
-        confidence_level: Levels = 0.9,
-        *,
-        guarantee: str = "local",
-        smoothed: bool = False,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        random_state: RandomState = 0,
-        row_keys: ArrayLike | None = None,
-    ) -> Any:
+        def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
+            queries = self._located(rows, indices)
+            if guarantee == "calibrated":
+                return (calibrated_radius(queries, known, self._standing(group, known), levels),)
+            if guarantee == "randomized":
+                known = self._sample_points(group, known)
+                keys = rows.keys_at(indices)
+                return (randomized_radius(queries, known, levels, seed=seed, keys=keys, smoothed=smoothed),)
+            return (local_quantile(queries, known, levels).radius,)
+
+        (result,) = self._calibration().answer(rows, ask)
+        return like(result if np.ndim(given) else result[:, 0], embeddings, upwards=True)
+
+    def interval(self, embeddings: ArrayLike, confidence_level: Levels | None = None, **choices: Any) -> Any:
         """For signed scores the lower and upper end, (n, 2), or (n, 2, L) for a list of levels.
 
         Each end misses at most (1 - level) / 2 of the scores: both are quantiles at (1 + level) / 2, of the scores
@@ -230,12 +233,20 @@ class LocalConformal:
         >>> conformal.interval([[0.0]], 0.9)
         array([[-5., 85.]])
         """
-        rule, levels = self._rule(guarantee, smoothed, random_state), check_levels(confidence_level)
-        rows = self._queries(embeddings, groups, weights, row_keys)
-        rows = self._at_their_largest(rows) if guarantee == "local" else rows
-        ask = partial(rule.radii, rows, self.calibration_, (1.0 + levels) / 2.0)
-        result = torch.stack([-ask(mirrored=True), ask()], 1)
-        return intervals_like(result if np.ndim(confidence_level) else result[..., 0], embeddings)
+        given = self.confidence_level if confidence_level is None else confidence_level
+        levels = (1.0 + check_levels(given)) / 2.0
+        mirrored = self.rescored(-self._calibration().scores)
+        below, above = (one.radius(embeddings, levels, **choices) for one in (mirrored, self))
+        ends = torch.stack([-torch.as_tensor(below), torch.as_tensor(above)], 1)
+        return intervals_like(ends if np.ndim(given) else ends[..., 0], embeddings)
+
+    def bandwidths(self, embeddings: ArrayLike) -> Any:
+        """The bandwidth h of each row's kernel, (n,)."""
+        self._calibration()
+        found = self._bandwidths(self.kernel.scaled(embeddings))
+        if found is None:
+            found = torch.full((len(embeddings),), float(self.bandwidth), dtype=torch.float64)
+        return like(found, embeddings)
 
     def distribution(
         self,
@@ -258,23 +269,17 @@ class LocalConformal:
         array([0.505])
         """
         rows = self._at_their_largest(self._queries(embeddings, groups, weights))
-        return LocalDistribution(self._calibration(), rows)
+        return LocalDistribution(self._calibration(), rows, self._bandwidths(rows.points))
 
     def effective_sample_size(self, embeddings: ArrayLike, *, groups: ArrayLike | None = None) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
         weights = None if self._calibration().rows.weights is None else np.ones(len(embeddings))
-        rows = self._queries(embeddings, groups, weights)
-
-        def ask(part: Part, places: Places) -> Tensor:
-            return effective_sample_size(rows.points[places], part.sorted)[:, None]
-
-        unseen = rows.points.new_zeros(len(rows.points), 1)
-        return like(self.calibration_.answer(rows, unseen, ask)[:, 0], embeddings)
+        return self.summary(embeddings, groups=groups, weights=weights).n_effective
 
     def summary(
         self,
         embeddings: ArrayLike,
-        confidence_level: Levels = 0.9,
+        confidence_level: Levels | None = None,
         *,
         values: ArrayLike | None = None,
         groups: ArrayLike | None = None,
@@ -283,7 +288,7 @@ class LocalConformal:
         """The local radii, whether they are exact, and the weights' effective sample size and mean of `values`.
 
         `values` hold a number for each calibration row, in the order in which the rows came; the mean of their
-        targets is the kernel regression. The radii are those of ``guarantee="local"``. A GPU does it in one pass.
+        targets is the kernel regression. The radii are those of ``guarantee="local"``, all from one pass.
 
         Examples
         --------
@@ -293,18 +298,28 @@ class LocalConformal:
         >>> conformal.summary([[0.0]], 0.5, values=np.repeat([2.0, 5.0], 50))
         LocalSummary(radius=array([25.]), n_effective=array([50.]), exact=array([ True]), mean=array([2.]))
         """
-        levels = check_levels(confidence_level)
+        given = self.confidence_level if confidence_level is None else confidence_level
+        levels, known = check_levels(given), self._calibration()
         rows = self._at_their_largest(self._queries(embeddings, groups, weights))
-        found = summarize(self.calibration_, rows, levels, values)
-        radii = found[:, :-3] if np.ndim(confidence_level) else found[:, 0]
-        radius = like(radii, embeddings, upwards=True)
-        mean, size, exact = (like(column, embeddings) for column in found[:, -3:].T)
+        column = None if values is None else known.scores.new_tensor(check_vector(values, "values"))
+        if column is not None:
+            check_same_length(calibration=known.scores, values=column)
+
+        def ask(_: Group, some: SortedRows, indices: Indices) -> tuple[Tensor, ...]:
+            chosen = None if column is None else column[some.order]
+            found = local_quantile(self._located(rows, indices), some, levels, moments=True, values=chosen)
+            return found.radius, found.n_effective, found.exact.double(), found.mean
+
+        radius, size, exact, mean = known.answer(rows, ask)
+        shaped = radius if np.ndim(given) else radius[:, 0]
+        size, exact, mean = (like(part, embeddings) for part in (size, exact, mean))
+        radius = like(shaped, embeddings, upwards=True)
         return LocalSummary(radius, size, exact > 0.0, None if values is None else mean)
 
     def explain(
         self,
         embeddings: ArrayLike,
-        confidence_level: float = 0.9,
+        confidence_level: float | None = None,
         *,
         n_neighbors: int = 10,
         targets: ArrayLike | None = None,
@@ -317,42 +332,54 @@ class LocalConformal:
         `targets`, the calibration rows' y in the order they were given, are shown with the neighbours. With
         `two_sided` it is the :meth:`interval` of signed scores that is explained.
         """
-        level = float(check_levels(confidence_level)[0])
+        given = self.confidence_level if confidence_level is None else confidence_level
+        level = float(check_levels(given)[0])
         check_positive(n_neighbors, "n_neighbors", integer=True)
-        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
         known = self._calibration()
+        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
         targets = None if targets is None else check_vector(targets, "targets")
-        nobody = Part(engine.sort_calibration(rows.points[:0], known.scores[:0]))
         labels = [ALL] * len(rows.points) if rows.groups is None else rows.groups.tolist()
+        located = self._located(rows, slice(None))
         return [
             explain(
-                point,
-                known.parts.get(group, nobody).sorted,
+                located[index : index + 1],
+                known.groups.get(group, known.nobody()),
                 level,
                 n_neighbors,
                 targets,
-                self_weight=own,
                 group=group,
                 two_sided=two_sided,
             )
-            for point, own, group in zip(rows.points, rows.self_weights.tolist(), labels, strict=True)
+            for index, group in enumerate(labels)
         ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
-        from lvd.conformal.saving import save
+        from lvd.conformal.storing import save
 
         save(self, folder)
 
-    def _take(self, rows: Rows, scores: Float[Tensor, "m"], leaves: Leaves) -> LocalConformal:
-        self.calibration_ = Calibration.of(rows, scores, leaves, self._floor_of)
+    def _check_parameters(self) -> None:
+        check_bandwidth(self.bandwidth)
+        check_positive(self.mass, "mass")
+        check_levels(self.confidence_level)
+        if self.bandwidth == "adaptive" and not hasattr(self.kernel, "train_points_"):
+            raise InputError(
+                'bandwidth="adaptive" needs a kernel that knows its training rows; give a number instead, or pass '
+                "embeddings= and y= to from_components"
+            )
+
+    def _take(self, rows: Rows, scores: Float[Tensor, "m"]) -> LocalConformal:
+        self.calibration_ = Calibration.of(rows, scores)
+        self._standings: dict[Group, Standing] = {}
+        self._sampled: dict[Group, SortedRows] = {}
         return self
 
-    def _rows(
-        self, scaled: Float[Tensor, "n k"], groups: ArrayLike | None, weights: ArrayLike | None
-    ) -> Rows:
-        """The rows in coordinates in which the widened kernel is ``exp(-||u - v||^2)``."""
-        points = scaled / self.bandwidth_
+    def _rows(self, embeddings: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None) -> Rows:
+        points = self.kernel.scaled(embeddings)
+        if self.bandwidth != "adaptive":
+            # In coordinates in which the widened kernel is exp(-||u - v||^2).
+            points = points / float(self.bandwidth)
         return Rows(
             points,
             None if weights is None else points.new_tensor(check_weights(weights, len(points))),
@@ -360,13 +387,9 @@ class LocalConformal:
         )
 
     def _scored(
-        self,
-        scaled: Float[Tensor, "m k"],
-        scores: ArrayLike,
-        groups: ArrayLike | None,
-        weights: ArrayLike | None,
+        self, embeddings: ArrayLike, scores: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None
     ) -> tuple[Rows, Float[Tensor, "m"]]:
-        checked, rows = check_vector(scores, "scores"), self._rows(scaled, groups, weights)
+        checked, rows = check_vector(scores, "scores"), self._rows(embeddings, groups, weights)
         self._check_largest(rows)
         check_same_length(embeddings=rows.points, scores=checked)
         return rows, rows.points.new_tensor(checked)
@@ -379,7 +402,7 @@ class LocalConformal:
         row_keys: ArrayLike | None = None,
     ) -> Rows:
         check_rows_given(groups, weights, self._calibration().rows)
-        rows = self._rows(self.kernel.scaled(embeddings), groups, weights)
+        rows = self._rows(embeddings, groups, weights)
         return rows if row_keys is None else replace(rows, keys=check_keys(row_keys, len(rows.points)))
 
     def _at_their_largest(self, rows: Rows) -> Rows:
@@ -388,51 +411,50 @@ class LocalConformal:
         if rows.weights is None or known is None:
             return rows
         self._check_largest(rows)
-        largest = float(known.max()) if self.max_weight is None else self.max_weight
+        largest = float(known.max()) if self.max_weight_ is None else self.max_weight_
         return replace(rows, weights=rows.weights.clamp(min=largest))
 
     def _check_largest(self, rows: Rows) -> None:
         largest = 0.0 if rows.weights is None else float(rows.weights.max())
-        if self.max_weight is not None and largest > self.max_weight:
+        if self.max_weight_ is not None and largest > self.max_weight_:
             raise InputError(
-                f"weights must be at most max_weight={self.max_weight:g}, got {largest:g}; raise max_weight to the "
+                f"weights must be at most max_weight={self.max_weight_:g}, got {largest:g}; raise max_weight to the "
                 "largest likelihood ratio there can be, on the scale of the weights"
             )
 
-    def _rule(self, guarantee: str, smoothed: bool, random_state: RandomState) -> Rule:
-        floored = self.kernel_floor != 0.0
-        return Rule(guarantee, smoothed, seed_from(random_state)).check(floored=floored)
+    def _located(self, rows: Rows, indices: Indices) -> Queries:
+        points, own = rows.at(indices)
+        return Queries.of(points, own, bandwidths=self._bandwidths(points))
 
-    def _choose_bandwidth(self, n_calib: int) -> float:
-        if self.bandwidth != "auto":
-            return float(self.bandwidth)
-        points = getattr(self.kernel, "train_points_", None)
-        if points is None:
-            raise InputError(
-                'bandwidth="auto" needs a kernel that knows its training rows; give a number instead'
-            )
-        return choose_bandwidth(
-            torch.as_tensor(points),
+    def _bandwidths(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"] | None:
+        """The bandwidths of rows in scaled coordinates; None where all have the same."""
+        if self.bandwidth != "adaptive":
+            return None
+        training: NDArray = self.kernel.train_points_  # type: ignore[attr-defined]
+        return adaptive_bandwidths(
+            points,
+            torch.as_tensor(training, device=points.device),
+            n_calib=self.rows_expected_,
             level=float(check_levels(self.confidence_level).max()),
-            max_infinite=self.max_infinite,
-            n_calib=n_calib,
-            floor=self._floor_of(n_calib),
+            mass=self.mass,
         )
 
-    def _floor_of(self, n_rows: int) -> float:
-        return floor_of(self.kernel_floor, self.confidence_level, n_rows)
+    def _standing(self, group: Group, rows: SortedRows) -> Standing:
+        """What the calibrated guarantee computes once for each group."""
+        if group not in self._standings:
+            self._standings[group] = standing(rows, self._bandwidths(rows.points))
+        return self._standings[group]
 
-    def _warn_of_floor(self) -> None:
-        known, level = self.calibration_, float(check_levels(self.confidence_level).max())
-        fewest = min(part.sorted.n_rows for part in known.parts.values())
-        needed = smallest_floor(level, fewest)
-        if known.rows.weights is None and 0.0 < self._floor_of(fewest) < needed <= 1.0:
-            warnings.warn(
-                f"kernel_floor={self.kernel_floor:g} leaves infinite radii: at confidence_level={level:g} with "
-                f'{fewest} calibration rows it takes {needed:.4g} to make all finite; give that or "auto"',
-                CalibrationWarning,
-                stacklevel=3,
-            )
+    def _sample_points(self, group: Group, rows: SortedRows) -> SortedRows:
+        """The rows with their own bandwidths, which the randomized guarantee weighs."""
+        if self.bandwidth != "adaptive" or len(rows) == 0:
+            return rows
+        if group not in self._sampled:
+            bandwidths = self._bandwidths(rows.points)
+            assert bandwidths is not None
+            factors = density_factors(bandwidths, rows.points.shape[1])
+            self._sampled[group] = rows.with_bandwidths(bandwidths, factors)
+        return self._sampled[group]
 
     def _calibration(self) -> Calibration:
         if not hasattr(self, "calibration_"):

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_same_length, check_vector, to_numpy
+from lvd._validation import InputError, check_positive, check_same_length, check_vector, to_numpy
 
 Group = Hashable
 ALL: Group = None
 """The one group of rows that came without groups."""
-Places: TypeAlias = Int[Tensor, "_"] | slice
+Indices: TypeAlias = Int[Tensor, "_"] | slice
 """Which rows: their numbers, or all of them."""
 
 
@@ -34,18 +34,18 @@ class Rows:
         """The likelihood ratio of each row, 1 where none was given."""
         return self.points.new_ones(len(self.points)) if self.weights is None else self.weights
 
-    def at(self, places: Places) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
+    def at(self, indices: Indices) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
         """Points of some of the rows and, where they were given, their likelihood ratios."""
-        return self.points[places], None if self.weights is None else self.weights[places]
+        return self.points[indices], None if self.weights is None else self.weights[indices]
 
-    def keys_at(self, places: Places) -> NDArray | None:
+    def keys_at(self, indices: Indices) -> NDArray | None:
         """The keys of some of the rows."""
         if self.keys is None:
             return None
-        return self.keys[places if isinstance(places, slice) else places.cpu().numpy()]
+        return self.keys[indices if isinstance(indices, slice) else indices.cpu().numpy()]
 
     def by_group(self) -> Iterator[tuple[Group, Int[Tensor, "g"]]]:
-        """The places of the rows of each group, in order of arrival."""
+        """The indices of the rows of each group, in order of arrival."""
         if self.groups is None:
             yield ALL, torch.arange(len(self.points), device=self.points.device)
             return
@@ -126,3 +126,10 @@ def check_weights(weights: ArrayLike, n_rows: int) -> Float[NDArray, "n"]:
     if not (array > 0.0).all():
         raise InputError(f"weights must be likelihood ratios above 0, got {array.min():g}; remove such rows")
     return array
+
+
+def check_max_weight(max_weight: float | None) -> float | None:
+    """The largest likelihood ratio there can be, where it is known."""
+    if max_weight is not None:
+        check_positive(max_weight, "max_weight")
+    return max_weight

@@ -27,9 +27,9 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.kernels import tiles
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
 from lvd.kernels.rows import Rows, check_rows, column_moments, precision_of
+from lvd.kernels.sums import weighted_sums
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 PIECE_ROWS = 2**16
@@ -193,8 +193,8 @@ class MahalanobisKernel(BaseEstimator):
         queries = self.scaled(embeddings)
         y = torch.as_tensor(self.train_y_, device=queries.device)
         mean = y.mean()
-        prepared = tiles.prepare_points(torch.as_tensor(self.train_points_, device=queries.device))
-        sums = tiles.weighted_sums(queries, prepared, torch.stack([y - mean, torch.ones_like(y)], 1))
+        points = torch.as_tensor(self.train_points_, device=queries.device)
+        sums = weighted_sums(queries, points, torch.stack([y - mean, torch.ones_like(y)], 1))
         total = sums[:, 1] + self.smoothness
         predicted = (sums[:, 0] + total * mean) / total.clamp(min=SMALLEST_DENOMINATOR)
         return like(predicted, embeddings)

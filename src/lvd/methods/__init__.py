@@ -1,11 +1,13 @@
 """Interval methods, one file each, all with one contract."""
 
 from lvd.conformal import CalibrationWarning
-from lvd.methods.base import IntervalRegressor, SharedRowsWarning
+from lvd.methods.base import IntervalRegressor
+from lvd.methods.conformal import ConformalRegressor, SharedRowsWarning
 from lvd.methods.cqr import ConformalizedQuantileRegressor
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
+from lvd.methods.local_cqr import LocalCQRRegressor
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.madsplit import MADSplitRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
@@ -17,6 +19,7 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     SplitConformalRegressor,
     MADSplitRegressor,
     ConformalizedQuantileRegressor,
+    LocalCQRRegressor,
     JackknifePlusRegressor,
     DiscriminativeJackknifeRegressor,
     DeepEnsembleRegressor,
@@ -28,12 +31,14 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
 __all__ = [
     "ALL_METHODS",
     "CalibrationWarning",
+    "ConformalRegressor",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
     "DiscriminativeJackknifeRegressor",
     "IntervalRegressor",
     "JackknifePlusRegressor",
     "LVDRegressor",
+    "LocalCQRRegressor",
     "MADSplitRegressor",
     "MCDropoutRegressor",
     "PBPRegressor",

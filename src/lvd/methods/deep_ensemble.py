@@ -14,12 +14,11 @@ from torch import Tensor
 from lvd._device import resolve_device
 from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
+from lvd.methods.base import keep
 from lvd.methods.mixture import MixtureRegressor
-from lvd.nets.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
-from lvd.nets.molecules import ChempropEstimator
-from lvd.nets.molecules.ensemble import MoleculeStack
-from lvd.nets.scaling import mean_and_scale
-from lvd.nets.stack import NetStack
+from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
+from lvd.models.scaling import mean_and_scale
+from lvd.models.stack import NetStack
 
 
 class DeepEnsembleRegressor(MixtureRegressor):
@@ -40,7 +39,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
     batch_size, learning_rate : of Adam.
     adversarial_step : how far an adversarial example lies from its row, as a share of each input's range.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -67,27 +66,15 @@ class DeepEnsembleRegressor(MixtureRegressor):
         learning_rate: float = 1e-2,
         adversarial_step: float = 0.01,
         confidence_level: Levels = 0.9,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.estimator = estimator
-        self.n_members = n_members
-        self.hidden_sizes = hidden_sizes
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.adversarial_step = adversarial_step
-        self.confidence_level = confidence_level
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def _check_parameters(self) -> None:
         check_positive(self.n_members, "n_members", integer=True)
-        if self.estimator is not None and not isinstance(self.estimator, ChempropEstimator):
+        if self.estimator is not None and not hasattr(self.estimator, "ensemble"):
             raise InputError(
                 "estimator must be None, for perceptrons, or a ChempropEstimator, for graph networks on molecules, "
                 f"got {type(self.estimator).__name__}; other models learn no variance here"
@@ -98,13 +85,13 @@ class DeepEnsembleRegressor(MixtureRegressor):
                 f"got {self.adversarial_step!r}; 0.01 is usual"
             )
 
-    def _new_model(self) -> NetStack | MoleculeStack:
+    def _new_model(self) -> Any:
         if self.estimator is not None:
-            return MoleculeStack(clone(self.estimator), self.n_members)
+            return clone(self.estimator).ensemble(self.n_members)
         return NetStack(self.n_members, self.hidden_sizes, outputs_per_target=2, device=self.device)
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
-        if isinstance(self.model_, MoleculeStack):
+        if self.estimator is not None:
             self.model_.fit(X, y, seed=seed)
             return
         step = torch.as_tensor(

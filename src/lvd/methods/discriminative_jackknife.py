@@ -13,17 +13,17 @@ from torch.nn.functional import mse_loss
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.conformal import jackknife_plus_intervals
-from lvd.methods.base import IntervalRegressor
-from lvd.nets import NetRegressor, as_model
-from lvd.nets.influence import (
+from lvd.quantiles import jackknife_plus_intervals
+from lvd.methods.base import IntervalRegressor, keep, refuse_choices
+from lvd.models import NetRegressor, as_model
+from lvd.models.influence import (
     flatten_module,
     leave_one_out_parameters,
     memory_needed,
     outputs_of_all_rows,
     outputs_of_own_row,
 )
-from lvd.nets.model import Fitted
+from lvd.models.model import Fitted
 
 PREDICTIONS_AT_ONCE = 2**20
 
@@ -47,7 +47,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     prefit : the estimator is trained already, by the mean squared error or its NetRegressor's loss, on the rows
         that are given to :meth:`fit`; it is left untouched.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -75,21 +75,11 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         max_memory_gb: float = 8.0,
         confidence_level: Levels = 0.9,
         prefit: bool = False,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.estimator = estimator
-        self.order = order
-        self.damping = damping
-        self.max_memory_gb = max_memory_gb
-        self.confidence_level = confidence_level
-        self.prefit = prefit
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
         """Train on all rows, and work out the parameters without each of them."""
@@ -99,8 +89,6 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         self.model_ = as_model(
             self.estimator,
             prefit=self.prefit,
-            embedding_layer=None,
-            embed=None,
             device=self.device,
             random_state=seed_from(self.random_state),
         )
@@ -156,8 +144,9 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         return self.model_.evaluate(X).y_pred
 
     def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
+        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        refuse_choices(self, choices)
         chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // len(self.residuals_)))
         with workers() as run_chunks:
             intervals = run_chunks(lambda rows: self._intervals(X[rows], levels), chunks)

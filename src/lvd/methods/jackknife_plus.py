@@ -17,10 +17,10 @@ from sklearn.utils import _safe_indexing
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.conformal import jackknife_plus_intervals
-from lvd.methods.base import IntervalRegressor
-from lvd.nets import Model, as_model
-from lvd.nets.adapters import FunctionModel
+from lvd.quantiles import jackknife_plus_intervals
+from lvd.methods.base import IntervalRegressor, keep, refuse_choices
+from lvd.models import Model, as_model
+from lvd.models.adapters import FunctionModel
 
 LONG_WAIT_SECONDS = 5.0
 PREDICTIONS_AT_ONCE = 2**22
@@ -42,7 +42,7 @@ class JackknifePlusRegressor(IntervalRegressor):
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
     progress : before a long computation say how long it takes, and show a bar. Only ever in a terminal.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -69,20 +69,11 @@ class JackknifePlusRegressor(IntervalRegressor):
         confidence_level: Levels = 0.9,
         n_jobs: int | None = None,
         progress: bool = True,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.estimator = estimator
-        self.cv = cv
-        self.confidence_level = confidence_level
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
         """Train on all rows, and on all but each row or fold."""
@@ -129,8 +120,6 @@ class JackknifePlusRegressor(IntervalRegressor):
         model = as_model(
             self.estimator,
             prefit=False,
-            embedding_layer=None,
-            embed=None,
             device=self.device,
             random_state=seed,
         )
@@ -145,8 +134,9 @@ class JackknifePlusRegressor(IntervalRegressor):
         return self.model_.evaluate(X).y_pred
 
     def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
+        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        refuse_choices(self, choices)
         chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // self.residuals_.size))
         intervals = [self._intervals(_safe_indexing(X, rows), levels) for rows in chunks]
         return self._predict(X), np.concatenate(intervals)

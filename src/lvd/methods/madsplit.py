@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
-from lvd._typing import Float, Levels, NDArray, RandomState
+from lvd._typing import Levels, RandomState
 from lvd._validation import check_choice
-from lvd.conformal import NormalizedResidual, conformal_quantile
-from lvd.conformal.quantiles import QUANTILES
-from lvd.methods.base import ConformalRegressor, rows_needed
-from lvd.methods.errors import fit_error_model
+from lvd.conformal import GlobalConformal
+from lvd.methods.base import keep
+from lvd.methods.conformal import ConformalBase
+from lvd.quantiles.finite_sample import QUANTILES
+from lvd.scores import ConformityScore, NormalizedResidual
 
 
-class MADSplitRegressor(ConformalRegressor):
+class MADSplitRegressor(ConformalBase):
     """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
 
     The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
@@ -34,7 +33,7 @@ class MADSplitRegressor(ConformalRegressor):
     prefit : the estimator is trained already and left untouched; :meth:`fit` trains the second model only.
         Rows the estimator was trained on must not calibrate: use ``calib_size=None`` and conformalize on rows
         it has not seen.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -61,50 +60,20 @@ class MADSplitRegressor(ConformalRegressor):
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.estimator = estimator
-        self.error_estimator = error_estimator
-        self.quantile = quantile
-        self.confidence_level = confidence_level
-        self.calib_size = calib_size
-        self.prefit = prefit
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
 
-    def _rows_needed(self, level: float) -> int:
-        return rows_needed(level) if self.quantile == "finite_sample" else 1
+    def _conformity_score(self) -> ConformityScore:
+        return NormalizedResidual(self.error_estimator)
 
-    def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
-        self.model_.fit(X, y)
-        self.error_model_ = fit_error_model(
-            self.error_estimator, self.model_, X, y, device=self.device, seed=seed
-        )
+    def _kernel_template(self) -> None:
+        return None
 
-    def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
-        self.scores_ = self._score(X)(y)
-
-    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
-        return self.model_.evaluate(X).y_pred
-
-    def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
-    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        self._check_calibrated()
-        score = self._score(X)
-        radius = conformal_quantile(self.scores_, levels, quantile=self.quantile)
-        everywhere = np.broadcast_to(radius, (len(score.y_pred), *radius.shape))
-        return score.y_pred, score.intervals(everywhere)
-
-    def _score(self, X: Any) -> NormalizedResidual:
-        """The score bound to these rows."""
-        evaluation = self.model_.evaluate(X)
-        return NormalizedResidual(evaluation.y_pred, self.error_model_.predict(X, evaluation))
+    def _calibrator(self, kernel: Any) -> GlobalConformal:
+        return GlobalConformal(self.quantile)

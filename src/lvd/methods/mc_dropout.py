@@ -15,9 +15,10 @@ from torch import Tensor
 from lvd._device import resolve_device
 from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive
+from lvd.methods.base import keep
 from lvd.methods.mixture import MixtureRegressor
-from lvd.nets.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
-from lvd.nets.stack import NetStack, Parameters, map_outputs
+from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
+from lvd.models.stack import NetStack, Parameters, map_outputs
 
 VALIDATION_PASSES = 100
 LEAST_EPOCHS = 40
@@ -42,7 +43,7 @@ class MCDropoutRegressor(MixtureRegressor):
     epochs : length of training; by default 40, and at least 1000 batches.
     batch_size, learning_rate : of Adam.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random, the passes' masks among it.
 
     Examples
@@ -71,25 +72,11 @@ class MCDropoutRegressor(MixtureRegressor):
         batch_size: int = 128,
         learning_rate: float = 3e-3,
         confidence_level: Levels = 0.9,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.hidden_sizes = hidden_sizes
-        self.dropout_rates = dropout_rates
-        self.precisions = precisions
-        self.validation_size = validation_size
-        self.length_scale = length_scale
-        self.n_passes = n_passes
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.confidence_level = confidence_level
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def _check_parameters(self) -> None:
         rates, precisions = np.atleast_1d(self.dropout_rates), np.atleast_1d(self.precisions)

@@ -15,9 +15,7 @@ from torch import Tensor
 from lvd import intervals
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
-from lvd.methods.base import IntervalRegressor
-from lvd.nets.molecules.ensemble import MoleculeStack
-from lvd.nets.stack import NetStack
+from lvd.methods.base import IntervalRegressor, refuse_choices
 
 
 class MixtureRegressor(IntervalRegressor):
@@ -35,11 +33,7 @@ class MixtureRegressor(IntervalRegressor):
     random_state: RandomState
 
     @abstractmethod
-    def _check_parameters(self) -> None:
-        """Refuse the method's own parameters that cannot work."""
-
-    @abstractmethod
-    def _new_model(self) -> NetStack | MoleculeStack:
+    def _new_model(self) -> Any:
         """The untrained networks."""
 
     @abstractmethod
@@ -88,11 +82,11 @@ class MixtureRegressor(IntervalRegressor):
         return self._mean_and_deviation(X)[0]
 
     def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
+        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        refuse_choices(self, choices)
         mean, deviation = self._mean_and_deviation(X)
-        quantiles = norm.ppf(0.5 + 0.5 * levels)
-        return mean, intervals.from_radius(mean, quantiles[:, None] * deviation[:, None])
+        return mean, normal_intervals(mean, deviation, levels)
 
     def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
         chunks = self._map_outputs(lambda _, outputs: self._moments(outputs), X)
@@ -107,3 +101,11 @@ class MixtureRegressor(IntervalRegressor):
             check_positive(self.epochs, "epochs", integer=True)
         check_positive(self.batch_size, "batch_size", integer=True)
         check_positive(self.learning_rate, "learning_rate")
+
+
+def normal_intervals(
+    mean: Float[NDArray, "n *t"], deviation: Float[NDArray, "n *t"], levels: Float[NDArray, "l"]
+) -> Float[NDArray, "n 2 l *t"]:
+    """The central intervals of normal distributions."""
+    quantiles = norm.ppf(0.5 + 0.5 * levels).reshape(-1, *(1,) * (mean.ndim - 1))
+    return intervals.from_radius(mean, quantiles * deviation[:, None])

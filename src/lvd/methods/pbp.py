@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from lvd import intervals
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
-from lvd.methods.base import IntervalRegressor
-from lvd.nets.heads import gaussian_log_density
-from lvd.nets.probabilistic import ProbabilisticNet
+from lvd.methods.mixture import normal_intervals
+from lvd.methods.base import IntervalRegressor, keep
+from lvd.models.heads import gaussian_log_density
+from lvd.models.probabilistic import ProbabilisticNet
 
 
 class PBPRegressor(IntervalRegressor):
@@ -33,7 +34,7 @@ class PBPRegressor(IntervalRegressor):
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     random_state : seeds the initial means and the order of the rows.
 
     Examples
@@ -55,22 +56,14 @@ class PBPRegressor(IntervalRegressor):
         hidden_sizes: Sequence[int] = (50,),
         epochs: int = 40,
         confidence_level: Levels = 0.9,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         random_state: RandomState = None,
     ) -> None:
-        self.hidden_sizes = hidden_sizes
-        self.epochs = epochs
-        self.confidence_level = confidence_level
-        self.y_min = y_min
-        self.y_max = y_max
-        self.random_state = random_state
+        keep(self, locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PBPRegressor:
         """Train on all rows."""
-        for size in self.hidden_sizes:
-            check_positive(size, "hidden_sizes", integer=True)
-        check_positive(self.epochs, "epochs", integer=True)
+        self._check_parameters()
         self._check_bounds()
         check_levels(self.confidence_level)
         seed = seed_from(self.random_state)
@@ -82,6 +75,11 @@ class PBPRegressor(IntervalRegressor):
         self.n_targets_ = targets.shape[1]
         self.model_.fit(inputs, targets, epochs=self.epochs, seed=seed)
         return self
+
+    def _check_parameters(self) -> None:
+        for size in self.hidden_sizes:
+            check_positive(size, "hidden_sizes", integer=True)
+        check_positive(self.epochs, "epochs", integer=True)
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:
         """The logarithm of the predicted density at each y, in the units of y: of the shape of y."""
@@ -98,5 +96,4 @@ class PBPRegressor(IntervalRegressor):
         self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"]
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         mean, variance = self.model_.moments(X)
-        quantiles = norm.ppf(0.5 + 0.5 * levels)
-        return mean, intervals.from_radius(mean, quantiles[:, None] * variance[:, None] ** 0.5)
+        return mean, normal_intervals(mean, variance**0.5, levels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,25 @@ import numpy as np
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import like, seed_from
 from lvd.conformal.distribution import LocalDistribution
-from lvd.conformal.randomized import draw_shares
-from lvd.methods.seen_rows import SeenRows
+from lvd.conformal.guarantees import draw_shares
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Where the distributions of some rows lie, and in which units: y is ``y_pred + unit * score``."""
+
+    y_pred: Float[NDArray, "n t"]
+    unit: Float[NDArray, "n t"]
+    keys: NDArray
+
+    def score(self, target: int, y: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+        """The signed score of one target."""
+        return (y - self.y_pred[:, target]) / self.unit[:, target]
+
+    def targets(self, target: int, scores: Float[NDArray, "n j"]) -> Float[NDArray, "n j"]:
+        """The y of which these are the scores; past the largest number it is infinite."""
+        with np.errstate(over="ignore"):
+            return self.y_pred[:, target, None] + scores * self.unit[:, target, None]
 
 
 class PredictiveDistribution(ABC):
@@ -24,7 +42,7 @@ class PredictiveDistribution(ABC):
     """
 
     @abstractmethod
-    def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[SeenRows, list[LocalDistribution]]:
+    def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
         """The rows, with their groups and weights, and for each target the distribution of its signed errors."""
 
     @abstractmethod
@@ -52,7 +70,7 @@ class PredictiveDistribution(ABC):
         True
         """
         seen, found = self._locate(X, groups=groups, weights=weights)
-        columns = [seen.residual(t).targets(local.quantile(q)) for t, local in enumerate(found)]
+        columns = [seen.targets(t, local.quantile(q)) for t, local in enumerate(found)]
         result = np.stack(columns, axis=-1)
         return like(self._as_given(result if np.ndim(q) else result[:, 0]), X)
 
@@ -82,7 +100,7 @@ class PredictiveDistribution(ABC):
 
         As :meth:`cdf`, but with the row's own mass split at a share drawn for the row instead of half and half: the
         values of rows that little is known of would otherwise all lie near 1/2. Too many values near 0 and 1 say
-        that the distributions are too narrow; `lvd.report.figures.pit_figure` draws their histogram.
+        that the distributions are too narrow; `lvd.reproduction.figures.pit_figure` draws their histogram.
         """
         targets = self._target_columns(X, y)
         seen, found = self._locate(X, groups=groups, weights=weights)
@@ -107,14 +125,14 @@ class PredictiveDistribution(ABC):
         True
         """
         seen, found = self._locate(X, groups=groups, weights=weights)
-        places = [seen.residual(t).targets(local.places()) for t, local in enumerate(found)]
+        places = [seen.targets(t, local.places()) for t, local in enumerate(found)]
         masses = [local.masses() for local in found]
         at, mass = (like(self._as_given(np.stack(columns, axis=-1)), X) for columns in (places, masses))
         return at, mass
 
 
 def _reached(
-    seen: SeenRows, found: list[LocalDistribution], y: Float[NDArray, "n t"], seed: int | None = None
+    seen: Spread, found: list[LocalDistribution], y: Float[NDArray, "n t"], seed: int | None = None
 ) -> Float[NDArray, "n t"]:
     """The distribution functions at `y`; with a `seed` the rows' own mass is split at random."""
     below: float | NDArray = 0.5
@@ -122,5 +140,5 @@ def _reached(
     for t, local in enumerate(found):
         if seed is not None:
             below = draw_shares(local.rows.points, seed, seen.keys).cpu().numpy()
-        columns.append(local.cdf(seen.residual(t)(y[:, t]), below))
+        columns.append(local.cdf(seen.score(t, y[:, t]), below))
     return np.stack(columns, axis=-1)

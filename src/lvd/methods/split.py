@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
-from lvd._typing import Float, Levels, NDArray, RandomState
+from lvd._typing import Levels, RandomState
 from lvd._validation import check_choice
-from lvd.conformal import AbsoluteResidual, conformal_quantile
-from lvd.conformal.quantiles import QUANTILES
-from lvd.methods.base import ConformalRegressor, rows_needed
+from lvd.conformal import GlobalConformal
+from lvd.methods.base import keep
+from lvd.methods.conformal import ConformalBase
+from lvd.quantiles.finite_sample import QUANTILES
+from lvd.scores import AbsoluteResidual, ConformityScore
 
 
-class SplitConformalRegressor(ConformalRegressor):
+class SplitConformalRegressor(ConformalBase):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
     The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes when its
@@ -30,7 +30,7 @@ class SplitConformalRegressor(ConformalRegressor):
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
         use ``calib_size=None`` and conformalize on rows it has not seen.
-    y_min, y_max : known bounds of y, which clip the intervals.
+    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -56,41 +56,20 @@ class SplitConformalRegressor(ConformalRegressor):
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
-        y_min: float | None = None,
-        y_max: float | None = None,
+        y_range: tuple[float | None, float | None] | None = None,
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.estimator = estimator
-        self.quantile = quantile
-        self.confidence_level = confidence_level
-        self.calib_size = calib_size
-        self.prefit = prefit
-        self.y_min = y_min
-        self.y_max = y_max
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
 
-    def _rows_needed(self, level: float) -> int:
-        return rows_needed(level) if self.quantile == "finite_sample" else 1
+    def _conformity_score(self) -> ConformityScore:
+        return AbsoluteResidual()
 
-    def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
-        self.model_.fit(X, y)
+    def _kernel_template(self) -> None:
+        return None
 
-    def _calibrate(self, X: Any, y: Float[NDArray, "m t"]) -> None:
-        self.scores_ = AbsoluteResidual(self._predict(X))(y)
-
-    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
-        return self.model_.evaluate(X).y_pred
-
-    def _predict_interval(
-        self, X: Any, levels: Float[NDArray, "l"]
-    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        self._check_calibrated()
-        y_pred = self._predict(X)
-        radius = conformal_quantile(self.scores_, levels, quantile=self.quantile)
-        everywhere = np.broadcast_to(radius, (len(y_pred), *radius.shape))
-        return y_pred, AbsoluteResidual(y_pred).intervals(everywhere)
+    def _calibrator(self, kernel: Any) -> GlobalConformal:
+        return GlobalConformal(self.quantile)

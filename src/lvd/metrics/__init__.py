@@ -23,7 +23,7 @@ from lvd.metrics.strata import (
     group_coverage,
     size_stratified_coverage,
 )
-from lvd.metrics.table import Summary, summary
+from lvd.metrics.summary_table import Summary, summary
 from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, winkler_score
 
 __all__ = [

@@ -1,1 +1,0 @@
-"""The paper's experiments: protocols, the runner, and the store of results."""

@@ -1,0 +1,349 @@
+"""Every conformal method: a model, a score, and with a kernel local weights."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
+from lvd._validation import InputError, check_levels, check_same_length, row_digests, seed_from, to_numpy
+from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.kernels import MahalanobisKernel
+from lvd.methods.base import IntervalRegressor, keep
+from lvd.models import as_model
+from lvd.models.wrap import seeded_clone
+from lvd.scores import (
+    AbsoluteResidual,
+    BoundScore,
+    ConformityScore,
+    EvaluatedRows,
+    NormalizedResidual,
+    SidedResidual,
+    SignedResidual,
+    TrainingRows,
+)
+
+SCORES: dict[str, type[ConformityScore]] = {
+    "absolute": AbsoluteResidual,
+    "normalized": NormalizedResidual,
+    "signed": SignedResidual,
+    "sided": SidedResidual,
+}
+"""The usual scores by their names."""
+
+
+class SharedRowsWarning(CalibrationWarning):
+    """Calibration rows equal training rows: the same cases, used twice, or cases that are alike by nature."""
+
+
+class ConformalBase(IntervalRegressor):
+    """A method with a calibration step on rows that training has not seen.
+
+    The walk of an interval: the model predicts and embeds, the score is bound to the rows, each column of scores has its
+    radius from the calibration rows (weighted by the kernel, where there is one), and the score turns radii into
+    intervals. A method only names its score and its kernel.
+    """
+
+    calib_size: float | None
+    prefit: bool
+    device: str
+    random_state: Any
+    conformals_: list[list[Any]]
+
+    @abstractmethod
+    def _conformity_score(self) -> ConformityScore:
+        """What is calibrated."""
+
+    @abstractmethod
+    def _kernel_template(self) -> MahalanobisKernel | None:
+        """The kernel to fit for each target; None weighs all calibration rows alike."""
+
+    @abstractmethod
+    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
+        """What turns calibration scores of one column into radii."""
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        max_weight: float | None = None,
+    ) -> Any:
+        """Train on a part of the rows and conformalize on the `calib_size` share set aside.
+
+        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold one
+        value for each row, and those of the rows set aside are used. Rows of one case, such as a molecule that stands
+        in the table twice, are set aside together or not at all.
+        """
+        self._check_parameters()
+        self._check_bounds()
+        levels, seed = check_levels(self.confidence_level), seed_from(self.random_state)
+        score = self._conformity_score()
+        model = as_model(
+            self.estimator,
+            prefit=self.prefit,
+            embedding=vars(self).get("embedding"),
+            device=self.device,
+            random_state=seed,
+        )
+        self.model_ = score.prepare(model, levels)
+        inputs, targets = self._check_rows(X, y)
+        self._remember_shape(inputs, y)
+        self.n_targets_ = targets.shape[1]
+        labels = self._check_labels(len(targets), groups=groups, weights=weights)
+        if labels and self.calib_size is None:
+            raise InputError(
+                f"fit sets no calibration rows aside (calib_size=None), so {min(labels)}= would go unused; "
+                "give it to conformalize"
+            )
+        train, calib = split_cases(self.model_.same_case(inputs), self.calib_size, seed)
+        self.__dict__.pop("n_calib_", None)
+        train_inputs = _safe_indexing(inputs, train)
+        self._train(train_inputs, targets[train], score, seed)
+        self.train_digests_ = np.sort(row_digests(train_inputs))
+        if len(calib):
+            chosen = {name: _safe_indexing(values, calib) for name, values in labels.items()}
+            self._calibrate(_safe_indexing(inputs, calib), targets[calib], max_weight, **chosen)
+        return self
+
+    def conformalize(
+        self,
+        X_calib: ArrayLike,
+        y_calib: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        max_weight: float | None = None,
+    ) -> Any:
+        """Calibrate on rows of your own that training has not seen; replaces a former calibration.
+
+        `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a new
+        row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`).
+        """
+        check_is_fitted(self, "train_digests_")
+        inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_)
+        labels = self._check_labels(len(targets), groups=groups, weights=weights)
+        self._warn_of_shared_rows(inputs)
+        self._calibrate(inputs, targets, max_weight, **labels)
+        return self
+
+    def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
+        """Fit the model, a kernel for each target, and the score."""
+        self.model_.fit(X, y)
+        rows = EvaluatedRows(X, self.model_.evaluate(X))
+        self.kernels_ = fit_kernels(self._kernel_template(), rows, y, seed)
+        training = TrainingRows(EvaluatedRows(X, rows.evaluation, self.kernels_), y, self.model_, self.device, seed)
+        score.fit(training)
+        self.score_ = score
+
+    def _calibrate(self, X: Any, y: Float[NDArray, "m t"], max_weight: float | None, **labels: Any) -> None:
+        """Take a calibration set, replacing a former one."""
+        if max_weight is not None:
+            labels["max_weight"] = max_weight
+        rows, bound = self._bind(X)
+        scores = bound(y)
+        kernels = self.kernels_ or [None] * y.shape[1]
+        self.conformals_ = [
+            [
+                self._calibrator(kernel).conformalize(rows.embeddings, column, **labels)
+                for column in scores[:, :, target].T
+            ]
+            for target, kernel in enumerate(kernels)
+        ]
+        self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
+        self.n_calib_ = len(y)
+        self._warn_if_too_few()
+
+    def _bind(self, X: Any) -> tuple[EvaluatedRows, BoundScore]:
+        """One pass of the model over the rows, and the score bound to them."""
+        rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_)
+        return rows, self.score_.bind(rows)
+
+    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
+        return self.model_.evaluate(X).y_pred
+
+    def _predict_interval(
+        self, X: Any, levels: Float[NDArray, "l"], **choices: Any
+    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        self._check_calibrated()
+        rows, bound = self._bind(X)
+        return bound.y_pred, self._intervals(rows, bound, levels, **choices)
+
+    def _intervals(
+        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
+    ) -> Float[NDArray, "n 2 l t"]:
+        """The intervals of all targets; the choices are those of :meth:`LocalConformal.radius`."""
+        if choices.get("guarantee") == "randomized":
+            choices["row_keys"] = rows.keys
+        plans = [self.score_.plan(level) for level in levels.tolist()]
+        n_sides = len(plans[0].columns)
+        radius = np.empty((len(bound.y_pred), n_sides, len(levels), bound.y_pred.shape[1]))
+        for target, columns in enumerate(self.conformals_):
+            for number, conformal in enumerate(columns):
+                for side in range(n_sides):
+                    asked = [j for j, plan in enumerate(plans) if plan.columns[side] == number]
+                    if asked:
+                        found = conformal.radius(rows.embeddings, [plans[j].level for j in asked], **choices)
+                        radius[:, side, asked, target] = to_numpy(found)
+        return bound.intervals(radius, levels)
+
+    def _check_calibrated(self) -> None:
+        check_is_fitted(self, "model_")
+        check_is_fitted(
+            self, "n_calib_", msg="%(name)s has no calibration set yet: call conformalize(X_calib, y_calib)"
+        )
+
+    def _check_labels(self, n_rows: int, **labels: ArrayLike | None) -> dict[str, Any]:
+        """The labels that were given, one for each row; only local weights know what to do with them."""
+        given = {name: values for name, values in labels.items() if values is not None}
+        for name, values in given.items():
+            if self._kernel_template() is None:
+                raise InputError(
+                    f"{type(self).__name__} weighs all calibration rows alike and takes no {name}=; leave it out, or "
+                    "use LVDRegressor"
+                )
+            check_same_length(**{"X": range(n_rows), name: values})
+        return given
+
+    def _warn_of_shared_rows(self, inputs: Any) -> None:
+        shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
+        if shared:
+            warnings.warn(
+                f"{shared} of {len(inputs)} calibration rows equal a training row. If the same case was used for both, "
+                "its error is too small and the guarantee is lost: calibrate on cases training has not seen. If "
+                "different cases are alike by nature, the guarantee holds",
+                SharedRowsWarning,
+                stacklevel=3,
+            )
+
+    def _warn_if_too_few(self) -> None:
+        level = float(check_levels(self.confidence_level).max())
+        quantile = getattr(self, "quantile", "finite_sample")
+        needed = rows_needed(self.score_.plan(level).level) if quantile == "finite_sample" else 1
+        if self.n_calib_ < needed:
+            warnings.warn(
+                f"every interval at confidence_level={level:g} is infinite: that takes at least {needed} "
+                f"calibration rows, there are {self.n_calib_}; give more rows or a lower level",
+                CalibrationWarning,
+                stacklevel=4,
+            )
+
+
+class ConformalRegressor(ConformalBase):
+    """Split conformal prediction with a score of your choice.
+
+    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`, and with
+    :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration rows are
+    weighted by similarity, as in :class:`LVDRegressor`.
+
+    Parameters
+    ----------
+    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as of :class:`LVDRegressor`.
+    conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
+    kernel : a :class:`MahalanobisKernel` to fit, or None to weigh all rows alike.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+    >>> reg = lvd.ConformalRegressor(conformity_score="signed", random_state=0).fit(X, X[:, 0] ** 2)
+    >>> reg.predict_interval(X[:5])[1].shape
+    (5, 2, 1)
+    """
+
+    guarantee: ClassVar[str] = "marginal"
+    post_hoc: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        conformity_score: str | ConformityScore = "absolute",
+        kernel: MahalanobisKernel | None = None,
+        *,
+        confidence_level: Levels = 0.9,
+        calib_size: float | None = 0.25,
+        prefit: bool = False,
+        y_range: tuple[float | None, float | None] | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+    ) -> None:
+        keep(self, locals())
+
+    def _check_parameters(self) -> None:
+        as_score(self.conformity_score)
+
+    def _conformity_score(self) -> ConformityScore:
+        return as_score(self.conformity_score)
+
+    def _kernel_template(self) -> MahalanobisKernel | None:
+        return self.kernel
+
+    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
+        return GlobalConformal() if kernel is None else LocalConformal(kernel, confidence_level=self.confidence_level)
+
+
+def as_score(conformity_score: Any) -> ConformityScore:
+    """An unfitted score of that name, or like the one given."""
+    if isinstance(conformity_score, ConformityScore):
+        return clone(conformity_score)
+    if conformity_score not in SCORES:
+        raise InputError(
+            f"conformity_score must be one of {', '.join(map(repr, SCORES))} or a score of lvd.scores, "
+            f"got {conformity_score!r}"
+        )
+    return SCORES[conformity_score]()
+
+
+def fit_kernels(
+    template: MahalanobisKernel | None, rows: EvaluatedRows, y: Float[NDArray, "n t"], seed: int
+) -> list[MahalanobisKernel]:
+    """A kernel for each target; one that is fitted already serves a single target as it is."""
+    if template is None:
+        return []
+    if hasattr(template, "components_") and y.shape[1] == 1:
+        return [template]
+    placed = EvaluatedRows(rows.inputs, rows.evaluation, [template]).embeddings
+    return [seeded_clone(template, seed).fit(placed, column) for column in y.T]
+
+
+def rows_needed(confidence_level: float) -> int:
+    """The fewest calibration rows with which an interval can be finite: m with ``level (m + 1) <= m``."""
+    return int(np.ceil(confidence_level / (1.0 - confidence_level) - 1e-9))
+
+
+def split_cases(
+    cases: NDArray, calib_size: float | None, seed: int
+) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
+    """Row numbers for training and for calibration; all rows of one case are in the same part."""
+    n_rows = len(cases)
+    order = np.random.default_rng(seed).permutation(n_rows)
+    if calib_size is None:
+        return np.arange(n_rows), order[:0]
+    if not (isinstance(calib_size, int | float) and 0.0 < calib_size < 1.0):
+        raise InputError(
+            f"calib_size must be None or lie in (0, 1), got {calib_size!r}; 0.25 sets a quarter aside"
+        )
+    order, starts = _cases_together(order, cases)
+    n_calib = int(starts[np.abs(starts - max(1, round(calib_size * n_rows))).argmin()])
+    if n_rows - n_calib < 2:
+        raise InputError(
+            f"fit needs at least 2 training rows beside the calibration rows, got {n_rows} sample(s) in all; "
+            "give more rows, or calib_size=None and conformalize on rows of their own"
+        )
+    return np.sort(order[n_calib:]), np.sort(order[:n_calib])
+
+
+def _cases_together(order: Int[NDArray, "n"], cases: NDArray) -> tuple[Int[NDArray, "n"], Int[NDArray, "c"]]:
+    """The order with all rows of a case behind its first one, and the places after which a case is complete."""
+    _, first, case = np.unique(cases[order], return_index=True, return_inverse=True)
+    ranks = first[case]
+    moved = np.argsort(ranks, kind="stable")
+    return order[moved], np.append(np.flatnonzero(np.diff(ranks[moved])) + 1, len(order))

@@ -1,0 +1,118 @@
+"""Assumed density filtering: how one row moves a network of Gaussian weights and its Gamma noise precision.
+
+The evidence Z of a row is Gaussian in the moments of the network's output; the gradients of log Z give the new
+moments of every weight (Hernandez-Lobato & Adams 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from lvd._typing import Float, NDArray
+from lvd.models.moments import (
+    Gaussians,
+    Slopes,
+    chain,
+    linear_input_gradients,
+    linear_moments,
+    linear_weight_gradients,
+    relu_moments,
+    with_bias,
+)
+
+LEAST_VARIANCE = 1e-100
+LARGEST_LOG = 700.0
+
+
+class Gamma(NamedTuple):
+    """The Gamma distribution of a precision."""
+
+    shape: float
+    rate: float
+
+    @property
+    def variance(self) -> float:
+        """The variance it stands for, ``E[1 / precision]``."""
+        return self.rate / (self.shape - 1.0)
+
+
+class Pass(NamedTuple):
+    """A forward pass: what entered each layer, the slopes of each ReLU, and the output."""
+
+    entered: list[Gaussians]
+    slopes: list[Slopes]
+    output: Gaussians
+
+
+def run_network(layers: list[Gaussians], inputs: Gaussians) -> Pass:
+    """Rows `inputs`, as `with_bias` leaves them, through linear layers with ReLUs in between."""
+    entered, slopes = [inputs], []
+    for weights in layers[:-1]:
+        hidden, slope = relu_moments(linear_moments(entered[-1], weights))
+        entered.append(with_bias(hidden))
+        slopes.append(slope)
+    return Pass(entered, slopes, linear_moments(entered[-1], layers[-1]))
+
+
+def evidence_gradients(
+    layers: list[Gaussians], forward: Pass, noise_variance: float, targets: Float[NDArray, "n 1"]
+) -> list[Gaussians]:
+    """The gradients by every layer's weights of log Z, summed over rows.
+
+    ``Z = N(y | m, v + noise_variance)`` with the output's moments m and v (Eqs. 11 and 12).
+    """
+    variance = forward.output.variance + noise_variance
+    slope = (targets - forward.output.mean) / variance
+    outer = Gaussians(slope, 0.5 * (np.square(slope) - 1.0 / variance))
+    gradients = [linear_weight_gradients(forward.entered[-1], layers[-1], outer)]
+    for depth in reversed(range(len(layers) - 1)):
+        above = linear_input_gradients(forward.entered[depth + 1], layers[depth + 1], outer)
+        outer = chain(forward.slopes[depth], above)
+        gradients.append(linear_weight_gradients(forward.entered[depth], layers[depth], outer))
+    return gradients[::-1]
+
+
+def absorb_row(
+    layers: list[Gaussians], noise: Gamma, row: Gaussians, target: float
+) -> tuple[list[Gaussians], Gamma]:
+    """Weights and noise after one row: the moments of ``Z^-1 N(y | f(x), 1 / precision) q`` (Eqs. 5 to 8)."""
+    forward = run_network(layers, row)
+    gradients = evidence_gradients(layers, forward, noise.variance, np.array([[target]]))
+    updated = [match_gaussians(*pair) for pair in zip(layers, gradients, strict=True)]
+    error = target - forward.output.mean.item()
+    return updated, match_gamma(noise, error * error, forward.output.variance.item())
+
+
+def match_gaussians(weights: Gaussians, gradients: Gaussians) -> Gaussians:
+    """``m + v dlogZ/dm`` and ``v - v^2 ((dlogZ/dm)^2 - 2 dlogZ/dv)`` (Eqs. 5 and 6).
+
+    A weight whose variance would vanish or turn negative or NaN stays as it is.
+    """
+    change = np.square(gradients.mean) - 2.0 * gradients.variance
+    mean = weights.mean + weights.variance * gradients.mean
+    variance = weights.variance * (1.0 - weights.variance * change)
+    if variance.min() > LEAST_VARIANCE:  # false when one of them is NaN
+        return Gaussians(mean, variance)
+    valid = variance > LEAST_VARIANCE
+    return Gaussians(np.where(valid, mean, weights.mean), np.where(valid, variance, weights.variance))
+
+
+def match_gamma(gamma: Gamma, squared_error: float, variance: float) -> Gamma:
+    """The Gamma with the moments that one Gaussian error leaves, from log Z, log Z1, log Z2 (Eqs. 7 and 8).
+
+    These are ``log N(error | 0, variance + E[1 / precision])`` for the shapes a, a + 1 and a + 2. An error so
+    large that no Gamma with a finite variance has these moments leaves it as it is.
+    """
+    shape, rate = gamma
+    log_z, log_z1, log_z2 = (
+        -0.5 * (math.log(total) + squared_error / total)
+        for total in (variance + rate / (shape + step) for step in (-1.0, 0.0, 1.0))
+    )
+    growth = log_z2 - 2.0 * log_z1 + log_z + math.log1p(1.0 / shape)
+    if not (0.0 < growth < math.log(2.0) and log_z - log_z1 < LARGEST_LOG):
+        return gamma
+    excess = math.expm1(growth)
+    return Gamma(1.0 / excess, rate * math.exp(log_z - log_z1) / (shape * excess))

@@ -1,0 +1,109 @@
+"""What a network learns: losses per row and target, so that missing targets can be left out of their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from lvd._typing import Float
+from lvd.models.heads import gaussian_log_density, mean_and_variance
+
+
+@runtime_checkable
+class ElementLoss(Protocol):
+    """A loss of every row and target; an object, because a model with a function in it could not be saved."""
+
+    outputs_per_target: ClassVar[int]
+
+    def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        """The loss of each row and target, in the scale of the network."""
+        ...
+
+    def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
+        """What an epoch is judged by: one value from the mean loss of each target and the target's scale."""
+        ...
+
+    def unscale(
+        self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
+    ) -> Float[Tensor, "n o"]:
+        """The network's outputs in the units of the targets."""
+        ...
+
+
+@dataclass(frozen=True)
+class SquaredLoss:
+    """Squared errors; an epoch is judged by the root of their mean, in the units of each target."""
+
+    outputs_per_target: ClassVar[int] = 1
+
+    def elements(self, outputs: Float[Tensor, "b t"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        """``(output - target)^2``."""
+        return (outputs - targets).square()
+
+    def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
+        """The mean over targets of the root mean squared error, in original units."""
+        return (means.sqrt() * scale).mean()
+
+    def unscale(
+        self, outputs: Float[Tensor, "n t"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
+    ) -> Float[Tensor, "n t"]:
+        """``output * scale + mean``."""
+        return outputs * scale + mean
+
+
+@dataclass(frozen=True)
+class PinballLoss:
+    """The pinball loss of the two quantiles of one level.
+
+    The targets stand twice: the first half of the columns are lower quantiles, the others upper ones.
+    """
+
+    level: float
+    outputs_per_target: ClassVar[int] = 1
+
+    def __call__(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, ""]:
+        """The mean loss of a batch."""
+        return self.elements(outputs, targets).mean()
+
+    def elements(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, "b q"]:
+        """``max(order * error, (order - 1) * error)`` with ``error = target - output``."""
+        half = outputs.shape[1] // 2
+        # Filled on the device: numbers from the host could not be part of a captured CUDA graph.
+        lower, upper = (outputs.new_full((half,), (1.0 + sign * self.level) / 2.0) for sign in (-1.0, 1.0))
+        orders, error = torch.cat([lower, upper]), targets - outputs
+        return torch.maximum(orders * error, (orders - 1.0) * error)
+
+    def summary(self, means: Float[Tensor, "q"], scale: Float[Tensor, "q"]) -> Float[Tensor, ""]:
+        """The mean over quantiles, in original units."""
+        return (means * scale).mean()
+
+    def unscale(
+        self, outputs: Float[Tensor, "n q"], mean: Float[Tensor, "q"], scale: Float[Tensor, "q"]
+    ) -> Float[Tensor, "n q"]:
+        """``output * scale + mean``."""
+        return outputs * scale + mean
+
+
+@dataclass(frozen=True)
+class NormalLoss:
+    """The negative log-likelihood of a normal distribution: all means first, then all variances."""
+
+    outputs_per_target: ClassVar[int] = 2
+
+    def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        """``-log N(target; mean, variance)`` (equation 1 of Lakshminarayanan et al. 2017)."""
+        return -gaussian_log_density(targets, *mean_and_variance(outputs))
+
+    def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
+        """The mean over targets; their units shift it by a constant, which does not matter here."""
+        return means.mean()
+
+    def unscale(
+        self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
+    ) -> Float[Tensor, "n o"]:
+        """Means in the units of the targets, variances in their squares."""
+        means, variances = mean_and_variance(outputs)
+        return torch.cat([means * scale + mean, variances * scale.square()], dim=-1)

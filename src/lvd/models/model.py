@@ -1,0 +1,77 @@
+"""What every base model offers to the methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError
+
+
+class Evaluation(NamedTuple):
+    """A model's answer for some rows: predictions, one column per target, embeddings, and quantiles where it has any."""
+
+    y_pred: Float[NDArray, "n t"]
+    embeddings: Float[NDArray, "n h"]
+    quantiles: Float[NDArray, "n 2 l t"] | None = None
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A base model. Its inputs are whatever it accepts: a matrix, images, strings."""
+
+    def check(self, X: ArrayLike) -> Any:
+        """`X` as this model's inputs, or an :class:`InputError`; supports ``len`` and row indexing."""
+        ...
+
+    def same_case(self, X: Any) -> NDArray:
+        """A label for each row of checked inputs; rows with equal labels are one case, and stay in one part of a split."""
+        ...
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+        """Train on checked inputs (a model given as fitted only learns what its embedding needs)."""
+        ...
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """Predict and embed checked inputs."""
+        ...
+
+
+def each_its_own(X: Any) -> NDArray:
+    """Labels for rows of which each is a case of its own: equal rows of numbers may be different cases."""
+    return np.arange(len(X))
+
+
+def came_trained(model: Any) -> bool:
+    """Whether the model was given as trained: its `fit` trains nothing."""
+    return bool(getattr(model, "prefit", False))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model that is trained already: `fit` only looks whether it predicts as many columns as `y` has."""
+
+    model: Model
+    prefit: ClassVar[bool] = True
+
+    def check(self, X: ArrayLike) -> Any:
+        """What the model accepts."""
+        return self.model.check(X)
+
+    def same_case(self, X: Any) -> NDArray:
+        """As the model has it."""
+        return self.model.same_case(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Fitted:
+        """Nothing to train."""
+        n_predicted = self.model.evaluate(X[:1]).y_pred.shape[1]
+        if n_predicted != y.shape[1]:
+            raise InputError(f"the estimator predicts {n_predicted} column(s), but y has {y.shape[1]}")
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The model's answer."""
+        return self.model.evaluate(X)

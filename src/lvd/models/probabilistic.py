@@ -1,0 +1,102 @@
+"""A network of Gaussian weights, trained by probabilistic backpropagation (Hernandez-Lobato & Adams 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from lvd._parallel import chunk_slices
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import check_matrix
+from lvd.models.assumed_density import Gamma, absorb_row, run_network
+from lvd.models.moments import Gaussians, with_bias
+from lvd.models.scaling import mean_and_scale
+from lvd.models.weight_prior import PRIOR, WeightPrior
+
+EVALUATION_ROWS = 8192
+
+
+def train_probabilistic(
+    inputs: Float[NDArray, "n p"],
+    targets: Float[NDArray, "n"],
+    hidden_sizes: Sequence[int],
+    *,
+    epochs: int,
+    seed: int,
+) -> tuple[list[Gaussians], Gamma]:
+    """The posterior of weights and noise precision after `epochs` passes over the rows in random order.
+
+    The initial means are random: with means of zero, all units of a layer would stay alike.
+    """
+    rng = np.random.default_rng(seed)
+    layers = [_initial_layer(*sizes, rng) for sizes in pairwise([inputs.shape[1], *hidden_sizes, 1])]
+    prior, noise = WeightPrior(sum(weights.mean.size for weights in layers)), PRIOR
+    rows, values = [certain(row[None]) for row in inputs], targets.tolist()
+    for _ in range(epochs):
+        for i in rng.permutation(len(rows)).tolist():
+            layers, noise = absorb_row(layers, noise, rows[i], values[i])
+        layers = prior.refine(layers)
+    return layers, noise
+
+
+def certain(inputs: Float[NDArray, "n p"]) -> Gaussians:
+    """Known rows, without variance, as they enter the first layer."""
+    return with_bias(Gaussians(inputs, np.zeros_like(inputs)))
+
+
+class ProbabilisticNet:
+    """One network per target, on standardised inputs and targets."""
+
+    def __init__(self, hidden_sizes: Sequence[int]) -> None:
+        self.hidden_sizes = hidden_sizes
+
+    def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
+        """A finite matrix with the columns of `fit`."""
+        return check_matrix(X, n_columns=len(self.x_mean_) if hasattr(self, "x_mean_") else None)
+
+    def fit(
+        self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], *, epochs: int, seed: int
+    ) -> ProbabilisticNet:
+        """Train the networks; each target's is the one that a fit to it alone would give."""
+        self.x_mean_, self.x_scale_ = mean_and_scale(X)
+        self.y_mean_, self.y_scale_ = mean_and_scale(y)
+        scaled = (y - self.y_mean_) / self.y_scale_
+        networks, noises = zip(
+            *(
+                train_probabilistic(self._scale(X), column, self.hidden_sizes, epochs=epochs, seed=seed)
+                for column in scaled.T
+            ),
+            strict=True,
+        )
+        by_layer = list(zip(*networks, strict=True))
+        self.weight_means_ = [np.stack([w.mean for w in layer]) for layer in by_layer]
+        self.weight_variances_ = [np.stack([w.variance for w in layer]) for layer in by_layer]
+        self.noise_variances_ = np.array([noise.variance for noise in noises]) * self.y_scale_**2
+        return self
+
+    def moments(self, X: Float[NDArray, "n p"]) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+        """Mean and variance of y, the variance of the noise included, in the units of y."""
+        chunks = [self._outputs(self._scale(X[rows])) for rows in chunk_slices(len(X), EVALUATION_ROWS)]
+        means, variances = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
+        return means * self.y_scale_ + self.y_mean_, variances * self.y_scale_**2 + self.noise_variances_
+
+    def _scale(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
+        return (X - self.x_mean_) / self.x_scale_
+
+    def _outputs(self, inputs: Float[NDArray, "n p"]) -> Gaussians:
+        """Every target's network output, one column each."""
+        outputs = [
+            run_network(list(map(Gaussians, means, variances)), certain(inputs)).output
+            for means, variances in zip(
+                zip(*self.weight_means_, strict=True), zip(*self.weight_variances_, strict=True), strict=True
+            )
+        ]
+        return Gaussians(*(np.concatenate(parts, axis=1) for parts in zip(*outputs, strict=True)))
+
+
+def _initial_layer(n_inputs: int, n_outputs: int, rng: np.random.Generator) -> Gaussians:
+    """Random means, and the variance of the prior."""
+    mean = rng.normal(scale=(n_inputs + 1) ** -0.5, size=(n_outputs, n_inputs + 1))
+    return Gaussians(mean, np.full_like(mean, PRIOR.variance))

@@ -1,0 +1,64 @@
+"""Networks that predict two quantiles of y for each confidence level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError
+from lvd.models.losses import PinballLoss
+from lvd.models.model import Evaluation, Model, came_trained
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileModel:
+    """One model for each level, which predicts all lower quantiles, then all upper ones.
+
+    The prediction is the middle of the quantiles of the first level, and the embedding is that model's.
+    """
+
+    models: tuple[Model, ...]
+
+    @classmethod
+    def of(cls, model: Model, levels: Float[NDArray, "l"]) -> QuantileModel:
+        """Models like this one, to be trained with the pinball loss; one that came trained serves one level."""
+        if not came_trained(model):
+            if "loss" not in getattr(model, "get_params", dict)():
+                raise InputError(
+                    "estimator must be None, a NetRegressor, a ChempropEstimator or a torch module, to be trained with "
+                    "the pinball loss; train a quantile model of another kind first and pass it with prefit=True, "
+                    "predicting the lower and upper quantile as two columns"
+                )
+            return cls(tuple(clone(model).set_params(loss=PinballLoss(level)) for level in levels.tolist()))
+        if len(levels) > 1:
+            raise InputError(
+                "a prefit estimator gives the quantiles of one level, got "
+                f"confidence_level={levels.tolist()!r}; give that level alone"
+            )
+        return cls((model,))
+
+    def check(self, X: ArrayLike) -> Any:
+        """What the models accept."""
+        return self.models[0].check(X)
+
+    def same_case(self, X: Any) -> NDArray:
+        """As the models have it."""
+        return self.models[0].same_case(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> QuantileModel:
+        """Train all of them."""
+        for model in self.models:
+            model.fit(X, np.concatenate([y, y], axis=1))
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The middle of the first level, its model's embedding, and all quantiles, sorted where they cross."""
+        answers = [model.evaluate(X) for model in self.models]
+        ends = [np.sort(np.split(answer.y_pred, 2, axis=1), axis=0) for answer in answers]
+        quantiles = np.stack(ends, axis=2)  # (2, n, l, t)
+        middle = (ends[0][0] + ends[0][1]) / 2.0
+        return Evaluation(middle, answers[0].embeddings, np.moveaxis(quantiles, 0, 1))

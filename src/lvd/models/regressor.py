@@ -1,0 +1,263 @@
+"""A torch network as a regressor: the built-in MLP, or a module of the user's."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from lvd._device import resolve_device
+from lvd._parallel import chunk_slices, workers
+from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._validation import (
+    InputError,
+    RowError,
+    check_matrix,
+    check_positive,
+    check_same_length,
+    check_targets,
+    like,
+    seed_from,
+    to_numpy,
+)
+from lvd.models.embedding import (
+    as_predictions,
+    evaluating,
+    find_last_linear,
+    forward_with_embedding,
+    weights_in_float64,
+)
+from lvd.models.mlp import build_mlp
+from lvd.models.model import Evaluation, each_its_own
+from lvd.models.scaling import mean_and_scale
+from lvd.models.descent import Loss, draw_batches, own_random_numbers, train
+
+EVALUATION_ROWS = 8192
+LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
+
+
+class NetRegressor(RegressorMixin, BaseEstimator):
+    """A network trained on standardised inputs and targets, that also gives its last hidden layer.
+
+    It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
+    module of the user's does so on a CPU, if it can be run in float64; else it keeps its own precision.
+
+    Parameters
+    ----------
+    module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`.
+        A copy is trained, the module itself is left alone. With `prefit` it is used as it is, untouched.
+    hidden_sizes : widths of the ReLU layers of the built-in MLP.
+    n_batches, epochs : length of training, one of the two; by default 20 epochs, at least 1000 batches.
+    batch_size, learning_rate, weight_decay : of Adam, on batches drawn with replacement.
+    scale_inputs, scale_target : standardise with the training rows' mean and standard deviation.
+    loss : a function of predictions and (scaled) targets; mean squared error by default.
+    embedding_layer : the embedding is what enters this layer; by default the Linear layer called last.
+    prefit : the module is trained already.
+    device : where to train; a prefit module stays where it is.
+    random_state : seeds the MLP's weights and the batches.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=50, random_state=0).fit(X, X[:, 0])
+    >>> net.predict(X).shape, net.embed(X).shape
+    ((200,), (200, 20))
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        *,
+        hidden_sizes: Sequence[int] = (100,),
+        n_batches: int | None = None,
+        epochs: int | None = None,
+        batch_size: int = 100,
+        learning_rate: float = 1e-2,
+        weight_decay: float = 0.0,
+        scale_inputs: bool = True,
+        scale_target: bool = True,
+        loss: Loss | None = None,
+        embedding_layer: str | None = None,
+        prefit: bool = False,
+        device: str = "auto",
+        random_state: RandomState = None,
+    ) -> None:
+        self.module = module
+        self.hidden_sizes = hidden_sizes
+        self.n_batches = n_batches
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.scale_inputs = scale_inputs
+        self.scale_target = scale_target
+        self.loss = loss
+        self.embedding_layer = embedding_layer
+        self.prefit = prefit
+        self.device = device
+        self.random_state = random_state
+
+    def check(self, X: ArrayLike) -> NDArray:
+        """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions."""
+        n_columns = getattr(self, "n_features_in_", None)
+        array = X if isinstance(X, np.ndarray) else to_numpy(X)
+        if self.module is None or array.ndim <= 2:
+            return check_matrix(X, n_columns=n_columns)
+        flat = check_matrix(array.reshape(len(array), -1), n_columns=n_columns)
+        return flat.reshape(array.shape)
+
+    def same_case(self, X: Any) -> NDArray:
+        """Each row is a case of its own."""
+        return each_its_own(X)
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
+        """Train; a prefit module is only looked at. `on_batch` is called after every batch."""
+        self._check_parameters()
+        self.__dict__.pop("n_features_in_", None)
+        X, targets = self.check(X), check_targets(y)
+        check_same_length(X=X, y=targets)
+        self.n_features_in_ = math.prod(X.shape[1:])
+        self.n_targets_, self._flat = targets.shape[1], to_numpy(y).ndim == 1
+        seed = seed_from(self.random_state)
+        if self.prefit:
+            self._keep_prefit(X)
+            return self
+        self.module_ = self._new_module(seed).to(resolve_device(self.device))
+        self.x_mean_, self.x_scale_ = _mean_and_scale(X, self.scale_inputs)
+        self.y_mean_, self.y_scale_ = _mean_and_scale(targets, self.scale_target)
+        inputs = self._tensor((X - self.x_mean_) / self.x_scale_)
+        scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
+        # The built-in network is too small for torch's threads, which would only wait for each other; a
+        # module of the user's may draw numbers of its own, in dropout layers for instance.
+        with workers(1) if self.module is None else own_random_numbers(seed):
+            self._look_at(inputs[:2])
+            train(
+                self.module_,
+                inputs,
+                scaled,
+                draw_batches(len(X), self._count_batches(len(X)), self.batch_size, seed),
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                loss=self._shaped_loss(),
+                on_batch=on_batch,
+            )
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """Predictions (n, t) and embeddings (n, h) in one pass."""
+        check_is_fitted(self, "module_")
+        X = self.check(X)
+        predictions, embeddings = [], []
+        # Models saved by lvd 1 do not say.
+        in_float64 = getattr(self, "in_float64_", self.module is None)
+        with evaluating(self.module_):
+            weights = weights_in_float64(self.module_) if in_float64 else None
+            for rows in chunk_slices(len(X), EVALUATION_ROWS):
+                scaled = (X[rows] - self.x_mean_) / self.x_scale_
+                inputs = self._tensor(scaled, torch.float64 if in_float64 else None)
+                output, embedding = forward_with_embedding(
+                    self.module_, self.embedding_layer_, inputs, weights
+                )
+                predictions.append(as_predictions(output, len(inputs), self.n_targets_).double().cpu())
+                embeddings.append(embedding.double().cpu())
+        y_pred = torch.cat(predictions).numpy() * self.y_scale_ + self.y_mean_
+        if not np.isfinite(y_pred).all():
+            row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
+            raise RowError(
+                "the network predicts NaN or infinity at row {rows}; check its weights and inputs", (row,)
+            )
+        return Evaluation(y_pred, torch.cat(embeddings).numpy())
+
+    def predict(self, X: ArrayLike) -> Any:
+        """Predictions, (n,) or (n, t) as y was in `fit`."""
+        y_pred = self.evaluate(X).y_pred
+        return like(y_pred[:, 0] if self._flat else y_pred, X)
+
+    def embed(self, X: ArrayLike) -> Any:
+        """The last hidden layer, (n, h)."""
+        return like(self.evaluate(X).embeddings, X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _check_parameters(self) -> None:
+        for name in ("n_batches", "epochs"):
+            if getattr(self, name) is not None:
+                check_positive(getattr(self, name), name, integer=True)
+        if self.n_batches is not None and self.epochs is not None:
+            raise InputError("give n_batches or epochs, not both")
+        for size in self.hidden_sizes:
+            check_positive(size, "hidden_sizes", integer=True)
+        check_positive(self.batch_size, "batch_size", integer=True)
+        check_positive(self.learning_rate, "learning_rate")
+        if self.prefit and self.module is None:
+            raise InputError("prefit=True needs a trained module; pass it as the first argument")
+
+    def _count_batches(self, n_rows: int) -> int:
+        if self.n_batches is not None:
+            return self.n_batches
+        if self.epochs is not None:
+            return math.ceil(self.epochs * n_rows / self.batch_size)
+        return max(LEAST_BATCHES, math.ceil(LEAST_EPOCHS * n_rows / self.batch_size))
+
+    def _new_module(self, seed: int) -> nn.Module:
+        if self.module is not None:
+            return copy.deepcopy(self.module)
+        generator = torch.Generator().manual_seed(seed)
+        return build_mlp(self.n_features_in_, self.hidden_sizes, self.n_targets_, generator=generator)
+
+    def _keep_prefit(self, X: NDArray) -> None:
+        assert self.module is not None
+        self.module_ = self.module
+        self.x_mean_, self.x_scale_ = np.zeros(X.shape[1:]), np.ones(X.shape[1:])
+        self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
+        self._look_at(self._tensor(X[:2]))
+
+    def _tensor(self, array: NDArray, dtype: torch.dtype | None = None) -> Tensor:
+        """On the device of the module, and in its precision unless told."""
+        parameter = next(self.module_.parameters(), torch.empty(0))
+        return torch.as_tensor(array, dtype=dtype or parameter.dtype, device=parameter.device)
+
+    def _look_at(self, sample: Tensor) -> None:
+        """Find the embedding layer and check the output's shape before any work is done."""
+        try:
+            with evaluating(self.module_):
+                self.embedding_layer_ = self.embedding_layer or find_last_linear(self.module_, sample)
+                output, _ = forward_with_embedding(self.module_, self.embedding_layer_, sample)
+                as_predictions(output, len(sample), self.n_targets_)
+        except RuntimeError as error:
+            raise InputError(
+                f"the module cannot be run on inputs of shape {tuple(sample.shape)}: {error}"
+            ) from error
+        self.in_float64_ = self.module is None or (
+            sample.device.type == "cpu" and self._runs_in_float64(sample)
+        )
+
+    def _runs_in_float64(self, sample: Tensor) -> bool:
+        """Whether the user's module does: one that makes float32 numbers of its own, or is compiled, does not."""
+        try:
+            with evaluating(self.module_):
+                weights = weights_in_float64(self.module_)
+                forward_with_embedding(self.module_, self.embedding_layer_, sample.double(), weights)
+        except (RuntimeError, TypeError):
+            return False
+        return True
+
+    def _shaped_loss(self) -> Loss:
+        loss = nn.functional.mse_loss if self.loss is None else self.loss
+        return lambda output, target: loss(output.reshape(target.shape), target)
+
+
+def _mean_and_scale(array: NDArray, scaled: bool) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
+    """What standardises each column; 0 and 1 leave it as it is."""
+    return mean_and_scale(array) if scaled else (np.zeros(array.shape[1:]), np.ones(array.shape[1:]))

@@ -1,0 +1,178 @@
+"""Networks of one shape as one: stacked parameters, one batched product per layer, one optimizer.
+
+`torch.func.vmap` over a functional call computes the same, but its own cost per step is several times that of
+the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.func import stack_module_state
+
+from lvd._device import resolve_device
+from lvd._parallel import chunk_slices, workers
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError, check_matrix
+from lvd.models.mlp import build_mlp
+from lvd.models.scaling import mean_and_scale
+
+Parameters = dict[str, Tensor]
+Result = TypeVar("Result")
+Objective = Callable[[Parameters, Tensor, Tensor], Tensor]
+
+EVALUATION_NUMBERS = 2_000_000
+
+
+def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) -> Parameters:
+    """Fresh multilayer perceptrons of these layer sizes, their parameters stacked along a first axis."""
+    n_inputs, *hidden_sizes, n_outputs = sizes
+    nets = [build_mlp(n_inputs, hidden_sizes, n_outputs, generator=generator) for _ in range(n_members)]
+    parameters, _ = stack_module_state(nets)
+    return {name: parameter.detach() for name, parameter in parameters.items()}
+
+
+def layers(parameters: Parameters) -> list[tuple[Float[Tensor, "m o i"], Float[Tensor, "m o"]]]:
+    """Weights and biases, layer by layer."""
+    tensors = list(parameters.values())
+    return list(zip(tensors[0::2], tensors[1::2], strict=True))
+
+
+def forward(
+    parameters: Parameters, inputs: Float[Tensor, "m b p"], masks: Sequence[Tensor] | None = None
+) -> Float[Tensor, "m b o"]:
+    """Every member's output for its own rows; what enters layer k is multiplied by ``masks[k]``."""
+    hidden = inputs
+    for depth, (weight, bias) in enumerate(layers(parameters)):
+        if depth > 0:
+            hidden = hidden.relu()
+        if masks is not None:
+            hidden = hidden * masks[depth]
+        hidden = torch.baddbmm(bias[:, None], hidden, weight.mT)
+    return hidden
+
+
+def train_stack(
+    parameters: Parameters,
+    inputs: Float[Tensor, "n p"],
+    targets: Float[Tensor, "n t"],
+    objective: Objective,
+    *,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    generator: torch.Generator,
+) -> Parameters:
+    """The parameters after `epochs` of Adam, in which each member sees the rows in an order of its own.
+
+    `objective` gives each member's loss of a batch; the members' losses are summed, so none feels another's.
+    """
+    parameters = {name: tensor.clone().requires_grad_() for name, tensor in parameters.items()}
+    optimizer = torch.optim.Adam(parameters.values(), lr=learning_rate, fused=True)
+    n_members = len(next(iter(parameters.values())))
+    losses = targets.new_zeros(n_members)
+    for _ in range(epochs):
+        order = torch.rand(n_members, len(inputs), generator=generator).argsort(1).to(inputs.device)
+        for rows in order.split(batch_size, dim=1):
+            optimizer.zero_grad()
+            losses = objective(parameters, inputs[rows], targets[rows])
+            losses.sum().backward()
+            optimizer.step()
+    if not torch.isfinite(losses).all():
+        raise InputError("training diverged: the last batch's loss is not finite; lower learning_rate")
+    return {name: tensor.detach() for name, tensor in parameters.items()}
+
+
+def map_outputs(
+    function: Callable[[slice, Tensor], Result], parameters: Parameters, inputs: Float[Tensor, "n p"]
+) -> list[Result]:
+    """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o).
+
+    All of it in float64: a row's digits do not depend on the rows beside it.
+    """
+    parameters, inputs = {name: tensor.double() for name, tensor in parameters.items()}, inputs.double()
+    n_members = len(next(iter(parameters.values())))
+    widest = max(weight.shape[1] for weight, _ in layers(parameters))
+
+    def evaluate(rows: slice) -> Result:
+        return function(rows, forward(parameters, inputs[rows].expand(n_members, -1, -1)).cpu())
+
+    with workers(None if inputs.device.type == "cpu" else 1) as run:
+        return run(evaluate, chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))))
+
+
+class NetStack:
+    """A stack of networks on standardised inputs and targets.
+
+    `outputs_per_target` is 1 for networks that predict a value, 2 for those that predict mean and variance.
+    """
+
+    def __init__(
+        self,
+        n_members: int,
+        hidden_sizes: Sequence[int],
+        *,
+        outputs_per_target: int = 1,
+        device: str = "auto",
+    ) -> None:
+        self.n_members = n_members
+        self.hidden_sizes = hidden_sizes
+        self.outputs_per_target = outputs_per_target
+        self.device = device
+
+    def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
+        """A finite matrix with the columns of `fit`."""
+        return check_matrix(X, n_columns=len(self.x_mean_) if hasattr(self, "x_mean_") else None)
+
+    def fit(
+        self,
+        X: Float[NDArray, "n p"],
+        y: Float[NDArray, "n t"],
+        objective: Objective,
+        *,
+        epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        seed: int,
+    ) -> NetStack:
+        """Train new networks by :func:`train_stack`, on the device."""
+        device = resolve_device(self.device)
+        generator = torch.Generator().manual_seed(seed)
+        self.x_mean_, self.x_scale_ = mean_and_scale(X)
+        self.y_mean_, self.y_scale_ = mean_and_scale(y)
+        sizes = [X.shape[1], *self.hidden_sizes, self.outputs_per_target * y.shape[1]]
+        fresh = new_stack(self.n_members, sizes, generator)
+        with workers(1):
+            self.parameters_ = train_stack(
+                {name: parameter.to(device) for name, parameter in fresh.items()},
+                self.scale_inputs(X),
+                self.scale_targets(y).to(device, torch.float32),
+                objective,
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                generator=generator,
+            )
+        return self
+
+    def scale_inputs(self, X: Float[NDArray, "n p"]) -> Float[Tensor, "n p"]:
+        """Standardised rows, as the networks take them."""
+        scaled = (X - self.x_mean_) / self.x_scale_
+        return torch.as_tensor(scaled, dtype=torch.float32, device=resolve_device(self.device))
+
+    def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:
+        """Standardised targets, in float64 as the networks' outputs are."""
+        return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
+
+    def map_outputs(
+        self, function: Callable[[slice, Tensor], Result], X: Float[NDArray, "n p"]
+    ) -> list[Result]:
+        """:func:`map_outputs` of all networks."""
+        return map_outputs(function, self.parameters_, self.scale_inputs(X))
+
+    def member(self, index: int) -> Parameters:
+        """One network, as a stack of its own."""
+        return {name: parameter[index : index + 1] for name, parameter in self.parameters_.items()}

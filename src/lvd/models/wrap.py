@@ -1,0 +1,74 @@
+"""From whatever the user calls an estimator to a model with one contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from sklearn.base import clone
+from torch import nn
+
+from lvd._typing import RandomState
+from lvd._validation import InputError
+from lvd.models.adapters import Embed, FunctionModel, SklearnModel
+from lvd.models.model import Fitted, Model
+from lvd.models.regressor import NetRegressor
+
+
+FOREIGN = {"chemprop": "lvd.molecules"}
+"""Packages whose objects a part of lvd's own knows how to use: its ``wrap_foreign(estimator, prefit=)`` gives the model."""
+
+
+def as_model(
+    estimator: Any,
+    *,
+    prefit: bool = False,
+    embedding: str | Embed | None = None,
+    device: str = "auto",
+    random_state: RandomState = None,
+) -> Model:
+    """The model for `estimator`: None, a torch module, a model of lvd's, scikit-learn, or two functions."""
+    foreign = FOREIGN.get(type(estimator).__module__.split(".")[0])
+    is_net = foreign is None and (estimator is None or isinstance(estimator, nn.Module))
+    is_sklearn = not (is_net or foreign or isinstance(estimator, Model)) and hasattr(estimator, "predict")
+    layer, embed = (embedding, None) if isinstance(embedding, str) else (None, embedding)
+    if layer is not None and not is_net:
+        raise InputError("embedding names a layer, which only torch modules have; give a function from rows to embeddings")
+    if embed is not None and not is_sklearn:
+        raise InputError(
+            "embedding is a function, which is for scikit-learn estimators; of a torch module give the name of a layer, "
+            "and two functions (predict, embed) as estimator bring their own"
+        )
+    if foreign is not None:
+        model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)
+        return model
+    if is_net:
+        if estimator is None and prefit:
+            raise InputError("prefit=True needs a trained estimator; pass it as the first argument")
+        return NetRegressor(
+            estimator,
+            embedding_layer=layer,
+            prefit=prefit,
+            device=device,
+            random_state=random_state,
+        )
+    if isinstance(estimator, Sequence) and len(estimator) == 2 and all(callable(part) for part in estimator):
+        return FunctionModel(*estimator)
+    if isinstance(estimator, Model):
+        return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
+    if is_sklearn:
+        fresh = estimator if prefit else seeded_clone(estimator, random_state)
+        return SklearnModel(fresh, prefit=prefit, embed=embed)
+    raise InputError(
+        "estimator must be None, a torch module, a ChempropEstimator, a scikit-learn regressor or a pair of "
+        f"functions (predict, embed), got {type(estimator).__name__}"
+    )
+
+
+def seeded_clone(estimator: Any, seed: RandomState) -> Any:
+    """An unfitted copy, in which every `random_state` that was left open is `seed`."""
+    fresh = clone(estimator)
+    parameters = fresh.get_params()
+    names = [name for name in parameters if name.split("__")[-1] == "random_state"]
+    return fresh.set_params(**{name: seed for name in names if parameters[name] is None})

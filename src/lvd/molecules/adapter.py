@@ -1,0 +1,197 @@
+"""All that lvd asks of chemprop; the only module that imports it.
+
+chemprop's networks are described in JSON types and built again from such a description, so that a model can be
+saved without pickling.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Literal
+
+import torch
+from chemprop import __version__ as chemprop_version
+from chemprop.featurizers import MultiHotAtomFeaturizer, SimpleMoleculeMolGraphFeaturizer
+from chemprop.featurizers.atom import RIGRAtomFeaturizer
+from chemprop.featurizers.bond import RIGRBondFeaturizer
+from chemprop.models import MPNN
+from chemprop.nn import (
+    AtomMessagePassing,
+    AttentiveAggregation,
+    BondMessagePassing,
+    MeanAggregation,
+    NormAggregation,
+    RegressionFFN,
+    SumAggregation,
+)
+from chemprop.nn.predictors import EvidentialFFN, MveFFN, QuantileFFN
+from chemprop.nn.transforms import UnscaleTransform
+from rdkit import __version__ as rdkit_version
+from torch import Tensor, nn
+
+from lvd.store.modules import load_state
+from lvd._validation import InputError
+from lvd.molecules.forward import Route
+
+MESSAGES = {"BondMessagePassing": BondMessagePassing, "AtomMessagePassing": AtomMessagePassing}
+AGGREGATIONS = {
+    "MeanAggregation": MeanAggregation,
+    "SumAggregation": SumAggregation,
+    "NormAggregation": NormAggregation,
+    "AttentiveAggregation": AttentiveAggregation,
+}
+PREDICTORS = {
+    "RegressionFFN": RegressionFFN,
+    "MveFFN": MveFFN,
+    "QuantileFFN": QuantileFFN,
+    "EvidentialFFN": EvidentialFFN,
+}
+OF_TRAINING = ("metrics.", "predictor.criterion.")
+"""Beginnings of names in a state dict that no prediction depends on."""
+OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform")
+"""Settings of a part that are of training only, or not in JSON types and described in another way."""
+
+
+def versions() -> tuple[str, str]:
+    """Of what decides the features of a molecule."""
+    return chemprop_version, rdkit_version
+
+
+def graph_featurizer(name: str) -> SimpleMoleculeMolGraphFeaturizer:
+    """The featurizer of this name."""
+    if name == "rigr":
+        return SimpleMoleculeMolGraphFeaturizer(RIGRAtomFeaturizer(), RIGRBondFeaturizer())
+    return SimpleMoleculeMolGraphFeaturizer(getattr(MultiHotAtomFeaturizer, name)())
+
+
+def find_featurizer(module: MPNN, names: tuple[str, ...]) -> str:
+    """The one among `names` whose features the network takes, judged by their numbers."""
+    messages = module.message_passing.hparams
+    for name in names:
+        if graph_featurizer(name).shape == (messages["d_v"], messages["d_e"]):
+            return name
+    raise InputError(
+        f"the network takes {messages['d_v']} features per atom and {messages['d_e']} per bond, which none of "
+        f"chemprop's featurizers {', '.join(names)} gives; networks with features of their own are not supported"
+    )
+
+
+def new_mpnn(
+    *, n_outputs: int, widths: tuple[int, int], hidden_size: int, depth: int, generator: torch.Generator
+) -> MPNN:
+    """A network as chemprop 1 builds it, with Xavier-normal weights and zero biases from `generator`.
+
+    Directed bond messages, mean aggregation, and a feed-forward part with one hidden layer; ReLU throughout.
+    """
+    with torch.random.fork_rng(devices=[]):  # chemprop's own initial weights, which are replaced below
+        module = MPNN(
+            BondMessagePassing(*widths, d_h=hidden_size, depth=depth),
+            MeanAggregation(),
+            RegressionFFN(n_tasks=n_outputs, input_dim=hidden_size, hidden_dim=hidden_size),
+        )
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_normal_(parameter, generator=generator)
+        else:
+            nn.init.zeros_(parameter)
+    return module
+
+
+def find_route(module: MPNN) -> Route:
+    """Which parts of the forward pass can be ours, judged by the classes of chemprop's parts."""
+    messages = module.message_passing
+    return Route(
+        divisor=_divisor(module.agg),
+        bond_messages=type(messages) is BondMessagePassing
+        and isinstance(messages.graph_transform, nn.Identity)
+        and not messages.undirected,
+    )
+
+
+def _divisor(aggregation: Any) -> Literal["atoms"] | float | None:
+    if type(aggregation) is MeanAggregation:
+        return "atoms"
+    if type(aggregation) is SumAggregation:
+        return 1.0
+    if type(aggregation) is NormAggregation:
+        return float(aggregation.norm)
+    return None
+
+
+def is_mpnn(value: Any) -> bool:
+    """Whether `value` is one of chemprop's networks for molecules."""
+    return isinstance(value, MPNN)
+
+
+def check_usable(module: MPNN) -> None:
+    """Refuse networks that predict no numbers, or that need more than a molecule to do so."""
+    if type(module) is not MPNN:
+        raise InputError(f"a {type(module).__name__} is not supported; give a chemprop.models.MPNN")
+    if type(module.predictor) not in PREDICTORS.values():
+        raise InputError(
+            f"the network ends in a {type(module.predictor).__name__}; lvd takes networks for regression: "
+            f"{', '.join(PREDICTORS)}"
+        )
+    if (
+        module.predictor.input_dim != module.message_passing.output_dim
+        or module.message_passing.W_d is not None
+    ):
+        raise InputError(
+            "the network takes extra descriptors beside the molecule, which is not supported; "
+            "train one on the molecules alone"
+        )
+
+
+def weights(module: MPNN) -> dict[str, Tensor]:
+    """All of the network's state that predictions depend on."""
+    return {key: value for key, value in module.state_dict().items() if not key.startswith(OF_TRAINING)}
+
+
+def describe(module: MPNN) -> dict[str, Any]:
+    """How to build the network again, in JSON types; `weights` are the rest of it."""
+    check_usable(module)
+    transform = module.predictor.output_transform
+    return {
+        "message_passing": _describe_part(module.message_passing, MESSAGES),
+        "agg": _describe_part(module.agg, AGGREGATIONS),
+        "predictor": _describe_part(module.predictor, PREDICTORS),
+        "batch_norm": not isinstance(module.bn, nn.Identity),
+        "n_scaled": transform.mean.shape[1] if isinstance(transform, UnscaleTransform) else 0,
+    }
+
+
+def build(description: dict[str, Any], state: dict[str, Tensor]) -> MPNN:
+    """The network that `describe` described, with these weights."""
+    messages, agg, predictor = (description[part] for part in ("message_passing", "agg", "predictor"))
+    n_scaled = description["n_scaled"]
+    transform = UnscaleTransform([0.0] * n_scaled, [1.0] * n_scaled) if n_scaled else None
+    with torch.random.fork_rng(devices=[]):  # initial weights, which are replaced below
+        module = MPNN(
+            MESSAGES[messages["class"]](**messages["settings"]),
+            AGGREGATIONS[agg["class"]](**agg["settings"]),
+            PREDICTORS[predictor["class"]](**predictor["settings"], output_transform=transform),
+            batch_norm=description["batch_norm"],
+        )
+    of_training = {key: value for key, value in module.state_dict().items() if key.startswith(OF_TRAINING)}
+    load_state(module, {**of_training, **state})
+    return module.eval()
+
+
+def _describe_part(part: Any, classes: dict[str, type[nn.Module]]) -> dict[str, Any]:
+    name, known = type(part).__name__, part.hparams
+    if classes.get(name) is not type(part):
+        raise InputError(f"a network with a {name} cannot be saved; only chemprop's own parts can")
+    settings = {
+        key: value for key, value in known.items() if key not in OTHERWISE_KNOWN and value is not None
+    }
+    try:
+        return {"class": name, "settings": json.loads(json.dumps(settings))}
+    except TypeError:
+        raise InputError(f"a network whose {name} has settings {settings} cannot be saved") from None
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> MPNN:
+    """A network from a file of chemprop's, ``.ckpt`` or ``.pt``; reading it can run code that is in the file."""
+    read = MPNN.load_from_checkpoint if os.fspath(path).endswith(".ckpt") else MPNN.load_from_file
+    return read(path, map_location="cpu").eval()

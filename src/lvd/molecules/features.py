@@ -1,0 +1,145 @@
+"""From SMILES to packed graphs: once per molecule, and in several processes when there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lvd._parallel import chunk_slices
+from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._validation import check_choice
+from lvd.molecules.smiles import as_smiles, parse_smiles, refuse_invalid, write_canonical
+from lvd.molecules import cache as disk
+from lvd.molecules.lazy import chemprop_adapter
+from lvd.molecules.packed import PackedMolecules
+from lvd.molecules.column import Molecules
+
+ATOM_FEATURIZERS = ("v1", "v2", "organic", "rigr")
+"""chemprop's sets of atom features; v1 is that of chemprop 1 and of the paper, v2 that of chemprop 2."""
+CHUNK = 500
+MANY = 4000
+"""From this many molecules on, other processes and the disk are worth their cost."""
+
+
+def read_molecules(
+    smiles: ArrayLike, *, atom_featurizer: str = "v1", n_jobs: int = -1, cache: bool = True
+) -> Molecules:
+    """Parse SMILES and compute their graphs by chemprop's featurizers.
+
+    From some thousand molecules on this happens in `n_jobs` processes (-1: one per core), and with `cache` the
+    result is kept on disk, in the folder ``molecules`` of :func:`lvd.reproduction.cache_folder`.
+
+    Examples
+    --------
+    >>> from lvd.molecules import read_molecules
+    >>> molecules = read_molecules(["OCC", "c1ccccc1"])
+    >>> len(molecules), list(molecules), molecules.packed.sizes()[:2].tolist()
+    (2, ['CCO', 'c1ccccc1'], [[3, 4], [6, 12]])
+    """
+    check_choice(atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
+    strings = as_smiles(smiles)
+    file = disk.cache_file(strings, atom_featurizer) if cache and len(strings) >= MANY else None
+    found = None if file is None else disk.read(file, len(strings))
+    if found is None:
+        found = _featurize(strings, atom_featurizer, n_jobs)
+        if file is not None:
+            disk.write(file, *found)
+    canonical, packed = found
+    return Molecules(strings, canonical, packed, np.arange(len(strings)), atom_featurizer)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some molecules' graphs, with kinds of its own; `invalid` are the positions of SMILES that RDKit refuses."""
+
+    canonical: list[str]
+    invalid: list[int]
+    atom_kinds: Float[NDArray, "ka dv"]
+    bond_kinds: Float[NDArray, "kb de"]
+    atoms: Int[NDArray, "a"]
+    bonds: Int[NDArray, "e 4"]
+    sizes: Int[NDArray, "n 2"]
+
+
+def featurize_chunk(smiles: list[str], atom_featurizer: str) -> Chunk:
+    """The graphs of some molecules; runs in a process of its own."""
+    featurizer = chemprop_adapter().graph_featurizer(atom_featurizer)
+    molecules = parse_smiles(smiles)
+    valid = [molecule for molecule in molecules if molecule is not None]
+    graphs = [featurizer(molecule) for molecule in valid]
+    atoms, atom_kinds = _number_rows([graph.V for graph in graphs], featurizer.atom_fdim)
+    kinds, bond_kinds = _number_rows([graph.E for graph in graphs], featurizer.bond_fdim)
+    ends = np.concatenate([np.zeros((2, 0), np.int64), *(graph.edge_index for graph in graphs)], axis=1)
+    reverse = np.concatenate([np.zeros(0, np.int64), *(graph.rev_edge_index for graph in graphs)])
+    return Chunk(
+        canonical=[write_canonical(molecule) for molecule in valid],
+        invalid=[position for position, molecule in enumerate(molecules) if molecule is None],
+        atom_kinds=atom_kinds,
+        bond_kinds=bond_kinds,
+        atoms=atoms,
+        bonds=np.stack([kinds, *ends, reverse], axis=1),
+        sizes=np.array([(len(graph.V), len(graph.E)) for graph in graphs], np.int64).reshape(-1, 2),
+    )
+
+
+def pack(chunks: Sequence[Chunk]) -> PackedMolecules:
+    """The chunks as one: kinds are numbered anew; dummies and the empty molecule stand at the end."""
+    atoms, atom_kinds = _merge([(chunk.atom_kinds, chunk.atoms) for chunk in chunks])
+    kinds, bond_kinds = _merge([(chunk.bond_kinds, chunk.bonds[:, 0]) for chunk in chunks])
+    ends = np.concatenate([chunk.bonds[:, 1:] for chunk in chunks])
+    bonds = np.concatenate([np.column_stack([kinds, ends]), [[len(bond_kinds), 0, 0, 0]]])
+    n_atoms, n_bonds = np.concatenate([chunk.sizes for chunk in chunks]).T
+    return PackedMolecules(
+        atom_kinds=_with_zero_row(atom_kinds),
+        bond_kinds=_with_zero_row(bond_kinds),
+        atoms=torch.tensor(np.append(atoms, len(atom_kinds)), dtype=torch.int32),
+        bonds=torch.tensor(bonds, dtype=torch.int32),
+        atom_offsets=_offsets(n_atoms),
+        bond_offsets=_offsets(n_bonds),
+    )
+
+
+def _featurize(strings: NDArray, atom_featurizer: str, n_jobs: int) -> tuple[NDArray, PackedMolecules]:
+    parts = [strings[rows].tolist() for rows in chunk_slices(len(strings), CHUNK)]
+    if len(strings) < MANY:
+        chunks = [featurize_chunk(part, atom_featurizer) for part in parts]
+    else:
+        from joblib import Parallel, delayed
+
+        chunks = Parallel(n_jobs=n_jobs)(delayed(featurize_chunk)(part, atom_featurizer) for part in parts)
+    refuse_invalid(
+        strings.tolist(), [CHUNK * k + at for k, chunk in enumerate(chunks) for at in chunk.invalid]
+    )
+    canonical = [string for chunk in chunks for string in chunk.canonical]
+    return np.array(canonical, dtype=object), pack(chunks)
+
+
+def _number_rows(matrices: Sequence[NDArray], width: int) -> tuple[Int[NDArray, "n"], Float[NDArray, "k w"]]:
+    """The number of each row among the distinct ones, over all matrices, and these, in single precision."""
+    numbers: dict[bytes, int] = {}
+    rows = [row.tobytes() for matrix in matrices for row in matrix.astype(np.float32)]
+    found = np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64)
+    return found, np.frombuffer(b"".join(numbers), np.float32).reshape(-1, width)
+
+
+def _merge(parts: Sequence[tuple[NDArray, NDArray]]) -> tuple[Int[NDArray, "n"], Float[NDArray, "k w"]]:
+    """Kinds and numbers of several chunks as one."""
+    renumbered, kinds = _number_rows([own for own, _ in parts], parts[0][0].shape[1])
+    firsts = np.cumsum([0, *(len(own) for own, _ in parts)])
+    return np.concatenate(
+        [renumbered[first + n] for first, (_, n) in zip(firsts, parts, strict=False)]
+    ), kinds
+
+
+def _with_zero_row(kinds: Float[NDArray, "k w"]) -> Float[Tensor, "k+1 w"]:
+    return torch.from_numpy(np.concatenate([kinds, np.zeros((1, kinds.shape[1]), np.float32)]))
+
+
+def _offsets(counts: Int[NDArray, "n"]) -> Int[Tensor, "n+2"]:
+    """Where each molecule begins, and the empty one at the end."""
+    ends = counts.cumsum()
+    return torch.from_numpy(np.concatenate([[0], ends, ends[-1:]]))

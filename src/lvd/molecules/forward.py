@@ -1,0 +1,85 @@
+"""A network's answer for a batch of graphs, by the weights and layers of chemprop's modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lvd._typing import Float
+from lvd.molecules.packed import GraphBatch
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which parts of a network's forward pass are ours.
+
+    Parameters
+    ----------
+    divisor : what a molecule's sum over atoms is divided by, ``"atoms"`` for their number. None for aggregations
+        that are no such sums: then chemprop's forward pass is run as it is, on batches without dummies.
+    bond_messages : the messages are plain ones along directed bonds, as :func:`pass_bond_messages` computes them.
+    """
+
+    divisor: Literal["atoms"] | float | None
+    bond_messages: bool
+
+
+def fingerprints(module: Any, graphs: GraphBatch, route: Route) -> Float[Tensor, "b h"]:
+    """What enters the feed-forward part, as ``MPNN.fingerprint`` gives it.
+
+    chemprop's aggregations ask the device how many molecules there are; here that is known.
+    """
+    if route.divisor is None:
+        return module.fingerprint(graphs)
+    messages = module.message_passing
+    hidden = pass_bond_messages(messages, graphs) if route.bond_messages else messages(graphs)
+    sums = hidden.new_zeros(len(graphs) + 1, hidden.shape[1]).index_add_(0, graphs.batch, hidden)[:-1]
+    if isinstance(route.divisor, str):
+        return module.bn(sums / graphs.atoms_per_molecule.clamp(min=1)[:, None])
+    return module.bn(sums / route.divisor)
+
+
+def pass_bond_messages(messages: Any, graphs: GraphBatch) -> Float[Tensor, "a h"]:
+    """What chemprop's ``BondMessagePassing`` computes, from the same layers.
+
+    Rows are selected and added by operations whose gradients are each other. chemprop's own need a gradient that
+    sorts, and indices as wide as the hidden layer: on one core a step of training takes 1.4 times as long.
+    """
+    source, target = graphs.edge_index
+    initial = messages.W_i(torch.cat([graphs.V.index_select(0, source), graphs.E], dim=1))
+    hidden = messages.tau(initial)
+    for _ in range(1, messages.depth):
+        arriving = _sum_at(target, hidden, len(graphs.V)).index_select(0, source)
+        others = arriving - hidden.index_select(0, graphs.rev_edge_index)
+        hidden = messages.dropout(messages.tau(initial + messages.W_h(others)))
+    return messages.finalize(_sum_at(target, hidden, len(graphs.V)), graphs.V, None)
+
+
+def _sum_at(atoms: Tensor, hidden: Float[Tensor, "e h"], n_atoms: int) -> Float[Tensor, "a h"]:
+    return hidden.new_zeros(n_atoms, hidden.shape[1]).index_add_(0, atoms, hidden)
+
+
+def last_hidden(module: Any, fingerprint: Float[Tensor, "b h"]) -> Float[Tensor, "b e"]:
+    """The embedding: what enters the last linear layer, which is after the activation.
+
+    chemprop's ``encoding(i=-1)`` stops before it.
+    """
+    *blocks, last = module.predictor.ffn
+    for block in blocks:
+        fingerprint = block(fingerprint)
+    return last[:-1](fingerprint)
+
+
+def predictions(module: Any, fingerprint: Float[Tensor, "b h"]) -> Float[Tensor, "b o"]:
+    """The network's outputs; of predictors that also give their uncertainty, the prediction alone."""
+    outputs: Tensor = module.predictor(fingerprint)
+    return outputs[..., 0] if outputs.dim() == 3 else outputs
+
+
+def run(module: Any, graphs: GraphBatch, route: Route) -> tuple[Float[Tensor, "b o"], Float[Tensor, "b e"]]:
+    """Predictions and embeddings of a batch."""
+    fingerprint = fingerprints(module, graphs, route)
+    return predictions(module, fingerprint), last_hidden(module, fingerprint)

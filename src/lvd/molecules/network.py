@@ -1,0 +1,117 @@
+"""A trained graph network with the scale of its targets: evaluating it, and one file to keep it in."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lvd._device import resolve_device
+from lvd._files import atomic_path
+from lvd._parallel import chunk_slices
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError, RowError
+from lvd.models.embedding import evaluating
+from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
+from lvd.models.model import Evaluation
+from lvd.molecules.forward import run
+from lvd.molecules.lazy import chemprop_adapter
+from lvd.molecules.packed import gather
+from lvd.molecules.column import Molecules
+
+EVALUATION_ROWS = 2000
+LOSSES: dict[str, Any] = {loss.__name__: loss for loss in (SquaredLoss, PinballLoss, NormalLoss)}
+
+
+def run_all(module: Any, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Float[Tensor, "n h"]]:
+    """Outputs and embeddings of all molecules, in single precision on the module's device."""
+    device = next(module.parameters()).device
+    packed, sizes = molecules.packed.to(device), molecules.packed.sizes()[molecules.rows]
+    rows = torch.as_tensor(molecules.rows, device=device)
+    route = chemprop_adapter().find_route(module)
+    with evaluating(module):
+        parts = [
+            run(module, gather(packed, rows[chunk], *sizes[chunk].sum(axis=0).tolist()), route)
+            for chunk in chunk_slices(len(rows), EVALUATION_ROWS)
+        ]
+    outputs, embeddings = zip(*parts, strict=True)
+    return torch.cat(outputs), torch.cat(embeddings)
+
+
+def to_evaluation(outputs: Float[Tensor, "n o"], embeddings: Float[Tensor, "n h"]) -> Evaluation:
+    """As float64 arrays; outputs that are no numbers are refused."""
+    y_pred = outputs.double().cpu().numpy()
+    if not np.isfinite(y_pred).all():
+        row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
+        raise RowError("the network predicts NaN or infinity at row {rows}; check its weights", (row,))
+    return Evaluation(y_pred, embeddings.double().cpu().numpy())
+
+
+@dataclass(frozen=True)
+class MoleculeNetwork:
+    """A trained network; `validation` is what each epoch was judged by, and the best one was kept."""
+
+    module: Any
+    loss: ElementLoss
+    y_mean: Float[NDArray, "t"]
+    y_scale: Float[NDArray, "t"]
+    validation: tuple[float, ...]
+
+    @property
+    def best_epoch(self) -> int:
+        """The number of the epoch whose weights these are, counting from 0."""
+        return int(np.nanargmin(self.validation))
+
+    def outputs(self, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Float[Tensor, "n h"]]:
+        """Outputs in the units of the targets (float64) and embeddings (float32), on the network's device.
+
+        The outputs are as the loss orders them: means; lower and upper quantiles; or means and variances.
+        """
+        outputs, embeddings = run_all(self.module, molecules)
+        mean, scale = (
+            torch.as_tensor(column, device=outputs.device) for column in (self.y_mean, self.y_scale)
+        )
+        return self.loss.unscale(outputs.double(), mean, scale), embeddings
+
+    def evaluate(self, molecules: Molecules) -> Evaluation:
+        """The same as arrays."""
+        return to_evaluation(*self.outputs(molecules))
+
+
+def save_network(path: str | os.PathLike[str], network: MoleculeNetwork) -> None:
+    """Write one safetensors file, whole or not at all; nothing is pickled."""
+    adapter = chemprop_adapter()
+    facts = {
+        "module": adapter.describe(network.module),
+        "loss": [type(network.loss).__name__, vars(network.loss)],
+        "validation": network.validation,
+    }
+    tensors = {
+        name: tensor.detach().cpu().contiguous() for name, tensor in adapter.weights(network.module).items()
+    }
+    scale = {"y_mean": torch.tensor(network.y_mean), "y_scale": torch.tensor(network.y_scale)}
+    with atomic_path(path) as part:
+        save_file({**tensors, **scale}, part, metadata={"network": json.dumps(facts)})
+
+
+def load_network(path: str | os.PathLike[str], *, device: str = "auto") -> MoleculeNetwork:
+    """What `save_network` wrote, with the same bits in every weight."""
+    try:
+        with safe_open(os.fspath(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts = json.loads(file.metadata()["network"])
+        name, settings = facts["loss"]
+        y_mean, y_scale = tensors.pop("y_mean").numpy(), tensors.pop("y_scale").numpy()
+        module = chemprop_adapter().build(facts["module"], tensors).to(resolve_device(device))
+        return MoleculeNetwork(module, LOSSES[name](**settings), y_mean, y_scale, tuple(facts["validation"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{os.fspath(path)!r} is no network that can be read ({error}); save it again"
+        ) from error

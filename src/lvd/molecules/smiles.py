@@ -1,0 +1,107 @@
+"""SMILES columns: reading them, which rows RDKit accepts, and which rows are the same molecule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lvd._parallel import chunk_slices
+from lvd._typing import ArrayLike, Bool, NDArray
+from lvd._validation import InputError
+
+EXTRA = "install it with pip install 'lvd[molecules]'"
+NAMED_ROWS = 5
+MAX_LENGTH = 10_000
+"""Longer SMILES are refused unread: RDKit's time grows with the square of the number of atoms, and more."""
+CHUNK = 1000
+"""So many molecules are held at a time where only their validity is of interest."""
+
+
+def as_smiles(X: ArrayLike) -> NDArray:
+    """`X`, a list, an array or one column of a frame, as an object array of strings (n,)."""
+    if isinstance(X, str):
+        raise InputError(
+            f"X must be a list or a column of SMILES, got the one string {X!r}; put it in a list"
+        )
+    array = np.asarray(X, dtype=object)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"X must be one column of SMILES, got shape {array.shape}; pass that column alone")
+    if array.size == 0:
+        raise InputError("X is empty: give at least one molecule")
+    wrong = [f"{row} ({item!r})" for row, item in enumerate(array, 1) if not isinstance(item, str)]
+    if wrong:
+        raise InputError(
+            f"X must hold SMILES, which are strings; {len(wrong)} row(s), counting from 1, hold something else, "
+            f"first {', '.join(wrong[:NAMED_ROWS])}; mend or drop them"
+        )
+    return np.array([str(item) for item in array], dtype=object)
+
+
+def parse_smiles(smiles: Iterable[str]) -> list[Any]:
+    """RDKit's molecule of each string; None for one that it refuses, is too long, or has no atom in it."""
+    try:
+        from rdkit import Chem, rdBase
+    except ModuleNotFoundError:
+        raise InputError(f"telling molecules apart needs RDKit: {EXTRA}") from None
+    with rdBase.BlockLogs():
+        molecules = [Chem.MolFromSmiles(string) if len(string) <= MAX_LENGTH else None for string in smiles]
+    return [molecule if molecule is not None and molecule.GetNumAtoms() else None for molecule in molecules]
+
+
+def write_canonical(molecule: Any) -> str:
+    """RDKit's canonical string; the same molecule gives the same string."""
+    from rdkit import Chem
+
+    return str(Chem.MolToSmiles(molecule))
+
+
+def refuse_invalid(smiles: Sequence[str], invalid: Sequence[int]) -> None:
+    """An error that names the positions `invalid` as rows, counting from 1; none when there are none."""
+    if len(invalid):
+        named = ", ".join(f"{position + 1} ({smiles[position][:60]})" for position in invalid[:NAMED_ROWS])
+        raise InputError(
+            f"RDKit refuses {len(invalid)} SMILES, first in rows {named}, counting from 1"
+            f"{note_long(smiles[position] for position in invalid)}; mend or drop them"
+        )
+
+
+def note_long(smiles: Iterable[str]) -> str:
+    """What is added to a refusal of these where one is too long."""
+    return (
+        f" (SMILES of more than {MAX_LENGTH:,} characters are not read)"
+        if max(map(len, smiles)) > MAX_LENGTH
+        else ""
+    )
+
+
+def canonical_smiles(smiles: Iterable[str]) -> list[str]:
+    """RDKit's canonical string of each molecule; the same molecule gives the same string."""
+    strings = list(smiles)
+    molecules = parse_smiles(strings)
+    refuse_invalid(strings, [position for position, molecule in enumerate(molecules) if molecule is None])
+    return [write_canonical(molecule) for molecule in molecules]
+
+
+def valid_smiles(smiles: Iterable[Any]) -> Bool[NDArray, "n"]:
+    """Which rows hold a molecule that RDKit accepts; the others can be dropped, and counted.
+
+    Examples
+    --------
+    >>> from lvd.molecules.smiles import valid_smiles
+    >>> valid_smiles(["CCO", "C1", ""]).tolist()
+    [True, False, False]
+    """
+    strings = [item if isinstance(item, str) else "" for item in smiles]
+    parts = (parse_smiles(strings[rows]) for rows in chunk_slices(len(strings), CHUNK))
+    return np.array([molecule is not None for part in parts for molecule in part], dtype=bool)
+
+
+def occurs_once(labels: Sequence[str]) -> Bool[NDArray, "n"]:
+    """Whether each label stands in one row only."""
+    counts = Counter(labels)
+    return np.array([counts[label] == 1 for label in labels], dtype=bool)

@@ -1,0 +1,102 @@
+"""Networks that chemprop has trained, taken as they are."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError, row_digests
+from lvd.models.model import Evaluation
+from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
+from lvd.molecules.lazy import chemprop_adapter
+from lvd.molecules.network import run_all, to_evaluation
+from lvd.molecules.column import Molecules
+
+
+class TrainedMPNN(BaseEstimator):
+    """A trained ``chemprop.models.MPNN`` for regression; it is left untouched, and stays on its device.
+
+    The embedding is the last hidden layer of the feed-forward part, after its activation. Networks with mean, sum
+    or norm aggregation run on packed batches by lvd's own sums; others by chemprop's forward pass as it is. Of a
+    network that also predicts its uncertainty, the prediction is used.
+
+    Parameters
+    ----------
+    module : the network.
+    atom_featurizer : the atom features it was trained on; ``"auto"`` tells them by their number.
+    cache_features, n_jobs : as in :class:`ChempropEstimator`.
+    """
+
+    prefit: ClassVar[bool] = True
+
+    def __init__(
+        self, module: Any, *, atom_featurizer: str = "auto", cache_features: bool = True, n_jobs: int = -1
+    ) -> None:
+        self.module = module
+        self.atom_featurizer = atom_featurizer
+        self.cache_features = cache_features
+        self.n_jobs = n_jobs
+
+    def check(self, X: ArrayLike) -> Molecules:
+        """SMILES, from a list, an array or a column, as graphs; rows that RDKit refuses are named in an error."""
+        adapter = chemprop_adapter()
+        adapter.check_usable(self.module)
+        fitting = adapter.find_featurizer(self.module, ATOM_FEATURIZERS)
+        if self.atom_featurizer not in ("auto", fitting):
+            raise InputError(
+                f"atom_featurizer={self.atom_featurizer!r} does not give the features that the network takes; "
+                f"{fitting!r} does"
+            )
+        if isinstance(X, Molecules) and X.atom_featurizer == fitting:
+            return X
+        smiles = X.smiles if isinstance(X, Molecules) else X
+        return read_molecules(smiles, atom_featurizer=fitting, n_jobs=self.n_jobs, cache=self.cache_features)
+
+    def same_case(self, X: Any) -> NDArray:
+        """Rows of the same molecule, however it is written, are one case."""
+        return row_digests(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> TrainedMPNN:
+        """Nothing to train; the network must predict as many columns as `y` has."""
+        if self.module.n_tasks != y.shape[1]:
+            raise InputError(
+                f"the network predicts {self.module.n_tasks} target(s), but y has {y.shape[1]} column(s)"
+            )
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """Predict and embed."""
+        return to_evaluation(*run_all(self.module, self.check(X)))
+
+
+def wrap_foreign(estimator: Any, *, prefit: bool) -> TrainedMPNN:
+    """The model of a chemprop network, which must come trained."""
+    if not chemprop_adapter().is_mpnn(estimator):
+        raise InputError(
+            f"of chemprop's objects estimator may be a trained MPNN, got {type(estimator).__name__}; to train one, give "
+            "a ChempropEstimator"
+        )
+    if not prefit:
+        raise InputError(
+            "a chemprop MPNN must come trained, with prefit=True; to train one, give a ChempropEstimator"
+        )
+    return TrainedMPNN(estimator)
+
+
+def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
+    """A network from a file that chemprop has written, ``.ckpt`` or ``.pt``, to be used with ``prefit=True``.
+
+    Such a file can run any code when it is read: read none that you do not trust as you trust a program. Models
+    that lvd itself has saved are safe, and are read by :func:`lvd.load`.
+    """
+    try:
+        return TrainedMPNN(chemprop_adapter().read_checkpoint(path))
+    except InputError:
+        raise
+    except Exception as error:  # unpickling can raise anything
+        raise InputError(
+            f"{os.fspath(path)!r} cannot be read as a checkpoint of chemprop 2 ({type(error).__name__}: {error})"
+        ) from error

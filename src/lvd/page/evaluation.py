@@ -1,0 +1,105 @@
+"""A model on a table of true values: all that the page is computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError, check_levels
+from lvd.tables.table_model import TableModel
+
+CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
+"""The levels of the calibration curve."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """The rows of a table with their predictions and intervals, for one target.
+
+    `row_numbers` are those of the table, in which others may have been left out. `n_known` counts the rows that are
+    known from training, and `y_range` is what y can be: the bounds that clip the intervals, infinite where there
+    are none. Molecules have no features, and their names are none.
+    """
+
+    target: str
+    confidence_level: float
+    levels: Float[NDArray, "l"]
+    row_numbers: Int[NDArray, "n"]
+    X: Any
+    feature_names: tuple[str, ...]
+    embeddings: Float[NDArray, "n h"]
+    y: Float[NDArray, "n"]
+    y_pred: Float[NDArray, "n"]
+    all_intervals: Float[NDArray, "n 2 l"]
+    n_effective: Float[NDArray, "n"]
+    n_known: int
+    y_range: tuple[float, float]
+
+    @property
+    def intervals(self) -> Float[NDArray, "n 2"]:
+        """The intervals at the page's level."""
+        return self.all_intervals[:, :, int(np.searchsorted(self.levels, self.confidence_level))]
+
+    @cached_property
+    def unlimited(self) -> Bool[NDArray, "n"]:
+        """Whether the interval at the page's level says nothing."""
+        return says_nothing(self.intervals, self.y_range)
+
+
+def says_nothing(intervals: Float[NDArray, "n 2 *l"], y_range: tuple[float, float]) -> Bool[NDArray, "n *l"]:
+    """Whether an interval is all that y can be: infinite, or clipped to the whole range."""
+    bottom, top = y_range
+    limited: NDArray = (intervals[:, 0] > bottom) | (intervals[:, 1] < top)
+    return ~limited
+
+
+def find_target(model: TableModel, target: str) -> int:
+    """The place of the page's target among those of the model."""
+    known = model.encoder.targets
+    if target not in known:
+        raise InputError(
+            f"target must be what the model was fitted to predict, {', '.join(map(repr, known))}, got {target!r}"
+        )
+    return known.index(target)
+
+
+def read_target(model: TableModel, table: pa.Table, target: str) -> Float[NDArray, "n"]:
+    """The true values of one target; the table need not have the model's others."""
+    return replace(model.encoder, targets=(target,)).target(table)
+
+
+def evaluate(
+    model: TableModel, table: pa.Table, target: str, confidence_level: float | None = None
+) -> Evaluated:
+    """Predict every row of the table at the page's level and at those of the calibration curve."""
+    place, regressor = find_target(model, target), model.regressor
+    level = float(
+        check_levels(regressor.confidence_level if confidence_level is None else confidence_level)[0]
+    )
+    levels, (low, high) = np.unique([*CURVE_LEVELS, level]), regressor.y_range or (None, None)
+    usable = model.encoder.usable(table)
+    y = read_target(model, table, target)[usable]
+    if not len(y):
+        raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
+    X = model.inputs(table.filter(pa.array(usable)))
+    predicted = regressor.predict_with_evidence(X, levels)
+    return Evaluated(
+        target=target,
+        confidence_level=level,
+        levels=levels,
+        row_numbers=np.flatnonzero(usable) + 1,
+        X=X,
+        feature_names=tuple(model.encoder.feature_names),
+        embeddings=predicted.embeddings,
+        y=y,
+        y_pred=predicted.y_pred.reshape(len(X), -1)[:, place],
+        all_intervals=predicted.intervals.reshape(len(X), 2, len(levels), -1)[..., place],
+        n_effective=predicted.n_effective.reshape(len(X), -1)[:, place],
+        n_known=model.count_training_rows(X),
+        y_range=(-np.inf if low is None else float(low), np.inf if high is None else float(high)),
+    )

@@ -1,0 +1,164 @@
+"""Rows in groups: the values of a column, or slabs of it, and how the intervals do in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import bdtrc
+
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError
+from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.reports import MAX_VALUES
+from lvd.metrics import binomial_band, group_coverage
+from lvd.metrics.strata import holm, quantile_bins
+
+MISSING = "missing"
+ROWS_PER_VALUE, ROWS_PER_SLAB, MOST_SLABS = 5, 40, 10
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """A column's groups, and the one each row is in."""
+
+    column: str
+    labels: tuple[str, ...]
+    codes: Int[NDArray, "n"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of rows: its coverage and its share of infinite intervals, each with its exact 95% band.
+
+    `below_level` says that the coverage is below the level by more than chance.
+    """
+
+    column: str
+    label: str
+    count: int
+    coverage: float
+    lower: float
+    upper: float
+    p_value: float
+    below_level: bool
+    infinite: float
+    infinite_lower: float
+    infinite_upper: float
+
+
+def feature_slabs(column: str, values: pa.ChunkedArray) -> Grouping:
+    """The rows by their value, or by slabs of it, so few of them that each has the rows to tell something."""
+    n_bins = max(2, min(MOST_SLABS, len(values) // ROWS_PER_SLAB))
+    most_values = min(MAX_VALUES, len(values) // ROWS_PER_VALUE)
+    return group_rows(column, values, n_bins=n_bins, most_values=most_values)
+
+
+def group_rows(
+    column: str, values: pa.ChunkedArray, *, n_bins: int, most_values: int = MAX_VALUES
+) -> Grouping:
+    """The rows by their value; numbers with more than `most_values` different ones are cut into equally full slabs.
+
+    Missing values are a group of their own.
+    """
+    numbers = _as_numbers(values)
+    if numbers is None:
+        texts = pc.dictionary_encode(to_texts(values)).combine_chunks()
+        labels = [text or MISSING for text in texts.dictionary.to_pylist()]
+        return Grouping(column, tuple(labels), texts.indices.to_numpy().astype(np.int64))
+    known = ~np.isnan(numbers)
+    labels, codes = [], np.zeros(len(numbers), dtype=np.int64)
+    if known.any():
+        distinct, places = np.unique(numbers[known], return_inverse=True)
+        if len(distinct) <= most_values:
+            labels, codes[known] = _distinct_texts(distinct[:, None]), places
+        else:
+            codes[known] = quantile_bins(numbers[known], n_bins)
+            labels = _distinct_texts(_ends(numbers[known], codes[known]))
+    if not known.all():
+        codes[~known] = len(labels)
+        labels.append(MISSING)
+    return Grouping(column, tuple(labels), codes)
+
+
+def measure(
+    grouping: Grouping,
+    y: Float[NDArray, "n"],
+    intervals: Float[NDArray, "n 2"],
+    unlimited: Bool[NDArray, "n"],
+    confidence_level: float,
+) -> list[Group]:
+    """The groups of one column; `below_level` is Holm-corrected for their number."""
+    strata = group_coverage(y, intervals, grouping.codes, confidence_level)
+    counts = np.bincount(grouping.codes)
+    infinite = np.bincount(grouping.codes, weights=unlimited)
+    lower, upper = binomial_band(infinite, counts)
+    return [
+        Group(
+            column=grouping.column,
+            label=grouping.labels[int(stratum.group)],
+            count=stratum.count,
+            coverage=stratum.coverage,
+            lower=stratum.lower,
+            upper=stratum.upper,
+            p_value=stratum.p_value,
+            below_level=stratum.below_level,
+            infinite=float(infinite[code] / counts[code]),
+            infinite_lower=float(lower[code]),
+            infinite_upper=float(upper[code]),
+        )
+        for stratum in strata
+        for code in (int(stratum.group),)
+    ]
+
+
+def judged_together(groups: Sequence[Group], significance: float = 0.05) -> list[Group]:
+    """The groups of several columns with `below_level` Holm-corrected for all of them."""
+    flags = holm(np.array([group.p_value for group in groups]), significance).tolist() if groups else []
+    return [replace(group, below_level=flag) for group, flag in zip(groups, flags, strict=True)]
+
+
+def worst_first(groups: Sequence[Group]) -> list[Group]:
+    """Sorted by coverage; among equals, the one that chance explains least."""
+    return sorted(groups, key=lambda group: (group.coverage, group.p_value))
+
+
+def most_infinite_first(groups: Sequence[Group], share: float, significance: float = 0.05) -> list[Group]:
+    """Groups with more infinite intervals than the `share` of all rows explains, most of them first.
+
+    By the exact binomial test, Holm-corrected for the number of groups.
+    """
+    if not groups:
+        return []
+    counts = np.array([group.count for group in groups])
+    infinite = np.array([round(group.infinite * group.count) for group in groups])
+    flags = holm(bdtrc(infinite - 1, counts, share), significance).tolist()
+    found = [group for group, flag in zip(groups, flags, strict=True) if flag]
+    return sorted(found, key=lambda group: (-group.infinite, -group.count))
+
+
+def _as_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
+    """The column as numbers, missing ones NaN, if it holds any; true and false stay words."""
+    if pa.types.is_boolean(values.type):
+        return None
+    try:
+        numbers = to_numbers(values)
+    except InputError:
+        return None
+    return None if np.isnan(numbers).all() else numbers
+
+
+def _ends(values: Float[NDArray, "n"], codes: Int[NDArray, "n"]) -> Float[NDArray, "g 2"]:
+    """The smallest and the largest value of each bin."""
+    inside = [values[codes == code] for code in range(codes.max() + 1)]
+    return np.array([(part.min(), part.max()) for part in inside])
+
+
+def _distinct_texts(ends: Float[NDArray, "g e"]) -> list[str]:
+    """``1 to 2``, or ``1`` where both ends are the same, with the digits that tell different ends apart."""
+    different = np.unique(ends).tolist()
+    digits = next(d for d in range(4, 18) if len({f"{end:.{d}g}" for end in different}) == len(different))
+    return [" to ".join(f"{end:.{digits}g}" for end in dict.fromkeys(pair)) for pair in ends.tolist()]

@@ -1,0 +1,102 @@
+"""From the report to one HTML file that asks nothing of any network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from lvd._files import atomic_path
+from lvd._validation import InputError
+from lvd._version import __version__
+from lvd.page.report import Report
+from lvd.page.row_details import cut
+from lvd.page.verdict import percent
+
+N_STATIC_ROWS = 20
+"""So many rows stand in the page itself, for readers without JavaScript."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the page was made of, and when, as its readers are told."""
+
+    model: str
+    data: str
+    date: str
+
+
+def render(report: Report, origin: Origin) -> str:
+    """The page; whatever comes from the user is escaped."""
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_read),
+    )
+    environment.filters["cut"] = cut
+    environment.filters["percent"] = percent
+    environment.filters["number"] = report.digits.text
+    style, script = _read("page.css"), _read("page.js")
+    return environment.get_template("page.html.jinja").render(
+        report=report,
+        origin=origin,
+        version=__version__,
+        style=Markup(style),
+        script=Markup(script),
+        # Only this very style and this very script are in force, and nothing is ever loaded.
+        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        static_rows=_static_rows(report),
+        data=to_script_json(
+            {
+                "target": report.target,
+                "level": report.confidence_level,
+                "decimals": report.digits.decimals,
+                "nRows": report.n_rows,
+                **report.rows,
+            }
+        ),
+    )
+
+
+def write_page(report: Report, origin: Origin, out: Path) -> None:
+    """Write the page, whole or not at all."""
+    text = render(report, origin)
+    try:
+        if out.is_dir():
+            raise InputError(f"cannot write {out}: it is a folder; give the name of a file")
+        with atomic_path(out) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot write {out}: {error.strerror or error}; "
+            "the folder must exist, be yours to write to, and have space"
+        ) from error
+
+
+def to_script_json(content: Any) -> Markup:
+    """JSON that may stand inside a script element: no ``<`` in it can end the element."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _static_rows(report: Report) -> list[list[Any]]:
+    """The rows with the largest errors, as the page's script sorts them first."""
+    return sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[:N_STATIC_ROWS]
+
+
+def _read(name: str) -> str:
+    return (files("lvd.page") / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

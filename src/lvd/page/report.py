@@ -1,0 +1,269 @@
+"""Everything that the page shows, computed from a model and a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError
+from lvd.tables.targets import check_names
+from lvd.intervals import covered
+from lvd.tables.table_model import TableModel
+from lvd.metrics import (
+    CalibrationCurve,
+    GroupCoverage,
+    calibration_curve,
+    mean_absolute_deviation,
+    size_stratified_coverage,
+    width_error_correlation,
+)
+from lvd.page.axes import Chart
+from lvd.page.charts import calibration_chart, finite_chart, width_error_chart
+from lvd.page.comparison import Comparison, compare
+from lvd.page.evaluation import Evaluated, evaluate, find_target, says_nothing
+from lvd.page.groups import (
+    MOST_SLABS,
+    Group,
+    Grouping,
+    feature_slabs,
+    group_rows,
+    judged_together,
+    measure,
+    most_infinite_first,
+    worst_first,
+)
+from lvd.page.numbers import Digits, digits_for
+from lvd.page.rivals import Method, local_method, make_rivals
+from lvd.page.row_details import ROWS_MISSING, STATUS, Pictures, embed_rows, read_neighbors
+from lvd.page.sample import choose_rows
+from lvd.page.slab import JointSlab, joint_slab
+from lvd.page.verdict import Verdict, judge, tolerated
+
+MOST_GROUPS = 60
+"""So many groups of a column, or slabs of all features, are listed."""
+MOST_CONCENTRATED = 12
+"""So many of the groups with many infinite intervals."""
+
+
+@dataclass(frozen=True)
+class GroupList:
+    """Groups of a column, or slabs of all features (None), worst first.
+
+    Those listed, of how many, and how many of all are below the level.
+    """
+
+    column: str | None
+    groups: tuple[Group, ...]
+    n_groups: int
+    n_below: int
+
+    @property
+    def floor(self) -> float:
+        """Where the axis of the bands begins."""
+        return axis_floor(group.lower for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Infinite:
+    """Where intervals are infinite, and what is missing there.
+
+    `n_effective` are the medians of the effective sample size of the infinite and of the finite intervals.
+    `missing_rows` are the quartiles of the number of calibration rows, just like the row, that would make an
+    infinite interval finite, over the `n_explained` infinite ones that the page holds, a random choice of them.
+    """
+
+    count: int
+    share: float
+    clipped_to: tuple[float, float] | None
+    n_effective: tuple[float, float]
+    missing_rows: tuple[int, int, int] | None
+    n_explained: int
+    chart: Chart
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The content of the page.
+
+    `n_skipped` rows of the table were left out as no molecules; `repeated` is what is said of the `n_known` rows.
+    """
+
+    target: str
+    confidence_level: float
+    n_rows: int
+    n_calib: int
+    n_known: int
+    n_skipped: int
+    repeated: str
+    has_features: bool
+    digits: Digits
+    mean_error: float
+    verdict: Verdict
+    comparison: Comparison
+    curves: tuple[tuple[str, CalibrationCurve], ...]
+    calibration: Chart
+    by: tuple[GroupList, ...]
+    slabs: GroupList | None
+    joint: JointSlab | None
+    width_error: Chart | None
+    width_error_correlation: float
+    sizes: tuple[GroupCoverage, ...]
+    infinite: Infinite
+    rows: dict[str, Any]
+
+    @property
+    def tolerated(self) -> float:
+        """The lowest coverage that passes."""
+        return tolerated(self.confidence_level)
+
+    @property
+    def below(self) -> list[GroupList]:
+        """The lists with groups that are covered below the level by more than chance."""
+        return [one for one in (*self.by, self.slabs) if one is not None and one.n_below]
+
+    @property
+    def levels_below(self) -> list[float]:
+        """The levels at which the model's whole band lies below the level."""
+        own = self.curves[0][1]
+        return own.levels[own.upper < own.levels].tolist()
+
+    @property
+    def method_floor(self) -> float:
+        """Where the axis of the methods' bands begins."""
+        return axis_floor(method.lower for method in self.comparison.methods)
+
+
+def make_report(
+    model: TableModel,
+    table: pa.Table,
+    *,
+    target: str,
+    by: Sequence[str] = (),
+    rivals: Sequence[str] = (),
+    confidence_level: float | None = None,
+    fitted_on: pa.Table | None = None,
+    pictures: Pictures | None = None,
+) -> Report:
+    """Evaluate the model on the rows of a table whose true values are known.
+
+    `fitted_on` is the table of ``lvd fit``, to show the cells of the neighbours; without it a model of molecules
+    shows these. `pictures` says which column is drawn, as molecules are.
+    """
+    check_names(table, by)
+    place = find_target(model, target)
+    neighbors = model.calibration_cells() if fitted_on is None else read_neighbors(model, target, fitted_on)
+    if pictures is not None:
+        check_names(table, [pictures.column])
+        pictures.draw("")  # what it needs is missing now, not after the work
+    evaluated = evaluate(model, table, target, confidence_level)
+    n_skipped, table = table.num_rows - len(evaluated.y), table.take(evaluated.row_numbers - 1)
+    level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
+    hits = covered(y, intervals)
+    methods = [
+        local_method(evaluated),
+        *make_rivals(rivals, evaluated, model, place, fitted_on),
+    ]
+    curves = tuple(
+        (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
+    )
+    by_groups = [_measure(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
+    names = [column.name for column in model.encoder.columns if column.name not in by]
+    features = [feature_slabs(name, table[name]) for name in names]
+    slabs = judged_together(
+        [*chain(*(_measure(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
+    )
+    rows = embed_rows(
+        evaluated,
+        model,
+        table,
+        choose_rows(evaluated),
+        first_columns=by,
+        neighbors=neighbors,
+        pictures=pictures,
+    )
+    return Report(
+        target=target,
+        confidence_level=level,
+        n_rows=len(y),
+        n_calib=model.regressor.n_calib_,
+        n_known=evaluated.n_known,
+        n_skipped=n_skipped,
+        repeated=model.encoder.repeated,
+        has_features=bool(evaluated.feature_names),
+        digits=digits_for(y),
+        mean_error=mean_absolute_deviation(y, evaluated.y_pred),
+        verdict=judge(hits, evaluated.unlimited, level),
+        comparison=compare(methods, evaluated),
+        curves=curves,
+        calibration=calibration_chart(curves, level),
+        by=tuple(_list(name, groups) for name, groups in zip(by, by_groups, strict=True)),
+        slabs=_list(None, slabs) if slabs else None,
+        joint=joint_slab(evaluated.X, evaluated.feature_names, y, intervals)
+        if evaluated.feature_names
+        else None,
+        width_error=width_error_chart(evaluated, hits, digits_for(y)),
+        width_error_correlation=width_error_correlation(y, evaluated.y_pred, intervals),
+        sizes=size_stratified_coverage(y, intervals, level),
+        infinite=_infinite(evaluated, methods, [*chain(*by_groups), *slabs], rows),
+        rows=rows,
+    )
+
+
+def check_one_target(targets: Sequence[str]) -> str:
+    """The one target of a page."""
+    if len(targets) != 1:
+        raise InputError(
+            f"a page shows one target, here are {len(targets)}: {', '.join(targets)}; give one with --target"
+        )
+    return targets[0]
+
+
+def axis_floor(lowers: Iterable[float]) -> float:
+    """The tenth below all lower ends, so that bands above it are not crowded at one side."""
+    return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
+
+
+def _measure(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
+    return measure(
+        grouping, evaluated.y, evaluated.intervals, evaluated.unlimited, evaluated.confidence_level
+    )
+
+
+def _list(column: str | None, groups: Sequence[Group]) -> GroupList:
+    ordered = worst_first(groups)
+    n_below = sum(group.below_level for group in groups)
+    return GroupList(column, tuple(ordered[:MOST_GROUPS]), len(groups), n_below)
+
+
+def _infinite(
+    evaluated: Evaluated, methods: Sequence[Method], groups: Sequence[Group], rows: dict[str, Any]
+) -> Infinite:
+    unlimited, y_range = evaluated.unlimited, evaluated.y_range
+    missing = [row[ROWS_MISSING] for row in rows["rows"] if row[STATUS] == "infinite"]
+    quartiles = None
+    if missing:
+        low, middle, high = np.quantile(missing, [0.25, 0.5, 0.75], method="higher").tolist()
+        quartiles = (low, middle, high)
+    shares = [(one.name, 1.0 - says_nothing(one.all_intervals, y_range).mean(axis=0)) for one in methods]
+    return Infinite(
+        count=int(unlimited.sum()),
+        share=float(unlimited.mean()),
+        clipped_to=y_range if any(np.isfinite(y_range)) else None,
+        n_effective=(_median(evaluated.n_effective[unlimited]), _median(evaluated.n_effective[~unlimited])),
+        missing_rows=quartiles,
+        n_explained=len(missing),
+        chart=finite_chart(evaluated.levels, shares, evaluated.confidence_level),
+        groups=tuple(most_infinite_first(groups, float(unlimited.mean())))[:MOST_CONCENTRATED],
+    )
+
+
+def _median(values: Float[NDArray, "n"]) -> float:
+    return float(np.median(values)) if values.size else math.nan

@@ -1,0 +1,195 @@
+"""The rows that the page holds, each with its neighbours and the sentence of ``lvd explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Int, NDArray
+from lvd._validation import InputError
+from lvd.conformal.explanation import Evidence
+from lvd.tables.column_values import to_texts
+from lvd.tables.targets import check_names
+from lvd.intervals import covered
+from lvd.tables.table_model import TableModel
+from lvd.page.evaluation import Evaluated, find_target, read_target
+from lvd.page.numbers import short
+
+Draw: TypeAlias = Callable[[str], str | None]
+"""From a cell to a drawing of it in SVG, or None."""
+
+STATUS, ROWS_MISSING = 6, 9
+"""Places in the record of a row; all of them are named where the page's script takes a record apart."""
+N_NEIGHBORS = 8
+MOST_COLUMNS, LONGEST_CELL = 24, 60
+BYTES = 3_800_000
+"""What the rows may take of a page of 5 MB."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Which column is drawn, and by what."""
+
+    column: str
+    draw: Draw
+
+
+def status_of(evaluated: Evaluated) -> NDArray:
+    """``missed``, ``infinite`` or ``covered`` for each row."""
+    hits = covered(evaluated.y, evaluated.intervals)
+    return np.where(~hits, "missed", np.where(evaluated.unlimited, "infinite", "covered"))
+
+
+def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
+    """The calibration rows in the table that the model was fitted on, which must be that very table."""
+    refusal = "the table of the neighbours must be the one that lvd fit was given"
+    if table.num_rows != model.n_rows:
+        raise InputError(f"{refusal}, of {model.n_rows:,} rows, got one of {table.num_rows:,}")
+    rows = table.take(model.calibration_rows - 1)
+    known = model.regressor.y_calib_[:, find_target(model, target)]
+    if not np.array_equal(read_target(model, rows, target), known):
+        raise InputError(f"{refusal}; the target of this one has other values, or another order")
+    return rows
+
+
+def embed_rows(
+    evaluated: Evaluated,
+    model: TableModel,
+    table: pa.Table,
+    chosen: Int[NDArray, "k"],
+    *,
+    first_columns: Sequence[str] = (),
+    neighbors: pa.Table | None = None,
+    pictures: Pictures | None = None,
+    n_bytes: int = BYTES,
+) -> dict[str, Any]:
+    """The `chosen` rows as plain data for the page's script, as many of them as `n_bytes` hold.
+
+    `neighbors` are the calibration rows, where their cells are to be shown, `first_columns` those that are
+    shown before others.
+    """
+    names = _choose_columns(table, evaluated.target, first_columns)
+    cells = _cells(table.take(chosen), names)
+    neighbor_names = [] if neighbors is None else [name for name in names if name in neighbors.column_names]
+    neighbor_cells = [] if neighbors is None else _cells(neighbors, neighbor_names)
+    gallery = _Gallery(pictures)
+    row_texts, neighbor_texts = gallery.texts(table), gallery.texts(neighbors)
+    explanations = model.regressor.explain(
+        evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
+    )
+    place = find_target(model, evaluated.target)
+    evidence = [explanation.evidence for explanation in explanations if explanation.target == place]
+    places, status = model.calibration_rows.tolist(), status_of(evaluated)
+    rows: list[list[Any]] = []
+    known: dict[int, list[Any]] = {}
+    size = 0
+    for row, line, reasons in zip(chosen.tolist(), cells, evidence, strict=True):
+        record = [
+            *_figures(evaluated, row),
+            str(status[row]),
+            reasons.sentence,
+            short(reasons.weight_at_infinity),
+            reasons.rows_missing,
+            _neighbors(reasons, places),
+            line,
+            gallery.add(row_texts, row),
+        ]
+        size += _json_size(record)
+        if neighbors is not None:
+            for index in (neighbor.index for neighbor in reasons.neighbors):
+                if places[index] not in known:
+                    known[places[index]] = [neighbor_cells[index], gallery.add(neighbor_texts, index)]
+                    size += _json_size(known[places[index]])
+        if rows and size + gallery.size > n_bytes:
+            break
+        rows.append(record)
+    return {
+        "columns": names,
+        "rows": rows,
+        "neighborColumns": neighbor_names,
+        "neighbors": {str(key): value for key, value in known.items()},
+        "pictures": gallery.drawings,
+    }
+
+
+class _Gallery:
+    """Drawings by their number, each made and stored once."""
+
+    def __init__(self, pictures: Pictures | None) -> None:
+        self.pictures = pictures
+        self.drawings: list[str] = []
+        self.size = 0
+        self._numbers: dict[str, int | None] = {}
+
+    def texts(self, table: pa.Table | None) -> list[str] | None:
+        """The cells to draw, of every row."""
+        if self.pictures is None or table is None:
+            return None
+        check_names(table, [self.pictures.column])
+        return list(to_texts(table[self.pictures.column]).to_pylist())
+
+    def add(self, texts: Sequence[str] | None, row: int) -> int | None:
+        """The number of this row's drawing; None where there is none."""
+        if self.pictures is None or texts is None:
+            return None
+        if texts[row] not in self._numbers:
+            drawing = self.pictures.draw(texts[row])
+            self._numbers[texts[row]] = None if drawing is None else len(self.drawings)
+            if drawing is not None:
+                self.drawings.append(drawing)
+                self.size += _json_size(drawing)
+        return self._numbers[texts[row]]
+
+
+def _figures(evaluated: Evaluated, row: int) -> list[Any]:
+    """Number, y, prediction, ends of the interval and effective sample size of a row."""
+    lower, upper = evaluated.intervals[row].tolist()
+    values = (evaluated.y[row], evaluated.y_pred[row], lower, upper, evaluated.n_effective[row])
+    return [int(evaluated.row_numbers[row]), *(short(float(value)) for value in values)]
+
+
+def _neighbors(evidence: Evidence, places: Sequence[int]) -> list[list[Any]]:
+    """Row in the table of ``lvd fit``, weight, similarity, error and target of each neighbour."""
+    return [
+        [
+            places[neighbor.index],
+            *map(short, (neighbor.weight, neighbor.similarity, neighbor.score, neighbor.target or 0.0)),
+        ]
+        for neighbor in evidence.neighbors
+    ]
+
+
+def _choose_columns(table: pa.Table, target: str, first: Sequence[str]) -> list[str]:
+    """The columns whose cells are shown: those that have a text, but the target."""
+    wanted = [name for name in dict.fromkeys([*first, *table.column_names]) if name != target]
+    return [name for name in wanted if _has_texts(table[name])][:MOST_COLUMNS]
+
+
+def _has_texts(values: pa.ChunkedArray) -> bool:
+    try:
+        to_texts(values.slice(0, 1))
+    except InputError:
+        return False
+    return True
+
+
+def _cells(table: pa.Table, names: Sequence[str]) -> list[list[str]]:
+    """The texts of each row, long ones cut."""
+    columns = [[cut(text) for text in to_texts(table[name]).to_pylist()] for name in names]
+    return [list(line) for line in zip(*columns, strict=True)] if columns else [[]] * table.num_rows
+
+
+def cut(text: str) -> str:
+    """A text no longer than a cell may be."""
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
+
+
+def _json_size(value: Any) -> int:
+    """Bytes on the page, where each < takes six."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode()) + 5 * text.count("<") + 1

@@ -1,0 +1,379 @@
+"""The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
+
+On the CPU float32 differences come first, with the error bound of :mod:`lvd.quantiles.ranks`. What they cannot
+decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the oracle: the
+radii are the oracle's to the bit, at every number of rows. On a GPU with Triton :mod:`lvd.quantiles.triton_engine` does
+the same in fused kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lvd._parallel import chunk_slices, in_chunks
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.kernels import fused
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+
+SINGLE_ROWS = 100_000
+"""With more rows nearly every query needs float64 in the end, so it starts there."""
+FAINT = 1e-20
+"""Where all weights together are less, their moments are taken from float64."""
+LARGEST_RATIO = 1e15
+"""Float32 holds likelihood ratios up to here with room to spare."""
+GPU_EXACT_ROWS = 16_384
+"""Up to this many rows a GPU settles what float32 cannot decide; above, it takes the wider candidate."""
+GPU_TOLERANCE = 4e-6
+"""Largest relative error of a cumulative weight that float32 may cause on a GPU; queries past it go to float64."""
+GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
+"""The smallest own weight of a query that float32 can do there: beside a smaller one, smaller weights matter."""
+CHUNK_WEIGHTS = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Points in scaled coordinates, their masses at +inf and -inf, and bandwidths of their own, where they have any."""
+
+    points: Float[Tensor, "n k"]
+    above: Float[Tensor, "n"]
+    below: Float[Tensor, "n"]
+    bandwidths: Float[Tensor, "n"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        points: Float[Tensor, "n k"],
+        above: Float[Tensor, "n"] | None = None,
+        below: Float[Tensor, "n"] | None = None,
+        bandwidths: Float[Tensor, "n"] | None = None,
+    ) -> Queries:
+        """By default mass 1 at +inf, the query's own, and none at -inf."""
+        above = points.new_ones(len(points)) if above is None else above
+        return cls(points, above, torch.zeros_like(above) if below is None else below, bandwidths)
+
+    @property
+    def precisions(self) -> Float[Tensor, "n"]:
+        """``1 / h^2``."""
+        return torch.ones_like(self.above) if self.bandwidths is None else self.bandwidths**-2.0
+
+    def __getitem__(self, rows: Any) -> Queries:
+        bandwidths = None if self.bandwidths is None else self.bandwidths[rows]
+        return Queries(self.points[rows], self.above[rows], self.below[rows], bandwidths)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class SortedRows:
+    """Calibration rows in ascending order of their scores, ready for queries.
+
+    A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without a shift, and h is
+    the query's bandwidth, or, with `bandwidths`, the row's own. `order` tells where each row was before.
+    """
+
+    points: Float[Tensor, "m k"]
+    scores: Float[Tensor, "m"]
+    order: Int[Tensor, "m"]
+    ratios: Float[Tensor, "m"] | None = None
+    bandwidths: Float[Tensor, "m"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        points: Float[Tensor, "m k"],
+        scores: Float[Tensor, "m"],
+        *,
+        ratios: Float[Tensor, "m"] | None = None,
+        bandwidths: Float[Tensor, "m"] | None = None,
+    ) -> SortedRows:
+        """Sort; ties keep their order."""
+        order = torch.argsort(scores, stable=True)
+        pick = (None if column is None else column[order] for column in (ratios, bandwidths))
+        return cls(points[order], scores[order], order, *pick)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def numbered(self, indices: Int[Tensor, "m"]) -> SortedRows:
+        """The same rows, when they are those `indices` of a larger set."""
+        return replace(self, order=indices[self.order])
+
+    def with_bandwidths(
+        self, bandwidths: Float[Tensor, "m"], factors: Float[Tensor, "m"]
+    ) -> SortedRows:
+        """The same rows with bandwidths of their own, their weights multiplied by `factors`."""
+        return replace(self, ratios=self.weights * factors, bandwidths=bandwidths)
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "m"]:
+        """The likelihood ratios, 1 where there are none."""
+        return torch.ones_like(self.scores) if self.ratios is None else self.ratios
+
+    @cached_property
+    def ends(self) -> Float[Tensor, "e"]:
+        """The scores, with +inf at rank m and -inf at rank -1, the last place."""
+        return torch.cat([self.scores, self.scores.new_tensor([torch.inf, -torch.inf])])
+
+    @cached_property
+    def single(self) -> Any:
+        """The rows in float32 blocks, their centre taken off first: float32 keeps more digits near the origin."""
+        return self._blocks(np.float32, self.centre)
+
+    @cached_property
+    def double(self) -> Any:
+        """The rows in float64 blocks."""
+        return self._blocks(np.float64, np.zeros(self.points.shape[1]))
+
+    @cached_property
+    def centre(self) -> Float[NDArray, "k"]:
+        """The median of each coordinate, which one row far out does not move."""
+        return np.median(self.points.numpy(), axis=0)
+
+    @cached_property
+    def largest_ratio(self) -> float:
+        """The largest likelihood ratio."""
+        return 1.0 if self.ratios is None else float(self.ratios.max())
+
+    def _blocks(self, dtype: Any, centre: Float[NDArray, "k"]) -> Any:
+        from lvd.kernels.compiled import make_blocks
+
+        ratios = None if self.ratios is None else self.ratios.numpy()
+        precisions = None if self.bandwidths is None else self.bandwidths.numpy() ** -2.0
+        return make_blocks(self.points.numpy() - centre, ratios, precisions, dtype)
+
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The same rows as the fused GPU kernels read them, a FusedCalibration; its module needs Triton."""
+        from lvd.quantiles.triton_engine import FusedCalibration, Limits
+
+        least_own = max(GPU_SELF_WEIGHT * self.largest_ratio, LEAST_GPU_SELF_WEIGHT)
+        limits = Limits(GPU_TOLERANCE, least_own, len(self) <= GPU_EXACT_ROWS)
+        return FusedCalibration(self.points, self.scores, self.ratios, None, limits)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalQuantiles:
+    """What the weights of each query say: radii (n, l), whether they are certainly the oracle's, else never narrower,
+    and where asked for the effective sample size and the mean of values; NaN where there are no weights or values.
+    """
+
+    radius: Float[Tensor, "n l"]
+    exact: Bool[Tensor, "n"]
+    n_effective: Float[Tensor, "n"]
+    mean: Float[Tensor, "n"]
+
+
+def local_quantile(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool = False,
+    values: Float[Tensor, "m"] | None = None,
+) -> LocalQuantiles:
+    """The weighted quantile of the rows' scores for each query and level (the paper's Eq. 8).
+
+    With `moments` also Kish's effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights vanish, and with
+    `values`, one for each row in the order of its score, the mean ``sum w v / sum w``.
+    """
+    if len(rows) == 0 or len(queries) == 0:
+        return _of_nothing(queries, rows, levels)
+    if queries.points.device.type == "cpu":
+        return _on_cpu(queries, rows, levels, moments=moments, values=values)
+    plain = queries.bandwidths is None and rows.bandwidths is None
+    if plain and fused.available(queries.points.device, queries.points.shape[1]):
+        return _on_gpu(queries, rows, levels, moments=moments, values=values)
+    return _from_whole_weights(queries, rows, levels, values=values)
+
+
+def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
+    """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
+    distances = torch.cdist(queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    if queries.bandwidths is not None:
+        distances *= queries.precisions[:, None]
+    if rows.bandwidths is not None:
+        distances *= rows.bandwidths**-2.0
+    return distances.neg_().exp_()
+
+
+def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalQuantiles:
+    exact = torch.ones(len(queries), dtype=torch.bool, device=queries.points.device)
+    nothing = torch.zeros_like(queries.above)
+    return LocalQuantiles(_by_oracle(queries, rows, levels), exact, nothing, torch.full_like(nothing, torch.nan))
+
+
+def _on_cpu(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool,
+    values: Float[Tensor, "m"] | None,
+) -> LocalQuantiles:
+    # Float32 keeps more digits of centred values.
+    centre = 0.0 if values is None else float(values.mean())
+    centred = None if values is None else (values - centre).numpy()
+    find = _Finder(queries, rows, levels, moments or values is not None, centred)
+    everyone = np.arange(len(queries))
+    if len(rows) <= SINGLE_ROWS and rows.largest_ratio <= LARGEST_RATIO:
+        find.search(everyone, np.float32)
+        everyone = np.flatnonzero(~find.certain | find.faint)
+    find.search(everyone, np.float64)
+    radius, rest = rows.ends[torch.as_tensor(find.ranks)], np.flatnonzero(~find.certain)
+    radius[rest] = _by_oracle(queries[rest], rows, levels)
+    total, squares, products = find.moments.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size, mean = np.where(squares > 0.0, total**2 / squares, 0.0), centre + products / total
+    exact = torch.ones(len(queries), dtype=torch.bool)
+    return LocalQuantiles(radius, exact, torch.as_tensor(size), torch.as_tensor(mean))
+
+
+class _Finder:
+    """Ranks of all queries, filled in by searches in float32 and float64."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        rows: SortedRows,
+        levels: Float[NDArray, "l"],
+        moments: bool,
+        values: Float[NDArray, "m"] | None,
+    ) -> None:
+        self.points, self.precisions = queries.points.numpy(), queries.precisions.numpy()
+        self.masses = np.stack([queries.above.numpy(), queries.below.numpy()], axis=1)
+        self.rows, self.levels, self.wants_moments = rows, np.asarray(levels, np.float64), moments
+        self.values = values
+        self.ranks = np.empty((len(queries), len(levels)), np.int64)
+        self.certain = np.zeros(len(queries), bool)
+        self.moments = np.full((len(queries), 3), np.nan)
+
+    @property
+    def faint(self) -> Bool[NDArray, "n"]:
+        """Where moments are wanted of weights that float32 hardly has."""
+        return self.moments[:, 0] < FAINT
+
+    def search(self, chosen: Int[NDArray, "c"], dtype: Any) -> None:
+        """Find the ranks of the chosen queries in this precision."""
+        if not len(chosen):
+            return
+        from lvd.kernels.compiled import BLOCK, widen
+        from lvd.quantiles.ranks import find_ranks
+
+        single = dtype == np.float32
+        blocks = self.rows.single if single else self.rows.double
+        points, precisions = self.points[chosen], self.precisions[chosen]
+        errors = _errors(points, precisions, self.rows, single=single)
+        queries = widen(points - self.rows.centre if single else points, dtype)
+        values = np.empty((0, BLOCK))
+        if self.values is not None:
+            values = np.zeros((len(blocks.points), BLOCK))
+            values.reshape(-1)[: len(self.values)] = self.values
+        ranks = np.empty((len(chosen), len(self.levels)), np.int64)
+        certain, moments = np.empty(len(chosen), bool), np.empty((len(chosen), 3 * self.wants_moments))
+        masses, narrow = self.masses[chosen], precisions.astype(dtype)
+
+        def work(part: slice) -> None:
+            find_ranks(
+                queries[part], narrow[part], masses[part], errors[part], blocks, len(self.rows), self.levels,
+                values, ranks[part], certain[part], moments[part],
+            )  # fmt: skip
+
+        in_chunks(work, len(chosen), len(self.rows))
+        self.ranks[chosen], self.certain[chosen] = ranks, certain
+        if self.wants_moments:
+            self.moments[chosen] = moments
+
+
+def _errors(
+    points: Float[NDArray, "n k"], precisions: Float[NDArray, "n"], rows: SortedRows, *, single: bool
+) -> Float[NDArray, "n 4"]:
+    """How much weights may err by beside the oracle's; see :func:`lvd.quantiles.ranks.find_ranks`.
+
+    Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
+    ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
+    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query at distance Q from the centre, in
+    bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of float64.
+    """
+    k, m = points.shape[1], len(rows)
+    far = np.zeros(len(points))
+    unit = 2.0**-24 if single else 2.0**-53
+    if single:
+        lost = 2.0**-27 * (np.linalg.norm(points, axis=1) + np.linalg.norm(rows.centre))
+        reach = np.linalg.norm(points - rows.centre, axis=1) + lost
+        widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
+        far = reach * np.sqrt(precisions) * widest
+    underflow = 2.0**-125 if single else 2.0**-1020
+    return np.stack(
+        [
+            unit * (16.0 + 2.0 * far),
+            1.01 * unit * (2.0 * k + 10.0 + 2.0 * far),
+            np.full_like(far, (4.0 * m + 2048.0) * 2.0**-53),
+            np.full_like(far, m * rows.largest_ratio * underflow),
+        ],
+        axis=1,
+    )
+
+
+def _on_gpu(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool,
+    values: Float[Tensor, "m"] | None,
+) -> LocalQuantiles:
+    """By the fused kernels; what they leave unsettled by the oracle."""
+    if moments and values is None:
+        values = torch.zeros_like(rows.scores)
+    answer = rows.on_gpu.answer(queries.points, levels, queries.above, queries.below, values)
+    rest = answer.unsettled
+    if len(rest):
+        answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
+        answer.exact[rest] = True
+    unknown = torch.full_like(queries.above, torch.nan)
+    size, mean = (unknown if part is None else part for part in (answer.n_effective, answer.mean))
+    return LocalQuantiles(answer.radius, answer.exact, size, mean)
+
+
+def _from_whole_weights(
+    queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"], *, values: Float[Tensor, "m"] | None
+) -> LocalQuantiles:
+    """In plain float64 operations, a chunk of queries at a time: for what no fused kernel serves."""
+    wanted = torch.as_tensor(levels, device=rows.scores.device)
+    parts = []
+    for chunk in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // len(rows))):
+        some = queries[chunk]
+        weights = similarities(some, rows).mul_(rows.weights)
+        cumulative = weights.cumsum(1).add_(some.below[:, None])
+        total = cumulative[:, -1:] + some.above[:, None]
+        ranks = torch.searchsorted(cumulative, wanted * total)
+        ranks[some.below[:, None] >= wanted * total] = -1
+        ranks[(total == 0.0).expand_as(ranks)] = len(rows)
+        summed = weights.sum(1)
+        size = torch.where(summed > 0.0, summed.square() / weights.square().sum(1), 0.0)
+        mean = torch.full_like(size, torch.nan) if values is None else weights @ values / summed
+        parts.append((rows.ends[ranks], size, mean))
+    radius, size, mean = (torch.cat(part) for part in zip(*parts, strict=True))
+    return LocalQuantiles(radius, torch.ones_like(size, dtype=torch.bool), size, mean)
+
+
+def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
+    """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
+    points, scores, ratios = (part.cpu().numpy() for part in (rows.points, rows.scores, rows.weights))
+    own = 1.0 if rows.bandwidths is None else rows.bandwidths.cpu().numpy() ** -2.0
+    result = rows.scores.new_empty(len(queries), len(levels))
+    parts = (queries.points, queries.precisions, queries.above, queries.below)
+    for i, (query, precision, above, below) in enumerate(
+        zip(*(part.cpu().numpy() for part in parts), strict=True)
+    ):
+        weights = ratios * gaussian_weights(query, points, precision * own)
+        for j, level in enumerate(levels.tolist()):
+            result[i, j] = weighted_quantile(scores, weights, float(above), level, float(below))
+    return result

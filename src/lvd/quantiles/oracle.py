@@ -1,0 +1,38 @@
+"""The weighted quantile as its definition reads. Every engine is tested against these functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lvd._typing import Float, NDArray
+
+
+def gaussian_weights(
+    query: Float[NDArray, "k"], points: Float[NDArray, "m k"], precision: float | Float[NDArray, "m"] = 1.0
+) -> Float[NDArray, "m"]:
+    """``K(query, point) = exp(-||query - point||^2 / h^2)`` in scaled coordinates, `precision` being ``1 / h^2``."""
+    return np.exp(-(np.square(points - query).sum(axis=1) * precision))
+
+
+def weighted_quantile(
+    scores: Float[NDArray, "m"],
+    weights: Float[NDArray, "m"],
+    self_weight: float,
+    level: float,
+    below: float = 0.0,
+) -> float:
+    """The smallest score at which the cumulative weight reaches `level` (the paper's Eq. 8).
+
+    The query's own weight sits at +inf: its score is not known. So the answer is +inf when the calibration
+    rows together do not carry `level` of the weight, above all when there are none or all weights are zero.
+    Weight `below` sits at -inf, which is the answer when this alone reaches the level.
+    """
+    order = np.argsort(scores, kind="stable")
+    cumulative = below + np.cumsum(weights[order])
+    total = self_weight + (cumulative[-1] if len(cumulative) else below)
+    if total == 0.0:
+        return float("inf")
+    if below >= level * total:
+        return -float("inf")
+    rank = int(np.searchsorted(cumulative, level * total, side="left"))
+    return float(scores[order[rank]]) if rank < len(scores) else float("inf")

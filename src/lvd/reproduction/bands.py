@@ -1,0 +1,133 @@
+"""Bands over one input: the synthetic data, the introduction's three kinds of band, and a thought experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LinearRegression
+
+from lvd import methods
+from lvd._typing import Bool, Float, NDArray
+from lvd.conformal import LocalConformal
+from lvd.quantiles import conformal_quantile
+from lvd.reproduction import load
+from lvd.intervals import from_radius
+from lvd.kernels import MahalanobisKernel
+from lvd.methods.conformal import ConformalBase
+
+LEVEL = 0.9
+GRID_POINTS = 400
+
+Predict = Callable[[Float[NDArray, "n"]], tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]]
+"""From positions to predictions and intervals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Predictions and intervals on a grid of positions `x`, ascending, and intervals of the rows to judge by."""
+
+    x: Float[NDArray, "g"]
+    y_pred: Float[NDArray, "g"]
+    intervals: Float[NDArray, "g 2"]
+    x_rows: Float[NDArray, "n"]
+    y_rows: Float[NDArray, "n"]
+    row_intervals: Float[NDArray, "n 2"]
+
+
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """Bands of three kinds on the same rows, and which rows belong to the badly predicted cluster."""
+
+    constant: Band
+    too_narrow: Band
+    local: Band
+    cluster: Bool[NDArray, "n"]
+
+
+def synthetic_band(regressor: str) -> Band:
+    """A method of :mod:`lvd.methods` with its default settings on the synthetic data.
+
+    A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
+    """
+    data = load("synthetic")
+    train, calib, test = np.split(np.arange(len(data.y)), 3)
+    model = getattr(methods, regressor)(random_state=0)
+    if isinstance(model, ConformalBase):
+        model.set_params(calib_size=None).fit(data.X[train], data.y[train])
+        model.conformalize(data.X[calib], data.y[calib])
+    else:
+        model.fit(data.X[train], data.y[train])
+    return _band(_by_position(model), data.X[test, 0], data.y[test])
+
+
+def illustration() -> Illustration:
+    """A curve with a cluster of rows that its prediction misses: the introduction's figure.
+
+    The constant band is split conformal. The one that is too narrow follows the mean error of the rows nearby:
+    it says where errors are large, not how large they get. The local one is LVD's with a kernel of fixed width.
+    """
+    rng = np.random.default_rng(1)
+    x_calib, y_calib, _ = _curve_with_cluster(4000, rng)
+    x_rows, y_rows, cluster = _curve_with_cluster(300, rng)
+    scores = np.abs(y_calib - _curve(x_calib))
+    kernel = MahalanobisKernel.from_components([[8.0]], mean=[0.0], scale=[1.0], device="cpu")
+    local = LocalConformal(kernel).conformalize(x_calib[:, None], scores)
+    constant = float(conformal_quantile(scores, np.array([LEVEL]), quantile="finite_sample")[0])
+
+    def mean_error(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+        weights = np.asarray(kernel(x[:, None], x_calib[:, None]))
+        return weights @ scores / weights.sum(axis=1)
+
+    def around_curve(radius: Callable[[Float[NDArray, "n"]], Float[NDArray, "n"]]) -> Band:
+        return _band(lambda x: (_curve(x), from_radius(_curve(x), radius(x))), x_rows, y_rows)
+
+    return Illustration(
+        constant=around_curve(lambda x: np.full_like(x, constant)),
+        too_narrow=around_curve(mean_error),
+        local=around_curve(lambda x: local.radius(x[:, None], LEVEL)),
+        cluster=cluster,
+    )
+
+
+def thought_experiment(repeats: int = 20) -> Band:
+    """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
+
+    X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0, and
+    next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
+    """
+    x = np.arange(-10.0, 11.0)
+    X = np.repeat(x, repeats)[:, None]
+    line = LinearRegression(fit_intercept=False)
+    model = methods.JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
+    y_pred, intervals = _by_position(model)(x)
+    return Band(x, y_pred, intervals, x, np.abs(x), intervals)
+
+
+def _by_position(model: Any) -> Predict:
+    def predict(x: Float[NDArray, "n"]) -> tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]:
+        y_pred, intervals = model.predict_interval(x[:, None], LEVEL)
+        return y_pred, intervals[:, :, 0]
+
+    return predict
+
+
+def _band(predict: Predict, x_rows: Float[NDArray, "n"], y_rows: Float[NDArray, "n"]) -> Band:
+    x = np.linspace(x_rows.min(), x_rows.max(), GRID_POINTS)
+    return Band(x, *predict(x), x_rows, y_rows, predict(x_rows)[1])
+
+
+def _curve(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+    return np.sin(x) + 0.3 * x
+
+
+def _curve_with_cluster(
+    n_rows: int, rng: np.random.Generator
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"], Bool[NDArray, "n"]]:
+    """Rows around the curve; those with x from 6.1 to 6.9 lie well above it, and spread widely."""
+    x = rng.uniform(0.0, 10.0, n_rows)
+    cluster = (x > 6.1) & (x < 6.9)
+    error = np.where(cluster, rng.normal(2.2, 0.8, n_rows), rng.normal(0.0, 0.35, n_rows))
+    return x, _curve(x) + error, cluster

@@ -1,0 +1,170 @@
+"""The figures of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lvd._parallel import workers
+from lvd._typing import Bool, NDArray
+from lvd._validation import InputError
+from lvd.reproduction.bands import LEVEL, Band, illustration, synthetic_band
+from lvd.reproduction.collect import Measured, collect, compact_tables, read_results
+from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
+from lvd.reproduction.result_store import Result, read_all
+from lvd.intervals import covered, widths
+from lvd.reproduction.coverage_figure import coverage_level_figure
+from lvd.reproduction.features import FEATURED
+from lvd.reproduction.figures import BandPanel, WidthErrorPanel, band_figure, save, width_error_figure
+from lvd.reproduction.layout import dataset_order, dataset_title, method_title
+
+_RED = "#C00000"
+
+
+def synthetic() -> Figure:
+    """All methods of the paper's comparison on the synthetic data; trained here, on no results."""
+    return _synthetic_panels({method_title(method, "synthetic"): REGRESSORS[method] for method in FEATURED})
+
+
+def jackknife() -> Figure:
+    """Discriminative Jackknife, Jackknife+ and split conformal on the synthetic data; trained here."""
+    return _synthetic_panels(
+        {
+            "Discriminative Jackknife": "DiscriminativeJackknifeRegressor",
+            "Jackknife+": "JackknifePlusRegressor",
+            "Split conformal": "SplitConformalRegressor",
+        }
+    )
+
+
+def three_bands() -> Figure:
+    """The introduction's illustration: marginally valid, discriminative but not valid, locally valid."""
+    shown = illustration()
+    titles = {
+        "Marginally valid": shown.constant,
+        "Discriminative, not valid": shown.too_narrow,
+        "Locally valid": shown.local,
+    }
+    figure = band_figure(
+        [
+            _panel(f"{title}: {_cover_of_cluster(band, shown.cluster)}", band)
+            for title, band in titles.items()
+        ],
+        x_label="x (rings: a badly predicted cluster)",
+        y_label="y",
+        band_label=f"{LEVEL:.0%} interval",
+    )
+    x, y = (values[shown.cluster] for values in (shown.local.x_rows, shown.local.y_rows))
+    for axes in figure.axes:
+        axes.scatter(x, y, s=70, facecolors="none", edgecolors=_RED, linewidths=1.0, zorder=6)
+    return figure
+
+
+def width_error(results: Sequence[Result]) -> Figure:
+    """Width of LVD's interval against the error on the first split of every dataset."""
+    local, constant = (_first_split(results, method) for method in (MAIN_VARIANT, "split"))
+    both = sorted(local.keys() & constant.keys(), key=dataset_order)
+    if not both:
+        raise InputError(
+            f"the figure of width against error needs runs of {MAIN_VARIANT} and split at level {LEVEL:g}"
+        )
+    return width_error_figure([_width_panel(name, local[name], constant[name]) for name in both])
+
+
+@dataclass(frozen=True)
+class Source:
+    """What figures are drawn from: metrics, and the intervals of every row, None where only tables are left."""
+
+    rows: Sequence[Measured]
+    results: Sequence[Result] | None
+
+    def of_protocol(self, protocol: str | None) -> Source:
+        """What belongs to one protocol; it need not be named where there is only one."""
+        found = sorted({row.protocol for row in self.rows})
+        if protocol not in found and not (protocol is None and len(found) == 1):
+            names = ", ".join(found)
+            raise InputError(f"protocol must be one of those the results have, {names}, got {protocol!r}")
+        chosen = protocol or found[0]
+        return Source(
+            [row for row in self.rows if row.protocol == chosen],
+            self.results and [result for result in self.results if result.run.protocol == chosen],
+        )
+
+
+def read_source(path: Path) -> Source:
+    """From a folder of runs, or from compact tables."""
+    if compact_tables(path):
+        return Source(read_results(path), None)
+    results = read_all(path)
+    return Source(collect(results), results)
+
+
+FIGURES: dict[str, Callable[[Source], Figure]] = {
+    "three_bands": lambda source: three_bands(),
+    "synthetic": lambda source: synthetic(),
+    "jackknife": lambda source: jackknife(),
+    "width_error": lambda source: width_error(source.results or ()),
+    "coverage_level": lambda source: coverage_level_figure(source.rows),
+}
+NEED_INTERVALS = ("width_error",)
+"""Figures that compact tables do not suffice for."""
+
+
+def draw(name: str, source: Source, folder: Path) -> Path:
+    """Draw one of `FIGURES` from the results of one protocol into a folder; returns the file."""
+    path = folder / f"{name}.png"
+    save(FIGURES[name](source), path)
+    return path
+
+
+def _synthetic_panels(regressors: dict[str, str]) -> Figure:
+    with workers() as run:
+        bands = dict(zip(regressors, run(synthetic_band, list(regressors.values())), strict=True))
+    return band_figure(
+        [_panel(f"{title}: {_coverage(band)} covered", band) for title, band in bands.items()],
+        x_label="x",
+        y_label="y",
+        band_label=f"{LEVEL:.0%} interval",
+    )
+
+
+def _panel(title: str, band: Band) -> BandPanel:
+    return BandPanel(title, band.x, band.y_pred, band.intervals, band.x_rows, band.y_rows, band.row_intervals)
+
+
+def _coverage(band: Band) -> str:
+    return f"{covered(band.y_rows, band.row_intervals).mean():.0%}"
+
+
+def _cover_of_cluster(band: Band, cluster: Bool[NDArray, "n"]) -> str:
+    inside = covered(band.y_rows, band.row_intervals)
+    return f"{inside.mean():.0%} covered,\n{inside[cluster].mean():.0%} of the cluster"
+
+
+def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
+    """For each dataset the run of the method with the lowest seed."""
+    fitting = [
+        result
+        for result in results
+        if result.run.method == method and not result.error and LEVEL in result.run.levels
+    ]
+    latest_first = sorted(fitting, key=lambda result: -result.run.seed)
+    return {dataset_title(result.run.dataset): result for result in latest_first}
+
+
+def _width_panel(name: str, local: Result, constant: Result) -> WidthErrorPanel:
+    index = local.run.levels.index(LEVEL)
+    radius = widths(constant.intervals[:, :, constant.run.levels.index(LEVEL)]).max() / 2.0
+    return WidthErrorPanel(
+        title=f"{name}, LVD at {LEVEL:.0%}",
+        x_label="width of the interval",
+        y_label="absolute error",
+        errors=np.abs(local.y - local.y_pred[:, index]),
+        widths=widths(local.intervals[:, :, index]),
+        rival="split conformal",
+        rival_radius=float(radius),
+    )

@@ -1,0 +1,105 @@
+"""Grids as Markdown, LaTeX and terminal output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lvd.reproduction.grids import MISSING, Entry, Grid
+
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "#$%&_{}"}
+    | {MISSING: r"\textendash", "\N{INFINITY}": r"$\infty$", "\N{PLUS-MINUS SIGN}": r"$\pm$"}
+)
+
+
+def to_markdown(grids: Iterable[Grid]) -> str:
+    """Pipe tables, each below its title."""
+    return "\n\n".join(markdown_table(grid) for grid in grids) + "\n"
+
+
+def markdown_table(grid: Grid) -> str:
+    """One pipe table below its title and caption."""
+    lines = [_markdown_line(grid.headings), "|---" * len(grid.headings) + "|"]
+    lines += [_markdown_line(_markdown_entry(entry) for entry in row) for row in grid.rows]
+    caption = [grid.caption] if grid.caption else []
+    return "\n\n".join([f"### {grid.title}", *caption, "\n".join(lines)])
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A page from one of this package's templates, in which grids can be shown as tables."""
+    environment = Environment(
+        loader=PackageLoader("lvd.report", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["table"] = markdown_table
+    return environment.get_template(template).render(**values)
+
+
+def to_latex(grids: Iterable[Grid]) -> str:
+    """Tables for a document that uses the package booktabs."""
+    return "\n\n".join(_latex_table(grid) for grid in grids) + "\n"
+
+
+def to_terminal(grids: Iterable[Grid]) -> list[RenderableType]:
+    """Texts and tables for rich's console."""
+    return [part for grid in grids for part in _terminal_parts(grid)]
+
+
+def _markdown_line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+
+def _markdown_entry(entry: Entry) -> str:
+    marked = {"bold": f"**{entry.text}**", "underline": f"<u>{entry.text}</u>"}.get(
+        entry.emphasis, entry.text
+    )
+    return f"{marked} ± {entry.spread}" if entry.spread else marked
+
+
+def _latex_table(grid: Grid) -> str:
+    rows = [" & ".join(_latex_entry(entry) for entry in row) + r" \\" for row in grid.rows]
+    return "\n".join(
+        [
+            r"\begin{table}[ht]",
+            rf"\caption{{{' '.join(f'{grid.title}. {grid.caption}'.split()).translate(_LATEX)}}}",
+            r"\centering",
+            rf"\begin{{tabular}}{{l{'c' * (len(grid.headings) - 1)}}}",
+            r"\toprule",
+            " & ".join(heading.translate(_LATEX) for heading in grid.headings) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _latex_entry(entry: Entry) -> str:
+    text = entry.text.translate(_LATEX)
+    marked = {"bold": rf"\textbf{{{text}}}", "underline": rf"\underline{{{text}}}"}.get(entry.emphasis, text)
+    return rf"{marked}$\pm${entry.spread}" if entry.spread else marked
+
+
+def _terminal_parts(grid: Grid) -> list[RenderableType]:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(grid.headings):
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in grid.rows:
+        table.add_row(*(_terminal_entry(entry) for entry in row))
+    caption = [Text(grid.caption, style="dim")] if grid.caption else []
+    return [Text(f"\n{grid.title}", style="bold"), *caption, table]
+
+
+def _terminal_entry(entry: Entry) -> Text:
+    text = Text(entry.text, style=entry.emphasis)
+    return text.append(f" ± {entry.spread}", style="default not bold not underline") if entry.spread else text

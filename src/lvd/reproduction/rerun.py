@@ -1,0 +1,107 @@
+"""The same runs done twice: what moves where only the rounding differs, as on another processor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from lvd._validation import InputError
+from lvd.reproduction.collect import Measured
+from lvd.reproduction.grids import Entry, Grid
+from lvd.reproduction.layout import dataset_order, dataset_title, method_title
+
+SAME = 0.1
+"""Figures that differ by fewer percent than this are the same."""
+Pair = tuple[Measured, Measured]
+
+
+def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: str) -> list[Pair]:
+    """The runs and levels of a protocol that went well in both."""
+    known = {_place(row): row for row in first if not row.error and row.protocol == protocol}
+    pairs = [(known[_place(row)], row) for row in second if not row.error and _place(row) in known]
+    if not pairs:
+        raise InputError(
+            f"the two must have runs of the {protocol} protocol in common, they have none; give results of the "
+            "same datasets, methods and seeds"
+        )
+    return pairs
+
+
+def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
+    """One line per method: on how many runs the figures are the same, and the largest differences."""
+    methods = dict.fromkeys(first.method for first, _ in pairs)
+    datasets = sorted({dataset_title(first.dataset) for first, _ in pairs}, key=dataset_order)
+    return Grid(
+        f"The same runs on another machine ({protocol} protocol)",
+        f"Same: runs and levels whose MCR, TCR, MAD and width all lie within {SAME:g}%, of how many. Then the "
+        "largest differences on one seed, and of means over the seeds: rates and the share of finite intervals in "
+        "points, MAD and width in percent, where both have one.",
+        (
+            *("", *(f"{name}: same" for name in datasets)),
+            *("MCR", "TCR", "finite", "MAD", "width", "mean MCR", "mean TCR", "mean MAD", "mean width"),
+        ),
+        tuple(
+            _line(method, [pair for pair in pairs if pair[0].method == method], datasets)
+            for method in methods
+        ),
+    )
+
+
+def _line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> tuple[Entry, ...]:
+    by_dataset = {
+        name: [pair for pair in pairs if dataset_title(pair[0].dataset) == name] for name in datasets
+    }
+    shares = [(_in_percent(first), _in_percent(second)) for first, second in pairs]
+    differences = (
+        *(_points(_values(pairs, name)) for name in ("MCR", "TCR")),
+        _points(_values(shares, "finite_count")),
+        *(_percent(_values(pairs, name)) for name in ("MAD", "width")),
+        *(_points(_means(pairs, name)) for name in ("MCR", "TCR")),
+        *(_percent(_means(pairs, name)) for name in ("MAD", "width")),
+    )
+    return (
+        Entry(method_title(method, "rerun")),
+        *(Entry(f"{sum(map(_same, members))} of {len(members)}") for members in by_dataset.values()),
+        *(Entry(f"{value:.1f}") for value in differences),
+    )
+
+
+def _in_percent(row: Measured) -> Measured:
+    return replace(row, finite_count=100.0 * row.finite_count / row.n_test)
+
+
+def _same(pair: Pair) -> bool:
+    """Whether both have the same figures, and lack the same."""
+    figures = [tuple(getattr(row, name) for row in pair) for name in ("MCR", "TCR", "MAD", "width")]
+    return all(a == b or (math.isnan(a) and math.isnan(b)) or _percent([(a, b)]) < SAME for a, b in figures)
+
+
+def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
+    """A figure in both, where both have it."""
+    values = [(getattr(first, name), getattr(second, name)) for first, second in pairs]
+    return [pair for pair in values if not any(map(math.isnan, pair))]
+
+
+def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
+    """The same for the means over the seeds, dataset by dataset and level by level."""
+    seeds: dict[tuple[str, float], list[Pair]] = {}
+    for pair in pairs:
+        seeds.setdefault((pair[0].dataset, pair[0].confidence_level), []).append(pair)
+    columns = (list(zip(*_values(members, name), strict=True)) for members in seeds.values())
+    return [(fmean(first), fmean(second)) for first, second in filter(None, columns)]
+
+
+def _points(values: Sequence[tuple[float, float]]) -> float:
+    return max((abs(second - first) for first, second in values), default=0.0)
+
+
+def _percent(values: Sequence[tuple[float, float]]) -> float:
+    return max(
+        (100.0 * abs(second / first - 1.0) if first else math.inf for first, second in values), default=0.0
+    )
+
+
+def _place(row: Measured) -> tuple[str, str, str, int, float]:
+    return row.protocol, row.dataset, row.method, row.seed, row.confidence_level

@@ -1,0 +1,165 @@
+"""Runs the plan: in this process, in several, or on a Ray cluster. What is finished is not done again."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lvd._validation import InputError, check_choice, check_positive
+from lvd.reproduction import Dataset, load
+from lvd.reproduction import networks
+from lvd.reproduction import result_store as store
+from lvd.reproduction.paper_methods import METHODS, Method
+from lvd.reproduction.molecule_methods import MOLECULE_METHODS
+from lvd.reproduction.molecule_split import StoredNetworks, TaskSplit
+from lvd.reproduction.names import is_molecules, task_of
+from lvd.reproduction.pool import process_pool
+from lvd.reproduction.protocols import get_protocol
+from lvd.reproduction.runs import Job, Run, group_by_split
+from lvd.reproduction.table_split import Split, TableSplit
+
+ENGINES = ("local", "ray")
+Tables = dict[tuple[str, str], Dataset]
+"""Datasets by name and version."""
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Told what is done and how much of it there is, it gives a function to call with how much was just done."""
+
+
+@contextmanager
+def silent(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress that nobody sees."""
+    yield lambda n_done: None
+
+
+def execute(
+    runs: Iterable[Run],
+    folder: Path,
+    *,
+    workers: int = 1,
+    engine: str = "local",
+    data_dir: Path | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Do all runs that are not finished in `folder` yet; the networks that runs on molecules share come first.
+
+    A failed run is recorded with its error, does not stop the rest, and is tried again next time. A killed
+    process loses what is in flight, no more. `progress` shows how much of each stage is done.
+    """
+    check_choice(engine, "engine", ENGINES)
+    check_positive(workers, "workers", integer=True)
+    todo = unfinished(runs, folder)
+    jobs = group_by_split(todo)
+    tables = _load_tables(jobs, data_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = _untrained(jobs, folder)
+    if missing:
+        with progress("networks", len(missing)) as on_done:
+            networks.train(missing, folder, {name: table for (name, _), table in tables.items()}, on_done)
+    work = partial(do_job, folder=folder.absolute(), tables=tables)
+    with progress("runs", len(todo)) as on_done:
+        for done in _ENGINES[engine](work, jobs, workers):
+            on_done(done)
+
+
+def unfinished(runs: Iterable[Run], folder: Path) -> list[Run]:
+    """The runs that have no result yet, and those that failed."""
+    paths = ((run, store.path_of(folder, run)) for run in runs)
+    return [run for run, path in paths if not path.exists() or store.read_error(path) is not None]
+
+
+def failures(runs: Iterable[Run], folder: Path) -> list[tuple[Run, str]]:
+    """The runs that failed, with their errors."""
+    paths = ((run, store.path_of(folder, run)) for run in runs)
+    errors = ((run, store.read_error(path)) for run, path in paths if path.exists())
+    return [(run, error) for run, error in errors if error is not None]
+
+
+def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
+    """Do the runs of one split, storing each as it ends; returns how many there were."""
+    torch.set_num_threads(1)
+    protocol = get_protocol(job.protocol)
+    dataset = tables[job.table, protocol.data]
+    if is_molecules(job.table):
+        stored = StoredNetworks(job.table, job.seed, protocol, folder)
+        by_task: dict[str, list[Run]] = {}
+        for run in job.runs:
+            by_task.setdefault(task_of(run.dataset), []).append(run)
+        for task, runs in by_task.items():
+            _do_runs(runs, TaskSplit(dataset, task, stored, protocol, job.seed), MOLECULE_METHODS, folder)
+    else:
+        _do_runs(job.runs, TableSplit(dataset, protocol, job.seed), METHODS, folder)
+    return len(job.runs)
+
+
+def _untrained(jobs: Iterable[Job], folder: Path) -> list[networks.Network]:
+    """The networks that these jobs share and that `folder` does not have yet."""
+    of_molecules = (job for job in jobs if is_molecules(job.table))
+    needed = dict.fromkeys(network for job in of_molecules for network in networks.needed(job))
+    return [network for network in needed if not network.path(folder).exists()]
+
+
+def _do_runs(runs: Iterable[Run], split: Split, methods: dict[str, Method], folder: Path) -> None:
+    for run in runs:
+        store.write(folder, _do_run(run, split, methods[run.method]))
+
+
+def _do_run(run: Run, split: Split, method: Method) -> store.Result:
+    start = time.process_time()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
+            prediction, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
+    except Exception as error:  # whatever it is, the other runs go on
+        return store.failure(run, f"{type(error).__name__}: {error}", time.process_time() - start)
+    return store.Result(
+        run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds
+    )
+
+
+def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
+    """Every dataset once: a missing one is told before the work begins, and no worker has to look for it."""
+    wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
+    return {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
+
+
+def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
+    if workers == 1:
+        yield from map(work, jobs)
+        return
+    with process_pool(workers) as pool:
+        try:
+            for future in as_completed([pool.submit(work, job) for job in jobs]):
+                yield future.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a worker was killed, maybe for want of memory; finished runs are kept: "
+                "start again with fewer workers"
+            ) from None
+
+
+def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
+    """One job is one task of a core; a task whose worker is killed is done again."""
+    from lvd.tables.distributed import cluster, own_errors
+
+    with cluster(n_cpus=workers) as ray, own_errors(ray):
+        task, shared = ray.remote(num_cpus=1)(_work_on), ray.put(work)  # the datasets travel once
+        pending = [task.remote(shared, job) for job in jobs]
+        while pending:
+            finished, pending = ray.wait(pending)
+            yield from ray.get(finished)
+
+
+def _work_on(work: Callable[[Job], int], job: Job) -> int:
+    return work(job)
+
+
+_ENGINES = {"local": _run_locally, "ray": _run_on_ray}

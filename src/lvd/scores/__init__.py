@@ -1,0 +1,17 @@
+"""What is calibrated: scores that learn from training rows, score targets, and turn radii into intervals."""
+
+from lvd.scores.quantile import QuantileResidual
+from lvd.scores.residuals import AbsoluteResidual, NormalizedResidual, SidedResidual, SignedResidual
+from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
+
+__all__ = [
+    "AbsoluteResidual",
+    "BoundScore",
+    "ConformityScore",
+    "EvaluatedRows",
+    "NormalizedResidual",
+    "QuantileResidual",
+    "SidedResidual",
+    "SignedResidual",
+    "TrainingRows",
+]

@@ -1,0 +1,91 @@
+"""How far y lies outside predicted quantiles (Romano, Patterson and Candès 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError
+from lvd.models import Model
+from lvd.models.quantile_model import QuantileModel
+from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+
+
+@dataclass(frozen=True, eq=False)
+class BoundQuantiles(BoundScore):
+    """``max(lower - y, y - upper)`` at each trained level, signed: negative inside the predicted quantiles.
+
+    With ends of their own the two parts of the maximum are columns of their own.
+    """
+
+    y_pred: Float[NDArray, "n t"]
+    unit: Float[NDArray, "n t"]
+    quantiles: Float[NDArray, "n 2 k t"]
+    levels: Float[NDArray, "k"]
+    symmetric: bool
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n c t"]:
+        """One column for each level, or two."""
+        lower, upper = self.quantiles[:, 0], self.quantiles[:, 1]
+        below, above = lower - y[:, None], y[:, None] - upper
+        if self.symmetric:
+            return np.maximum(below, above)
+        return np.stack([below, above], axis=2).reshape(len(y), -1, y.shape[1])
+
+    def intervals(
+        self, radius: Float[NDArray, "n s l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """The quantiles moved out by the radii; an emptied interval shrinks to its middle."""
+        at = [position(self.levels, level) for level in levels.tolist()]
+        lower = self.quantiles[:, 0, at] - radius[:, 0]
+        upper = self.quantiles[:, 1, at] + radius[:, -1]
+        empty, middle = lower > upper, self.quantiles[:, :, at].mean(1)
+        return np.stack([np.where(empty, middle, lower), np.where(empty, middle, upper)], axis=1)
+
+
+class QuantileResidual(BaseEstimator, ConformityScore):
+    """How far y lies outside two quantiles that the model predicts, one network for each confidence level.
+
+    Parameters
+    ----------
+    symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
+    """
+
+    levels_: Float[NDArray, "k"]
+
+    def __init__(self, symmetric: bool = True) -> None:
+        self.symmetric = symmetric
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> QuantileModel:
+        """One network for each level, trained with the pinball loss."""
+        self.levels_ = levels
+        return QuantileModel.of(model, levels)
+
+    def fit(self, training: TrainingRows) -> None:
+        """The networks have learned all there is."""
+
+    def bind(self, rows: EvaluatedRows) -> BoundQuantiles:
+        """The quantiles of these rows."""
+        quantiles = rows.evaluation.quantiles
+        assert quantiles is not None
+        return BoundQuantiles(rows.y_pred, np.ones_like(rows.y_pred), quantiles, self.levels_, self.symmetric)
+
+    def plan(self, level: float) -> Plan:
+        """The column, or the two columns, of the trained level."""
+        at = position(self.levels_, level)
+        return Plan((at,), level) if self.symmetric else Plan((2 * at, 2 * at + 1), (1.0 + level) / 2.0)
+
+
+def position(trained: Float[NDArray, "k"], level: float) -> int:
+    """Which of the trained levels this is."""
+    found = np.flatnonzero(np.abs(trained - level) < 1e-9)
+    if not found.size:
+        listed = ", ".join(f"{known:g}" for known in trained)
+        raise InputError(
+            f"there is no network for confidence_level={level:g}: the trained levels are {listed}; "
+            "give all levels you need to the constructor, as a list"
+        )
+    return int(found[0])

@@ -1,0 +1,207 @@
+"""Errors as scores: absolute, normalized by a second model, and with a measure of their own on either side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+
+from lvd._typing import Float, NDArray
+from lvd.kernels.sums import weighted_sums
+from lvd.models import Model
+from lvd.scores.error_model import ErrorModel, fit_error_model
+from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+
+ERROR_OFFSET = 1e-5
+
+
+def error_unit(error_pred: Float[NDArray, "n *t"]) -> Float[NDArray, "n *t"]:
+    """What an error is measured by: a predicted error, kept off zero."""
+    return ERROR_OFFSET + np.abs(error_pred)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundResidual(BoundScore):
+    """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each by its own measure."""
+
+    y_pred: Float[NDArray, "n t"]
+    unit: Float[NDArray, "n t"]
+    below: Float[NDArray, "n t"]
+    above: Float[NDArray, "n t"]
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 t"]:
+        """One column."""
+        error = y - self.y_pred
+        return np.maximum(-error / self.below, error / self.above)[:, None]
+
+    def intervals(
+        self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """All y whose score is at most `radius`; an empty set, of a negative one, shrinks to the prediction."""
+        at_least_0, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
+        below, above = (_times(at_least_0, measure[:, None]) for measure in (self.below, self.above))
+        return np.stack([y_pred - below, y_pred + above], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSigned(BoundScore):
+    """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has a radius of its own."""
+
+    y_pred: Float[NDArray, "n t"]
+    unit: Float[NDArray, "n t"]
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 2 t"]:
+        """Two columns."""
+        error = (y - self.y_pred) / self.unit
+        return np.stack([-error, error], axis=1)
+
+    def intervals(
+        self, radius: Float[NDArray, "n 2 l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """All y with both scores at most their radii; an empty set shrinks to the prediction."""
+        ends = np.stack([-radius[:, 0], radius[:, 1]], axis=1)
+        kept = np.where(ends[:, :1] > ends[:, 1:], 0.0, ends)
+        return self.y_pred[:, None, None] + _times(kept, self.unit[:, None, None])
+
+
+class AbsoluteResidual(BaseEstimator, ConformityScore):
+    """``|y - y_pred|``.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+    >>> reg = lvd.LVDRegressor(conformity_score=lvd.scores.AbsoluteResidual(), random_state=0).fit(X, X[:, 0])
+    >>> reg.predict_interval(X[:5])[1].shape
+    (5, 2, 1)
+    """
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
+        """Any model serves."""
+        return model
+
+    def fit(self, training: TrainingRows) -> None:
+        """Nothing to learn."""
+
+    def bind(self, rows: EvaluatedRows) -> BoundResidual:
+        """The errors as they are."""
+        ones = np.ones_like(rows.y_pred)
+        return BoundResidual(rows.y_pred, ones, ones, ones)
+
+    def plan(self, level: float) -> Plan:
+        """The one column, at the level itself."""
+        return Plan((0,), level)
+
+
+class NormalizedResidual(BaseEstimator, ConformityScore):
+    """``|y - y_pred| / (1e-5 + |error_pred|)``, the error predicted by a second model (MAD normalisation).
+
+    The paper prints an interval that divides by the predicted error; it must multiply, as here.
+
+    Parameters
+    ----------
+    error_estimator : the second model, fitted to the first one's absolute errors on its training rows; by default
+        one like the first, or, on a prefit estimator, the built-in MLP on the embeddings.
+    """
+
+    error_model_: ErrorModel
+
+    def __init__(self, error_estimator: Any = None) -> None:
+        self.error_estimator = error_estimator
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
+        """Any model serves."""
+        return model
+
+    def fit(self, training: TrainingRows) -> None:
+        """Train the second model."""
+        self.error_model_ = fit_error_model(self.error_estimator, training)
+
+    def bind(self, rows: EvaluatedRows) -> BoundResidual:
+        """The errors in units of the predicted ones."""
+        unit = error_unit(self.error_model_.predict(rows))
+        return BoundResidual(rows.y_pred, unit, unit, unit)
+
+    def plan(self, level: float) -> Plan:
+        """The one column, at the level itself."""
+        return Plan((0,), level)
+
+
+class SignedResidual(BaseEstimator, ConformityScore):
+    """The signed error, each end of an interval with a quantile of its own at ``(1 - level) / 2``.
+
+    For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
+    """
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
+        """Any model serves."""
+        return model
+
+    def fit(self, training: TrainingRows) -> None:
+        """Nothing to learn."""
+
+    def bind(self, rows: EvaluatedRows) -> BoundSigned:
+        """The errors as they are."""
+        return BoundSigned(rows.y_pred, np.ones_like(rows.y_pred))
+
+    def plan(self, level: float) -> Plan:
+        """Both columns, each of which may miss half of what both together may."""
+        return Plan((0, 1), (1.0 + level) / 2.0)
+
+
+class SidedResidual(BaseEstimator, ConformityScore):
+    """Errors measured by what is usual on their side among the training rows like this one.
+
+    For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The measures are
+    roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with weight 1 on the squares'
+    means. Squares, because errors that average to zero have equal plain means on both sides however skewed they are.
+    """
+
+    train_errors_: Float[NDArray, "n t"]
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
+        """Any model serves."""
+        return model
+
+    def fit(self, training: TrainingRows) -> None:
+        """Keep the training rows' errors."""
+        self.train_errors_ = training.errors
+
+    def bind(self, rows: EvaluatedRows) -> BoundResidual:
+        """The errors in units of what is usual on their side."""
+        scales = [
+            _side_scales(*_located(kernel, rows), errors)
+            for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True)
+        ]
+        below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])
+        return BoundResidual(rows.y_pred, np.ones_like(rows.y_pred), below, above)
+
+    def plan(self, level: float) -> Plan:
+        """The one column, at the level itself."""
+        return Plan((0,), level)
+
+
+def _located(kernel: Any, rows: EvaluatedRows) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows and the training rows in the kernel's coordinates."""
+    queries = kernel.scaled(rows.embeddings)
+    return queries, queries.new_tensor(kernel.train_points_)
+
+
+def _side_scales(
+    queries: torch.Tensor, points: torch.Tensor, errors: Float[NDArray, "m"]
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
+    given = points.new_tensor(errors)
+    sides = torch.stack([(-given).clamp(min=0.0), given.clamp(min=0.0)], 1).square()
+    sums = weighted_sums(queries, points, torch.cat([sides, torch.ones_like(sides[:, :1])], 1))
+    local = (sums[:, :2] + sides.mean(0)) / (sums[:, 2:] + 1.0)
+    below, above = error_unit(local.sqrt().cpu().numpy()).T
+    return below, above
+
+
+def _times(scores: NDArray, unit: NDArray) -> NDArray:
+    """The product; past the largest number it is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(scores * unit)

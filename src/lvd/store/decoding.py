@@ -1,0 +1,227 @@
+"""From JSON and tensors back to objects; whatever is not as `encode` writes it is refused."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import reprlib
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from lvd._device import resolve_device
+from lvd.store.encoding import DTYPES
+from lvd.store.estimators import load_estimator
+from lvd.store.folder import MANIFEST, REMEDY, Contents
+from lvd.store.modules import build_layers, load_state
+from lvd.store.storable import Registry, Storable
+from lvd._validation import InputError
+
+LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
+
+
+def decode(
+    contents: Contents,
+    classes: Registry,
+    folder: str | os.PathLike[str],
+    *,
+    roots: tuple[type[Any], ...],
+    given: Mapping[str, Any],
+) -> Any:
+    """The object that was saved, of one of the classes `roots`.
+
+    `given` holds, by the names of the root's constructor parameters, the functions and torch modules that the
+    object was made with: they are not in the folder.
+    """
+    decoder = _Decoder(contents, classes, given)
+    try:
+        for entry in contents.description["objects"]:
+            decoder.objects.append(decoder.object(entry))
+        root = decoder.objects[-1]
+    except _NotGivenError:
+        raise
+    except Exception as error:  # what stands in the file decides which error it is
+        raise InputError(
+            f"{MANIFEST} in {os.fspath(folder)!r} does not describe a model that can be rebuilt "
+            f"({type(error).__name__}: {error}); {REMEDY}"
+        ) from error
+    if type(root) not in roots or type(root).__name__ != contents.description.get("class"):
+        raise InputError(
+            f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, no model; {REMEDY}"
+        )
+    if unused := given.keys() - decoder.used:
+        raise InputError(f"{min(unused)}= is not needed to load this model: leave it out")
+    return root
+
+
+class _NotGivenError(InputError):
+    """Something that is not in the folder was not given, or is not what was saved."""
+
+
+class _Decoder:
+    """Rebuilds the objects in the order of the list, so that a reference is always to a finished one."""
+
+    def __init__(self, contents: Contents, classes: Registry, given: Mapping[str, Any]) -> None:
+        self.objects: list[Any] = []
+        self.used: set[str] = set()
+        self._contents = contents
+        self._classes = {cls.__name__: storable for cls, storable in classes.items()}
+        self._given = given
+        self._by_tag: dict[str, Callable[[Any], Any]] = {
+            "float": float,
+            "tuple": lambda items: tuple(self.value(item) for item in items),
+            "dict": lambda pairs: {self.value(key): self.value(item) for key, item in pairs},
+            "array": lambda name: np.array(contents.tensors[name].numpy()),
+            "fortran array": lambda name: np.array(contents.tensors[name].numpy(), order="F"),
+            "texts": _texts,
+            "scalar": self._scalar,
+            "tensor": lambda name: contents.tensors[name].clone(),
+            "given": lambda content: self._ask(*content),
+            "object": self._reference,
+        }
+
+    def value(self, node: Any) -> Any:
+        """The value that the JSON `node` stands for."""
+        if isinstance(node, list):
+            return [self.value(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        ((tag, content),) = node.items()
+        return self._by_tag[tag](content)
+
+    def object(self, entry: Mapping[str, Any]) -> Any:
+        """The object of one entry of the list."""
+        if "class" in entry:
+            return self._known(entry)
+        if "state" in entry:
+            return self._module(entry)
+        file = entry["estimator"]
+        return load_estimator(self._contents.estimators[file], file)
+
+    def _known(self, entry: Mapping[str, Any]) -> Any:
+        storable = self._classes[entry["class"]]
+        value = object.__new__(storable.cls)
+        saved = ({name: self.value(node) for name, node in entry[part].items()} for part in ("parameters", "learned"))
+        parameters, learned = storable.upgrade(*saved)
+        vars(value).update(self._parameters(storable, parameters))
+        for name in learned:
+            if not LEARNED.fullmatch(name) or name in vars(value) or hasattr(storable.cls, name):
+                raise InputError(f"{name!r} cannot be the name of a learned attribute")
+        if "device" in vars(value):
+            learned = {name: _placed(item, value) for name, item in learned.items()}
+        vars(value).update(learned)
+        storable.check(value)
+        storable.complete(value)
+        return value
+
+    def _parameters(self, storable: Storable, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """The saved parameters; one that is newer than the saved model has its default."""
+        known = storable.parameters
+        if unknown := saved.keys() - known.keys():
+            raise InputError(f"{storable.cls.__name__} has no parameter {min(unknown)!r}")
+        values = {name: saved[name] if name in saved else known[name].default for name in known}
+        if missing := [name for name, value in values.items() if value is Parameter.empty]:
+            raise InputError(f"{storable.cls.__name__} lacks its parameter {missing[0]!r}")
+        if "device" in values:
+            values["device"] = _available(values["device"])
+        return values
+
+    def _module(self, entry: Mapping[str, Any]) -> nn.Module:
+        state = {key: self._contents.tensors[name] for key, name in entry["state"].items()}
+        if "layers" in entry:
+            module: nn.Module = build_layers(entry["layers"], state)
+            load_state(module, state)
+        else:
+            path, kind = entry["given"]
+            module = self._ask_module(path, kind, state)
+        return module.train(entry["training"])
+
+    def _ask_module(self, path: str, kind: str, state: Mapping[str, Tensor]) -> nn.Module:
+        module = self._ask(path, kind)
+        if not isinstance(module, nn.Module):
+            raise _NotGivenError(
+                f"{_spoken(path)} must be a torch module, a {kind}, got {reprlib.repr(module)}"
+            )
+        module = copy.deepcopy(module)
+        try:
+            load_state(module, state)
+        except InputError as error:
+            raise _NotGivenError(
+                f"{_spoken(path)} does not have the weights that were saved ({error}); give a module built as "
+                "the saved one was"
+            ) from None
+        return module
+
+    def _scalar(self, content: Any) -> Any:
+        node, dtype = content
+        if dtype not in DTYPES:
+            raise InputError(f"unknown type {dtype!r}")
+        return np.dtype(dtype).type(self.value(node))
+
+    def _reference(self, number: int) -> Any:
+        if number < 0:
+            raise InputError(f"no object has the number {number}")
+        return self.objects[number]
+
+    def _ask(self, path: str, kind: str) -> Any:
+        """What the caller gave at `path`, as ``estimator.module`` for the module of a NetRegressor."""
+        parameter, *keys = path.split(".")
+        value = self._given.get(parameter)
+        if value is None:
+            raise _NotGivenError(
+                f"this model was made with {kind} as {_spoken(path)}, which is not in the folder: give "
+                f"{parameter}= again, as lvd.load(folder, {parameter}=...)"
+            )
+        self.used.add(parameter)
+        for key in keys:
+            if isinstance(value, BaseEstimator):
+                value = value.get_params(deep=False).get(key)
+            elif isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
+                value = value[int(key)]
+            else:
+                value = None
+        if not callable(value):
+            raise _NotGivenError(
+                f"{parameter}= must be given as it was when the model was made, with {kind} as {_spoken(path)}"
+            )
+        return value
+
+
+def _texts(items: Any) -> Any:
+    if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+        raise InputError("texts must be a list of strings")
+    return np.array(items, dtype=object)
+
+
+def _spoken(path: str) -> str:
+    parameter, *keys = path.split(".")
+    return f"{parameter}=" if not keys else f"part {'.'.join(keys)} of {parameter}="
+
+
+def _available(device: str) -> str:
+    """The saved device, or ``"auto"`` where this machine has none such."""
+    torch.device("cpu" if device == "auto" else device)
+    try:
+        resolve_device(device)
+    except InputError:
+        return "auto"
+    return device
+
+
+def _placed(value: Any, owner: Any) -> Any:
+    """Learned tensors and modules on the owner's device; a module given as trained stays where it is."""
+    if isinstance(value, Tensor):
+        return value.to(resolve_device(owner.device))
+    if isinstance(value, nn.Module) and not getattr(owner, "prefit", False):
+        return value.to(resolve_device(owner.device))
+    if isinstance(value, list | tuple):
+        return type(value)(_placed(item, owner) for item in value)
+    if isinstance(value, dict):
+        return {key: _placed(item, owner) for key, item in value.items()}
+    return value

@@ -1,0 +1,202 @@
+"""From objects to JSON and tensors.
+
+An object in the description stands in a flat list, after all those it refers to; a reference is a number in
+that list. So an object that is held twice, as a kernel by its regressor and its calibration, is saved once.
+Any other value is itself when JSON has it, else ``{tag: content}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from lvd.store.estimators import dump_estimator
+from lvd.store.folder import Contents
+from lvd.store.modules import describe_layers
+from lvd.store.storable import Registry
+from lvd._typing import NDArray
+from lvd._validation import InputError
+
+DTYPES = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in {"float": (16, 32, 64), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}.items()
+    for bits in sizes
+) | {"bool"}
+RANDOM = (np.random.RandomState, np.random.Generator)
+
+
+def encode(root: Any, classes: Registry, *, columns: Any = None) -> Contents:
+    """Take `root` apart; `columns`, in JSON types, describes the table it was fitted on."""
+    if type(root) not in classes:
+        raise InputError(f"a {type(root).__name__} cannot be saved; only lvd's own classes can")
+    encoder = _Encoder(classes)
+    encoder.value(root, "", "")
+    description = {"class": type(root).__name__, "columns": columns, "objects": encoder.objects}
+    return Contents(description, encoder.tensors, encoder.estimators)
+
+
+class _Encoder:
+    """Collects the parts of one model.
+
+    `name` is where a value stands in the model. `path` is where the caller has put it, counted from the root's
+    constructor parameters: ``estimator``, ``embed``, ``estimator.module``; None for all that `fit` has made.
+    Functions and modules are not saved as such, and are asked for again by their path.
+    """
+
+    def __init__(self, classes: Registry) -> None:
+        self.classes = classes
+        self.objects: list[dict[str, Any]] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.estimators: dict[str, bytes] = {}
+        self._numbers: dict[int, int] = {}
+        self._given: dict[int, tuple[str, Any]] = {}
+        self._by_type: dict[Any, Callable[[Any, str, str | None], Any]] = {
+            np.generic: self._scalar,  # before float: numpy's float64 is one, and must come back as it was
+            float: self._float,
+            (list, tuple): self._sequence,
+            dict: self._dict,
+            np.ndarray: self._array,
+            Tensor: self._tensor,
+            RANDOM: self._random,
+            (*self.classes, nn.Module, BaseEstimator): self._object,
+        }
+
+    def value(self, value: Any, name: str, path: str | None) -> Any:
+        """The JSON that stands for `value`."""
+        if value is None or type(value) in (bool, int, str):
+            return value
+        for types, encode_as in self._by_type.items():
+            if isinstance(value, types):
+                return encode_as(value, name, path)
+        if callable(value):
+            return {"given": [self._path(value, name, path), _called(value)]}
+        raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
+
+    def _float(self, value: float, name: str, path: str | None) -> Any:
+        return value if math.isfinite(value) else {"float": str(value)}
+
+    def _sequence(self, values: Any, name: str, path: str | None) -> Any:
+        if type(values) not in (list, tuple):
+            raise InputError(f"{name} is a {type(values).__name__}, which cannot be saved")
+        items = [self.value(v, f"{name}.{i}", _below(path, i)) for i, v in enumerate(values)]
+        return items if type(values) is list else {"tuple": items}
+
+    def _dict(self, values: dict[Any, Any], name: str, path: str | None) -> Any:
+        return {
+            "dict": [
+                [self.value(key, name, None), self.value(value, f"{name}.{number}", None)]
+                for number, (key, value) in enumerate(values.items())
+            ]
+        }
+
+    def _array(self, array: NDArray, name: str, path: str | None) -> Any:
+        if array.dtype == object and array.ndim == 1 and all(type(item) is str for item in array):
+            return {"texts": array.tolist()}
+        _check_dtype(str(array.dtype), name)
+        self._keep(name, torch.from_numpy(np.array(array, order="C")))
+        # A product with the transposed layout may round otherwise: the same bits need the same layout.
+        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+        return {"fortran array" if fortran else "array": name}
+
+    def _scalar(self, value: Any, name: str, path: str | None) -> Any:
+        _check_dtype(str(value.dtype), name)
+        return {"scalar": [self.value(value.item(), name, None), str(value.dtype)]}
+
+    def _tensor(self, tensor: Tensor, name: str, path: str | None) -> Any:
+        self._keep(name, tensor)
+        return {"tensor": name}
+
+    def _random(self, generator: Any, name: str, path: str | None) -> Any:
+        # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
+        return None
+
+    def _object(self, value: Any, name: str, path: str | None) -> Any:
+        if id(value) not in self._numbers:
+            if type(value) in self.classes:
+                entry = self._known(value, name, path)
+            elif isinstance(value, nn.Module):
+                entry = self._module(value, name, path)
+            elif isinstance(value, BaseEstimator):
+                entry = self._estimator(value, name)
+            else:
+                raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
+            self.objects.append(entry)
+            self._numbers[id(value)] = len(self.objects) - 1
+        return {"object": self._numbers[id(value)]}
+
+    def _known(self, value: Any, name: str, path: str | None) -> dict[str, Any]:
+        storable = self.classes[type(value)]
+        attributes = storable.take_apart(value)
+        parameters = {
+            key: self.value(attributes.pop(key), _join(name, key), _below(path, key))
+            for key in storable.parameters
+        }
+        learned = {
+            key: self.value(item, _join(name, key), self._template(value, key))
+            for key, item in attributes.items()
+        }
+        return {"class": type(value).__name__, "parameters": parameters, "learned": learned}
+
+    def _module(self, module: nn.Module, name: str, path: str | None) -> dict[str, Any]:
+        layers = describe_layers(module) if path is None else None
+        source = (
+            {"layers": layers}
+            if layers is not None
+            else {"given": [self._path(module, name, path), _called(module)]}
+        )
+        state = {key: self._keep(f"{name}.{key}", tensor) for key, tensor in module.state_dict().items()}
+        return {**source, "state": state, "training": module.training}
+
+    def _estimator(self, estimator: Any, name: str) -> dict[str, Any]:
+        file = f"estimator-{len(self.estimators)}.skops"
+        self.estimators[file] = dump_estimator(estimator, name)
+        return {"estimator": file}
+
+    def _template(self, owner: Any, key: str) -> str | None:
+        """The path of the module that a learned module is a trained copy of: ``module`` for ``module_``."""
+        template = vars(owner).get(key.removesuffix("_"))
+        return self._given.get(id(template), (None, None))[0]
+
+    def _path(self, value: Any, name: str, path: str | None) -> str:
+        """The path by which `value`, or one like it, is asked for again."""
+        if path is not None:
+            self._given[id(value)] = path, value
+            return path
+        if id(value) in self._given:
+            return self._given[id(value)][0]
+        alike = {known for known, other in self._given.values() if type(other) is type(value)}
+        if isinstance(value, nn.Module) and len(alike) == 1:
+            return alike.pop()
+        raise InputError(
+            f"{name} holds {_called(value)}, which cannot be saved, and was not given to the constructor as it "
+            "is, so it could not be given again in load()"
+        )
+
+    def _keep(self, name: str, tensor: Tensor) -> str:
+        if not isinstance(tensor, Tensor) or tensor.is_complex():
+            raise InputError(f"{name} is not a tensor of real numbers and cannot be saved")
+        self.tensors[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return name
+
+
+def _join(path: str, key: str | int) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _below(path: str | None, key: str | int) -> str | None:
+    return None if path is None else _join(path, key)
+
+
+def _called(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _check_dtype(dtype: str, name: str) -> None:
+    if dtype not in DTYPES:
+        raise InputError(f"{name} holds values of type {dtype}, which cannot be saved; only numbers can")

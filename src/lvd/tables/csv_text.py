@@ -1,0 +1,149 @@
+"""CSV files: checked as text on their way to the parser, so that every refusal names its place."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from lvd._validation import InputError
+from lvd.tables.csv_quotes import QuoteCheck
+
+_BLOCK_BYTES = 4 << 20
+_BUFFER_BYTES = 1 << 16
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_header(path: Path) -> list[str]:
+    """The column names; an empty file and another delimiter than the comma are refused."""
+    with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig", newline="") as text:
+        try:
+            names = next((row for row in csv.reader(text) if row), None)
+        except csv.Error as error:
+            raise InputError(
+                f"{path} has no readable header: {error}; is a double quote left open?"
+            ) from None
+    if names is None:
+        raise InputError(f"{path} is empty; give a table with a header and rows")
+    if len(names) == 1:
+        for delimiter, label in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
+            if delimiter in names[0]:
+                raise InputError(
+                    f"{path} has a single column, named {names[0]!r}: it seems to be separated by {label}; "
+                    "save it with commas between columns (and points in decimal numbers)"
+                )
+    return names
+
+
+def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The table block by block, every column as text.
+
+    An empty line is no row, but in a table of one column it is a row whose cell is missing.
+    """
+    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    with _parsing(path, names) as options, _open_checked(path, len(names)) as source:
+        yield from pa_csv.open_csv(source, convert_options=convert, **options)
+
+
+def _count_lines_above(path: Path) -> int:
+    """The number of empty lines above the header."""
+    with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig") as text:
+        return sum(1 for _ in takewhile(lambda line: line == "\n", text))
+
+
+@contextmanager
+def _parsing(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Options for the parser; it tells the place of a ragged row only on one thread, and to a handler."""
+    ragged: list[pa_csv.InvalidRow] = []
+    alone = len(names) == 1
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "error"
+
+    try:
+        yield {
+            "read_options": pa_csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK_BYTES, skip_rows=_count_lines_above(path) if alone else 0
+            ),
+            "parse_options": pa_csv.ParseOptions(
+                newlines_in_values=True, invalid_row_handler=note, ignore_empty_lines=not alone
+            ),
+        }
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):  # a header without a line break is not even empty rows
+            raise InputError(f"{path} has a header but no rows; give at least one row") from None
+        if not ragged:
+            raise InputError(f"{path} cannot be parsed: {error}; is a double quote left open?") from None
+        row = ragged[0]
+        raise InputError(
+            f"{path}: row {row.number - 1} has {row.actual_columns} cells, the header {row.expected_columns} "
+            f"({row.text[:60]!r}); correct it, and put text that contains a comma in double quotes"
+        ) from None
+
+
+def _open_checked(path: Path, n_columns: int | None = None) -> io.BufferedReader:
+    return io.BufferedReader(_CheckedBytes(path, n_columns), buffer_size=_BUFFER_BYTES)
+
+
+class _CheckedBytes(io.RawIOBase):
+    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or loses rows by its quotes, is refused."""
+
+    def __init__(self, path: Path, n_columns: int | None) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._bytes = gzip.GzipFile(fileobj=self._file) if path.suffix.lower() == ".gz" else self._file
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._quotes = QuoteCheck(path, n_columns)
+        self._n_lines = 0
+        self._n_quotes = 0
+
+    def readable(self) -> bool:
+        """Bytes can be read, but not sought."""
+        return True
+
+    def close(self) -> None:
+        """Close the file below, too."""
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Pass the next bytes on, once they are checked."""
+        data = self._bytes.read(len(buffer))
+        self._check(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _check(self, data: bytes) -> None:
+        try:
+            self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            line = 1 + self._n_lines + error.object.count(b"\n", 0, error.start)
+            encoding = "UTF-16" if error.object.startswith(_UTF16_MARKS) and line == 1 else "WINDOWS-1252"
+            raise InputError(
+                f"{self._path}, line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8; "
+                f"convert the file first, for instance with `iconv -f {encoding} -t UTF-8`"
+            ) from None
+        if b"\0" in data:
+            line = 1 + self._n_lines + data.count(b"\n", 0, data.index(b"\0"))
+            raise InputError(
+                f"{self._path}, line {line}: a zero byte; this is not a text file, or a damaged one"
+            )
+        self._n_lines += data.count(b"\n")
+        self._n_quotes += data.count(b'"')
+        self._quotes.check(data)
+        if not data and self._n_quotes % 2:
+            # The parser would take all rows after the open quote for one long text.
+            raise InputError(
+                f"{self._path} has an odd number of double quotes ({self._n_quotes}): close the open one, "
+                'and write a quote that belongs to a text twice ("5"" pipe")'
+            )

@@ -1,0 +1,279 @@
+"""Prediction of tables larger than a machine, with Ray Data (extra ``ray``).
+
+The rows go through the cluster in batches of the size that the local engine uses, in their order, so every
+number has the same bits as there, on processors of the same kind. Each actor loads the model once. An actor
+that dies is started again and its batch done again; a batch is an answer to its rows alone, so none is lost
+or doubled.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from lvd._typing import Levels, NDArray
+from lvd._validation import InputError, check_positive
+from lvd.tables.many_files import (
+    ROW,
+    as_one,
+    check_same_columns,
+    count_text_rows,
+    noting_refusals,
+    read_numbered,
+)
+from lvd.tables.reading import count_rows, read_schema
+from lvd.tables.writing import with_columns
+from lvd.tables.table_model import TableModel
+from lvd.tables.reports import PredictReport
+from lvd.tables.predictions import write_predictions
+
+CPUS_PER_THREAD = 0.4
+"""What an actor reserves for each of its threads; with 0.9 nothing is left on two cores to read the files."""
+
+CONNECT_SECONDS = 10.0
+
+
+def import_ray() -> Any:
+    """The package ``ray`` with its Data library."""
+    try:
+        import ray
+        import ray.data
+    except ModuleNotFoundError:
+        raise InputError("engine='ray' needs Ray: pip install 'lvd[ray]'") from None
+    return ray
+
+
+@contextmanager
+def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterator[Any]:
+    """The Ray cluster of this process; without one, that at `address`, or a new one of `n_cpus` on this machine.
+
+    What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``. What
+    is printed meanwhile goes to standard error: Ray tells of workers that die on standard output.
+    """
+    ray = import_ray()
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    with redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        _join_or_start(ray, address, n_cpus)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
+    fresh = address is None and "RAY_ADDRESS" not in os.environ
+    # Ray tells much that is of no use here, and of our errors more than the message.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        if not fresh:
+            _check_answers(ray, address or os.environ["RAY_ADDRESS"])
+        ray.init(
+            address,
+            num_cpus=n_cpus if fresh else None,
+            include_dashboard=False if fresh else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise InputError(
+            f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS', 'this machine')}: {error}; "
+            "start one with `ray start --head`, or leave the address out to use this machine"
+        ) from error
+
+
+def _check_answers(ray: Any, address: str) -> None:
+    """Ray answers there, within a minute: by itself it would go on asking for a quarter of an hour."""
+    is_client = address.startswith("ray://")
+    place = address.removeprefix("ray://") if is_client else _resolve(ray, address)
+    if place is None:  # a new cluster on this machine
+        return
+    host, _, port = place.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    if not is_client:  # a client gives up by itself after 30 seconds
+        ray._raylet.GcsClient(address=place)
+
+
+def _resolve(ray: Any, address: str) -> str | None:
+    place: str | None = ray._private.services.canonicalize_bootstrap_address(address)
+    return place
+
+
+@contextmanager
+def own_errors(ray: Any) -> Iterator[None]:
+    """What a worker refuses is refused here; a worker killed again and again is told as such."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise InputError(*getattr(error.cause, "__notes__", error.cause.args)) from None
+        raise
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        raise InputError(
+            "a worker was killed again and again, maybe for want of memory; finished runs are kept: "
+            "start again with fewer workers"
+        ) from error
+
+
+def predict_interval(
+    dataset: Any,
+    model: TableModel | str | os.PathLike[str],
+    confidence_level: Levels | None = None,
+    *,
+    batch_rows: int | None = None,
+) -> Any:
+    """A Ray dataset with the model's predictions and intervals in added columns; computed when it is consumed.
+
+    Rows keep their order. The numbers have the bits that :meth:`TableModel.predict` gives for batches of
+    `batch_rows` rows, whatever the blocks of the dataset. On a cluster with GPUs each actor takes one.
+
+    Parameters
+    ----------
+    dataset : a ``ray.data.Dataset`` with the columns of the table that the model was fitted on.
+    model : the folder that ``lvd fit`` wrote, on this machine, or the model loaded from it.
+    confidence_level : a level or several; by default that of the fit.
+    batch_rows : how many rows are predicted at a time; by default as many as the local engine takes.
+
+    Examples
+    --------
+    >>> import lvd, ray  # doctest: +SKIP
+    >>> homes = ray.data.read_parquet("homes/")  # doctest: +SKIP
+    >>> lvd.tables.distributed.predict_interval(homes, "homes-model").write_parquet("priced/")  # doctest: +SKIP
+    """
+    ray = import_ray()
+    if not isinstance(dataset, ray.data.Dataset):
+        raise InputError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
+    if not isinstance(model, TableModel):
+        model = TableModel.load(model)
+    if batch_rows is None:
+        batch_rows = model.batch_rows
+    check_positive(batch_rows, "batch_rows", integer=True)
+    levels = model.resolve_levels(confidence_level)
+    n_threads = torch.get_num_threads()
+    predicted = dataset.repartition(target_num_rows_per_block=batch_rows, strict=True).map_batches(
+        Predictor,
+        fn_constructor_args=(ray.put(_pack(model)), levels.tolist(), n_threads),
+        batch_size=batch_rows,  # a block each; Ray wants to be told on a GPU
+        batch_format="pyarrow",
+        **_share_of_cluster(ray, n_threads),
+    )
+    predicted.context.execution_options.preserve_order = True
+    return predicted
+
+
+def predict_to(
+    out: str | os.PathLike[str],
+    paths: Sequence[Path],
+    model: TableModel,
+    confidence_level: Levels | None = None,
+    *,
+    address: str | None = None,
+    batch_rows: int | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> PredictReport:
+    """As :meth:`TableModel.predict_to` on these files as one table, computed on a cluster that can read them.
+
+    The file `out` is written by this process and appears when it is complete.
+    """
+    predicted = _predict_files(paths, model, confidence_level, address=address, batch_rows=batch_rows)
+    with closing(predicted):  # the cluster is left also where writing fails
+        return write_predictions(out, predicted, on_rows=on_rows)
+
+
+def _predict_files(
+    paths: Sequence[Path],
+    model: TableModel,
+    confidence_level: Levels | None,
+    *,
+    address: str | None,
+    batch_rows: int | None,
+) -> Generator[tuple[pa.Table, dict[str, NDArray]], None, None]:
+    """The columns that were given and those added, block by block; no cluster before the first is asked for."""
+    check_same_columns(paths)
+    n_given = len(read_schema(paths[0]))
+    with cluster(address) as ray, own_errors(ray):
+        dataset = _read_files(ray, paths)
+        predicted = predict_interval(dataset, model, confidence_level, batch_rows=batch_rows)
+        predicted.context.enable_progress_bars = False
+        predicted.context.raise_original_map_exception = True
+        for table in predicted.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield _apart(table, n_given)
+
+
+class Predictor:
+    """What an actor does: it loads the model once, and adds columns to one batch after the other."""
+
+    def __init__(self, files: Any, levels: list[float], n_threads: int) -> None:
+        from threadpoolctl import threadpool_limits
+
+        self.levels = levels
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in import_ray().get(files).items():
+                Path(folder, name).write_bytes(content)
+            self.model = TableModel.load(folder)
+        # As many threads as where the local engine would run: a product of matrices may round differently else.
+        threadpool_limits(n_threads)
+        torch.set_num_threads(n_threads)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The rows with their predictions and intervals."""
+        first_row = 1
+        if ROW in table.column_names:
+            first_row = table[ROW][0].as_py()
+            table = table.drop_columns([ROW])
+        rows = as_one(table.to_batches())
+        with noting_refusals():
+            return with_columns(rows, self.model.predict(rows, self.levels, first_row=first_row))
+
+
+def _read_files(ray: Any, paths: Sequence[Path]) -> Any:
+    """The files as one dataset, in their order, with numbered rows; a file is read by one task."""
+    count = ray.remote(num_cpus=CPUS_PER_THREAD)(count_text_rows)
+    counts = [count_rows(path) or count.remote(path.absolute()) for path in paths]
+    n_rows = [one if isinstance(one, int) else ray.get(one) for one in counts]
+    first_rows = 1 + np.cumsum([0, *n_rows[:-1]])
+    files = [
+        {"path": str(path.absolute()), "first_row": int(first_row)}
+        for path, first_row in zip(paths, first_rows, strict=True)
+    ]
+    return ray.data.from_items(files, override_num_blocks=len(files)).map_batches(
+        read_numbered, batch_size=None, batch_format="pyarrow", num_cpus=CPUS_PER_THREAD
+    )
+
+
+def _apart(table: pa.Table, n_given: int) -> tuple[pa.Table, dict[str, NDArray]]:
+    """The columns that were given, and those that were added."""
+    names = table.column_names
+    return table.select(names[:n_given]), {name: table[name].to_numpy() for name in names[n_given:]}
+
+
+def _pack(model: TableModel) -> dict[str, bytes]:
+    """The files of the saved model: what the actors load, each on the device it has."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder, "model"))
+        return {path.name: path.read_bytes() for path in Path(folder, "model").iterdir()}
+
+
+def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
+    """How many actors there may be, and what each reserves: a core always stays free to read the data."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    smallest = min((count for count in cores if count), default=1)
+    per_node = max(1, smallest // n_threads)
+    share: dict[str, Any] = {"num_cpus": min(CPUS_PER_THREAD * n_threads, (smallest - 1) / per_node)}
+    n_actors = max(1, sum(cores) // n_threads)
+    if n_gpus := int(ray.cluster_resources().get("GPU", 0)):
+        share["num_gpus"], n_actors = 1, n_gpus
+    return share | {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n_actors)}

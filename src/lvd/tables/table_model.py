@@ -1,0 +1,375 @@
+"""A table's encoder and the regressor fitted behind it: columns in, columns of intervals out."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lvd import store as _store
+from lvd._typing import Float, Int, Levels, NDArray
+from lvd._validation import InputError, check_levels, row_digests
+from lvd.conformal import CalibrationWarning
+from lvd.tables.column_values import plain_types
+from lvd.tables.columns import example_of_formatted
+from lvd.tables.smiles_encoder import MoleculeEncoder, RowEncoder, encoder_from_dict
+from lvd.tables.splits import split_indices
+from lvd.tables.reading import BATCH_ROWS
+from lvd.tables.targets import check_names
+from lvd.methods import saving
+from lvd.methods.conformal import SharedRowsWarning
+from lvd.methods.lvd import LVDRegressor
+from lvd.methods.local import Explanation
+from lvd.tables.molecule_rows import MoleculeRows
+from lvd.tables.parts import prepare_columns, prepare_molecules
+from lvd.tables.reports import EvaluateReport, FitReport, PredictReport, report_target
+from lvd.tables.batches import Batches, counting_in_table, find_row, numbered
+from lvd.tables.predictions import check_names_free, write_predictions
+from lvd.molecules import ChempropEstimator
+from lvd.molecules.lazy import chemprop_adapter
+
+BATCH_MOLECULES = 8192
+"""Graphs take longer than rows of numbers: in batches of so many there is progress to show."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted :class:`LVDRegressor` and the encoder of the table it was fitted on.
+
+    Parameters
+    ----------
+    encoder, regressor : what belongs together.
+    n_rows, seed : of the table and of its split, which tell where in that table the calibration rows stand.
+    molecules : tells the same of a table of molecules, whose split depends on them.
+    """
+
+    encoder: RowEncoder
+    regressor: LVDRegressor
+    n_rows: int
+    seed: int
+    molecules: MoleculeRows | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        table: pa.Table,
+        regressor: LVDRegressor,
+        *,
+        target: str | Sequence[str],
+        drop: Sequence[str] = (),
+        impute: str | None = None,
+        smiles: str | None = None,
+        skip_invalid: bool = False,
+        seed: int = 0,
+    ) -> tuple[TableModel, FitReport]:
+        """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
+
+        All columns but `target` and `drop` are inputs. With `smiles` only the molecules of that column are, the
+        regressor's estimator must be a :class:`ChempropEstimator`, and all rows of a molecule are in one part;
+        `skip_invalid` leaves rows out that RDKit refuses.
+        """
+        table = plain_types(table)
+        if smiles is None:
+            prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
+        else:
+            if drop or impute:
+                raise InputError("--smiles takes molecules alone as inputs; leave --drop and --impute out")
+            if not isinstance(regressor.estimator, ChempropEstimator):
+                raise InputError(
+                    "with smiles the regressor's estimator must be a ChempropEstimator, "
+                    f"got {type(regressor.estimator).__name__}"
+                )
+            prepared = prepare_molecules(
+                *(table, regressor.estimator),
+                target=target,
+                smiles=smiles,
+                skip_invalid=skip_invalid,
+                seed=seed,
+            )
+        inputs = (smiles,) if smiles else tuple(column.name for column in prepared.encoder.columns)
+        check_names_free(inputs, prepared.encoder.targets)
+        X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
+        with counting_in_table(prepared.rows[train]):
+            regressor.set_params(calib_size=None).fit(X[train], y[train])
+        with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
+            # Rows that stand in a table twice are no mistake of the caller's: the report counts them.
+            warnings.simplefilter("ignore", SharedRowsWarning)
+            regressor.conformalize(X[calib], y[calib])
+        model = cls(prepared.encoder, regressor, table.num_rows, seed, prepared.molecules)
+        with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
+            tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
+        return model, FitReport(
+            n_train=len(train),
+            n_calib=len(calib),
+            n_test=len(test),
+            n_repeated=tested.n_known + model.count_training_rows(X[calib]),
+            n_duplicates=prepared.n_duplicates,
+            n_skipped=table.num_rows - len(X),
+            n_features=len(prepared.encoder.feature_names),
+            inputs=inputs,
+            left_out=prepared.left_out,
+            formatted={
+                column.name: example
+                for column in prepared.encoder.columns
+                if (example := example_of_formatted(column)) is not None
+            },
+            targets=tested.targets,
+        )
+
+    def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
+        """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
+        columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
+        if self.molecules is not None:
+            columns["molecules"] = self.molecules.to_dict()
+        try:
+            saving.save(self.regressor, folder, columns=columns, replace=replace)
+        except OSError as error:
+            raise InputError(
+                f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
+                "the folder it stands in must exist, be yours to write to, and have space"
+            ) from error
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> TableModel:
+        """What :meth:`save` wrote."""
+        columns = saving.load_columns(folder)
+        if isinstance(columns, dict) and "molecules" in columns:
+            chemprop_adapter()  # where chemprop is missing, that is what is wrong, and not the folder
+        regressor = saving.load(folder)
+        if not isinstance(regressor, LVDRegressor) or not isinstance(columns, dict):
+            raise InputError(
+                f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
+            )
+        encoder, molecules = encoder_from_dict(columns.get("encoder")), None
+        n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
+        if isinstance(encoder, MoleculeEncoder):
+            molecules = MoleculeRows.from_dict(columns.get("molecules"), n_rows)
+        if (
+            type(n_rows) is not int
+            or type(seed) is not int
+            or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
+            or len(encoder.targets) != regressor.n_targets_
+            or (molecules is None and abs(0.2 * n_rows - n_calib) > 1)
+            or (molecules is not None and len(molecules.smiles) != n_calib)
+        ):
+            raise InputError(
+                f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
+            )
+        return cls(encoder, regressor, n_rows, seed, molecules)
+
+    @property
+    def calibration_rows(self) -> Int[NDArray, "m"]:
+        """Where the calibration rows stand in the table of :meth:`fit`; its rows count from 1."""
+        if self.molecules is not None:
+            return self.molecules.calibration
+        return split_indices(self.n_rows, self.seed)[1] + 1
+
+    @property
+    def test_rows(self) -> Int[NDArray, "k"]:
+        """Where the rows stand that no step has seen."""
+        if self.molecules is not None:
+            return self.molecules.test
+        return split_indices(self.n_rows, self.seed)[2] + 1
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows are best predicted at a time."""
+        return BATCH_ROWS if self.molecules is None else BATCH_MOLECULES
+
+    def skipping_invalid(self) -> TableModel:
+        """The same model, which leaves rows out whose SMILES RDKit refuses."""
+        if not isinstance(self.encoder, MoleculeEncoder):
+            raise InputError(
+                "--skip-invalid is for models of molecules, fitted with --smiles, and this one is none; "
+                "leave it out"
+            )
+        return replace(self, encoder=replace(self.encoder, skip_invalid=True))
+
+    def inputs(self, rows: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Any:
+        """Usable rows as the regressor takes them: a matrix, or molecules."""
+        return self.regressor.model_.check(self.encoder.transform(rows, first_row=first_row))
+
+    def count_training_rows(self, X: Any) -> int:
+        """How many of these inputs are those of a training row."""
+        return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
+
+    def calibration_cells(self) -> pa.Table | None:
+        """What the model keeps of the cells of its calibration rows: their molecules."""
+        if self.molecules is None or not isinstance(self.encoder, MoleculeEncoder):
+            return None
+        return pa.table({self.encoder.smiles: list(self.molecules.smiles)})
+
+    def predict(
+        self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
+    ) -> dict[str, Float[NDArray, "n"]]:
+        """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level) and ``n_effective``.
+
+        With several targets each name ends in its target's, as in ``y_pred_mu``. `first_row` is the number of
+        the first of these rows in its table, for the error messages. Rows that are left out hold NaN.
+        """
+        rows, levels = plain_types(rows), self.resolve_levels(confidence_level)
+        usable = self.encoder.usable(rows, first_row=first_row)
+        shape = (len(usable), len(self.encoder.targets))
+        y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
+        intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
+        if usable.any():
+            X = self.inputs(rows.filter(pa.array(usable)), first_row=first_row)
+            with counting_in_table(first_row + np.flatnonzero(usable)):
+                predicted = self.regressor.predict_with_evidence(X, levels)
+            y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
+            intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
+            n_effective[usable] = predicted.n_effective.reshape(len(X), -1)
+        columns = {}
+        for t, target in enumerate(self.encoder.targets):
+            suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
+            columns[f"y_pred{suffix}"] = y_pred[:, t]
+            for j, level in enumerate(levels.tolist()):
+                columns[f"lower_{_percent(level)}{suffix}"] = intervals[:, 0, j, t]
+                columns[f"upper_{_percent(level)}{suffix}"] = intervals[:, 1, j, t]
+            columns[f"n_effective{suffix}"] = n_effective[:, t]
+        return columns
+
+    def predict_to(
+        self,
+        out: str | os.PathLike[str],
+        batches: Batches,
+        confidence_level: Levels | None = None,
+        *,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> PredictReport:
+        """Write each batch to the file `out` (see `TableWriter`), with the columns of :meth:`predict` added.
+
+        `on_rows` is called after each batch with its number of rows.
+        """
+        predicted = (
+            (rows, self.predict(rows, confidence_level, first_row=first_row))
+            for first_row, rows in numbered(batches)
+        )
+        return write_predictions(out, predicted, on_rows=on_rows)
+
+    def evaluate(
+        self,
+        batches: Batches,
+        confidence_level: Levels | None = None,
+        *,
+        targets: Sequence[str] = (),
+        by: str | None = None,
+    ) -> EvaluateReport:
+        """The metrics of all targets, or of those named, and their coverage by the values of a column.
+
+        A number with more than 20 distinct values is grouped in ten equally full bins. Rows that the model
+        was trained on are warned of: their errors are too small to tell anything.
+        """
+        report = self._evaluate(batches, confidence_level, targets=targets, by=by)
+        if report.n_known:
+            warnings.warn(
+                f"{report.n_known} of {report.n_rows} rows {self.encoder.repeated}: where the model was trained "
+                "on them, its errors are too small; evaluate on rows that it has not seen",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+        return report
+
+    def explain(
+        self,
+        batches: Batches,
+        row: int,
+        confidence_level: float | None = None,
+        *,
+        n_neighbors: int = 10,
+    ) -> list[Explanation]:
+        """Why the interval of row number `row` is as it is, one explanation per target.
+
+        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. The `label`
+        of a molecule is its SMILES.
+        """
+        found = find_row(batches, row)
+        self.encoder.usable(found, first_row=row)
+        X = self.inputs(found, first_row=row)
+        own, known = (None, None) if self.molecules is None else (str(X.smiles[0]), self.molecules.smiles)
+        places = self.calibration_rows
+        explanations = []
+        with counting_in_table(np.array([row])):
+            explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors)
+        for explanation in explained:
+            evidence = explanation.evidence
+            neighbors = tuple(
+                replace(n, index=int(places[n.index]), label=None if known is None else known[n.index])
+                for n in evidence.neighbors
+            )
+            explanations.append(
+                replace(explanation, row=row, label=own, evidence=replace(evidence, neighbors=neighbors))
+            )
+        return explanations
+
+    def _evaluate(
+        self,
+        batches: Batches,
+        confidence_level: Levels | None = None,
+        *,
+        targets: Sequence[str] = (),
+        by: str | None = None,
+    ) -> EvaluateReport:
+        """The metrics, without a warning."""
+        levels = self.resolve_levels(confidence_level)
+        places = [self._find_target(target) for target in targets or self.encoder.targets]
+        encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
+        ys, y_preds, intervals, groups, n_known, n_skipped = [], [], [], [], 0, 0
+        for first_row, batch in numbered(map(plain_types, batches)):
+            check_names(batch, [] if by is None else [by])
+            usable = encoder.usable(batch, first_row=first_row)
+            n_skipped += int((~usable).sum())
+            if not usable.any():
+                continue
+            rows = batch.filter(pa.array(usable))
+            X = self.inputs(rows, first_row=first_row)
+            with counting_in_table(first_row + np.flatnonzero(usable)):
+                y_pred, interval = self.regressor.predict_interval(X, levels)
+            ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
+            y_preds.append(y_pred.reshape(len(X), -1)[:, places])
+            intervals.append(interval.reshape(len(X), 2, len(levels), -1)[..., places])
+            groups.append(None if by is None else rows.column(by))
+            n_known += self.count_training_rows(X)
+        if not ys:
+            raise InputError(f"all {n_skipped} rows are left out, so there is nothing to evaluate")
+        y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
+        values = None if by is None else pa.chunked_array(groups)
+        reports = tuple(
+            report_target(target, y[:, t], y_pred[:, t], interval[..., t], levels=levels, groups=values)
+            for t, target in enumerate(encoder.targets)
+        )
+        return EvaluateReport(len(y), n_skipped, n_known, reports)
+
+    def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
+        """The levels asked for, by default the regressor's; none may stand there twice."""
+        levels = check_levels(
+            self.regressor.confidence_level if confidence_level is None else confidence_level
+        )
+        if len(set(levels.tolist())) < len(levels):
+            raise InputError(f"confidence_level must name each level once, got {levels.tolist()}")
+        return levels
+
+    def _find_target(self, name: str) -> int:
+        if name not in self.encoder.targets:
+            known = ", ".join(map(repr, self.encoder.targets))
+            raise InputError(f"target must be what the model was fitted to predict, {known}, got {name!r}")
+        return self.encoder.targets.index(name)
+
+
+def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
+    """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
+    if os.path.exists(folder) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
+        raise InputError(f"{os.fspath(folder)} exists already; give --force to replace it, or another --out")
+    _store.check_replaceable(Path(folder))
+
+
+def _percent(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"

@@ -1,0 +1,138 @@
+"""Tables to CSV and Parquet files, batch by batch, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from lvd._files import atomic_path
+from lvd._typing import NDArray
+from lvd._validation import InputError
+from lvd.tables.reading import table_format
+
+
+class TableWriter:
+    """Writes batches of a table with columns added to them; a context manager.
+
+    A file appears under its name when the block ends well. When it fails or is interrupted, nothing is left,
+    and a file that stood there before is unchanged. `BrokenPipeError` (standard output is no longer read) is
+    the caller's.
+
+    Parameters
+    ----------
+    path : path
+        A file that ends in .csv, .csv.gz or .parquet, or ``"-"`` for CSV on standard output.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        self._format = "csv" if path == "-" else table_format(path)
+        self._files = ExitStack()
+        self._sink: Any = None
+        self._parquet: pq.ParquetWriter | None = None
+        self._has_header = False
+
+    def __enter__(self) -> TableWriter:
+        with self._refusing(), ExitStack() as files:
+            if self.path == "-":
+                self._sink = sys.stdout.buffer
+                files.callback(self._sink.flush)
+            else:
+                self._sink = self._open(files)
+            self._files = files.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._refusing():
+            self._files.__exit__(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
+        """Write rows: the columns of `batch`, then those `added`, which must have other names.
+
+        Infinite numbers are written as inf and -inf to CSV, missing values, NaN among those added, as empty cells.
+        """
+        table = with_columns(batch, added or {})
+        with self._refusing():
+            if self._format == "parquet":
+                self._write_parquet(table)
+                return
+            if not self._has_header:
+                self._sink.write(_csv_header(table.column_names))
+                self._has_header = True
+            self._sink.write(_csv_rows(table))
+
+    def _open(self, files: ExitStack) -> Any:
+        if Path(self.path).is_dir():
+            raise InputError(f"cannot write {self.path}: it is a folder; give the name of a file")
+        part = files.enter_context(atomic_path(self.path))
+        sink = files.enter_context(part.open("wb"))
+        if self._format == "csv.gz":
+            # No name and time inside: the same table gives the same bytes.
+            return files.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=sink, mtime=0))
+        return sink
+
+    def _write_parquet(self, table: pa.Table) -> None:
+        if self._parquet is None:
+            writer = pq.ParquetWriter(self._sink, table.schema, write_page_checksum=True)
+            self._parquet = self._files.enter_context(writer)
+        self._parquet.write_table(table)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What goes wrong while writing is told as an `InputError`."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.path}: {error.strerror or error}; "
+                "the folder must exist, be yours to write to, and have space"
+            ) from error
+        except pa.ArrowException as error:
+            raise InputError(f"cannot write {self.path}: {error}; remove such a column") from error
+
+
+def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
+    """The columns of `batch`, then those `added`, which must have other names; NaN among these is null."""
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    if clashes := [name for name in added if name in table.column_names]:
+        raise InputError(
+            f"the table already has column(s) {', '.join(map(repr, clashes))}, which are to be added; "
+            "rename them in the input"
+        )
+    for name, values in added.items():
+        table = table.append_column(name, pa.array(values, from_pandas=True))
+    return table
+
+
+def _csv_header(names: list[str]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(names)
+    return line.getvalue().encode()
+
+
+def _csv_rows(table: pa.Table) -> bytes:
+    def rows(quoting_style: str) -> bytes:
+        sink = pa.BufferOutputStream()
+        pa_csv.write_csv(table, sink, pa_csv.WriteOptions(include_header=False, quoting_style=quoting_style))
+        return bytes(sink.getvalue())
+
+    try:
+        return rows("none")
+    except pa.ArrowInvalid:  # a text contains a comma, a quote or a line break
+        return rows("needed")
