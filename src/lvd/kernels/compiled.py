@@ -9,7 +9,7 @@ Functions here release the interpreter's lock and start no threads: the caller c
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from llvmlite import ir
@@ -75,12 +75,14 @@ def _pad(array: NDArray, value: float, dtype: Any) -> NDArray:
 
 
 @intrinsic
+@no_type_check
 def _power_of_two_32(_context: Any, _exponent: Any) -> Any:
     """The float32 whose biased exponent, shifted into place, is given."""
     return types.float32(types.int32), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.FloatType())
 
 
 @intrinsic
+@no_type_check
 def _power_of_two_64(_context: Any, _exponent: Any) -> Any:
     return types.float64(types.int64), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.DoubleType())
 
@@ -91,6 +93,7 @@ def exp_minus(x: float) -> float:
 
 
 @overload(exp_minus, jit_options={"fastmath": FAST})
+@no_type_check
 def _exp_minus(x: Any) -> Any:
     """Powers of two times a Taylor series on half an octave, to the sixth and to the thirteenth order."""
     if x == types.float32:
@@ -126,6 +129,7 @@ def _exp_minus(x: Any) -> Any:
 
 
 @njit(**OPTIONS)
+@no_type_check
 def weigh(  # type: ignore[no-untyped-def]
     query, precision, blocks, block, weights, exponents
 ):
@@ -154,6 +158,7 @@ def weigh(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+@no_type_check
 def weighted_sums(queries, precisions, blocks, values, result):  # type: ignore[no-untyped-def]
     """``result[i, c] = sum_j w_ij values[c, j]``; `values` lie in blocks, (columns, blocks, BLOCK)."""
     weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
@@ -172,6 +177,7 @@ def weighted_sums(queries, precisions, blocks, values, result):  # type: ignore[
 
 
 @njit(**OPTIONS)
+@no_type_check
 def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):  # type: ignore[no-untyped-def]
     """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.
 

@@ -8,6 +8,8 @@ first one with ``g >= E``; it is certain if ``g < -E`` one row before.
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numpy as np
 from numba import njit
 
@@ -18,6 +20,7 @@ LEAST_TOTAL = 1e-280
 
 
 @njit(**OPTIONS)
+@no_type_check
 def find_ranks(  # type: ignore[no-untyped-def]
     queries, precisions, masses, errors, blocks, n_rows, levels, values, ranks, certain, moments
 ):
@@ -67,6 +70,7 @@ def find_ranks(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+@no_type_check
 def _rank(  # type: ignore[no-untyped-def]
     sums, spreads, above, below, level, errors, query, precision, blocks, weights, exponents
 ):
@@ -102,6 +106,7 @@ def _rank(  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+@no_type_check
 def _gap(reached, reached_spread, total, spread, above, below, level, errors):  # type: ignore[no-untyped-def]
     """How far the level is exceeded, and by how much that may err."""
     rest, rest_spread = total - reached, spread - reached_spread
