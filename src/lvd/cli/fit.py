@@ -231,7 +231,7 @@ def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
 
 def _many_infinite(report: FitReport) -> bool:
     """Whether few intervals are finite although there are rows enough for the level."""
-    from lvd.methods.base import rows_needed
+    from lvd.methods.conformal import rows_needed
 
     metrics = [row for one in report.targets for row in one.summary.rows]
     return any(
