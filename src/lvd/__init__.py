@@ -29,7 +29,7 @@ _HOMES = {
     "SplitConformalRegressor": "lvd.methods",
     "load": "lvd.methods.saving",
     "read_trusted_checkpoint": "lvd.molecules",
-    "three_way_split": "lvd.data",
+    "three_way_split": "lvd.tables.splits",
 }
 _PACKAGES = {
     "conformal": "lvd.conformal",
@@ -41,19 +41,20 @@ _PACKAGES = {
 }
 
 if TYPE_CHECKING:
-    from lvd.tables import distributed
-    from lvd.conformal import shift
-    from lvd import conformal, data, metrics
+    from lvd import conformal, metrics, scores
+    from lvd import reproduction as data
     from lvd._validation import InputError
-    from lvd.conformal import LocalConformal
-    from lvd.reproduction import three_way_split
+    from lvd.conformal import LocalConformal, shift
     from lvd.kernels import MahalanobisKernel
+    from lvd.kernels.regression import KernelRegressor
     from lvd.methods import (
         CalibrationWarning,
         ConformalizedQuantileRegressor,
+        ConformalRegressor,
         DeepEnsembleRegressor,
         DiscriminativeJackknifeRegressor,
         JackknifePlusRegressor,
+        LocalCQRRegressor,
         LVDRegressor,
         MADSplitRegressor,
         MCDropoutRegressor,
@@ -64,16 +65,21 @@ if TYPE_CHECKING:
     from lvd.methods.saving import load
     from lvd.models import NetRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
+    from lvd.tables import distributed
+    from lvd.tables.splits import three_way_split
 
 __all__ = [
     "CalibrationWarning",
     "ChempropEstimator",
+    "ConformalRegressor",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
     "DiscriminativeJackknifeRegressor",
     "InputError",
     "JackknifePlusRegressor",
+    "KernelRegressor",
     "LVDRegressor",
+    "LocalCQRRegressor",
     "LocalConformal",
     "MADSplitRegressor",
     "MCDropoutRegressor",
@@ -89,6 +95,7 @@ __all__ = [
     "load",
     "metrics",
     "read_trusted_checkpoint",
+    "scores",
     "shift",
     "three_way_split",
 ]

@@ -20,7 +20,7 @@ from torch import nn
 import lvd
 from lvd import methods
 from lvd.methods import ALL_METHODS, IntervalRegressor
-from lvd.methods.base import ConformalRegressor
+from lvd.methods.conformal import ConformalBase
 
 LEVELS = [0.5, 0.8]
 NET = lvd.NetRegressor(hidden_sizes=(8,), n_batches=20)
@@ -29,6 +29,12 @@ QUICK = {
     lvd.SplitConformalRegressor: {"estimator": NET},
     lvd.MADSplitRegressor: {"estimator": NET},
     lvd.ConformalizedQuantileRegressor: {"estimator": NET, "confidence_level": LEVELS},
+    lvd.LocalCQRRegressor: {
+        "estimator": NET,
+        "kernel": lvd.MahalanobisKernel(2, max_iter=5),
+        "confidence_level": LEVELS,
+    },
+    lvd.ConformalRegressor: {"estimator": NET},
     lvd.JackknifePlusRegressor: {"estimator": NET, "cv": 3},
     lvd.DiscriminativeJackknifeRegressor: {"estimator": NET},
     lvd.DeepEnsembleRegressor: {"hidden_sizes": (8,), "epochs": 5, "n_members": 2},
@@ -39,6 +45,7 @@ QUICK = {
 
 PREDICTION_MAY_LIE_OUTSIDE = {
     lvd.ConformalizedQuantileRegressor: "it is the middle of the quantiles of the first level",
+    lvd.LocalCQRRegressor: "the same",
     lvd.JackknifePlusRegressor: "it comes from the model of all rows, the interval from those that leave out",
     lvd.DiscriminativeJackknifeRegressor: "the same",
 }
@@ -48,7 +55,9 @@ def quick(method, **changes):
     return method(**({"confidence_level": LEVELS[-1], "random_state": 0} | QUICK[method] | changes))
 
 
-@pytest.fixture(scope="module", params=ALL_METHODS, ids=lambda method: method.__name__)
+@pytest.fixture(
+    scope="module", params=(*ALL_METHODS, lvd.ConformalRegressor), ids=lambda method: method.__name__
+)
 def method(request):
     return request.param
 
@@ -83,7 +92,7 @@ def test_every_method_in_the_folder_is_registered():
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, IntervalRegressor) and not value.__abstractmethods__
     }
-    assert found == set(ALL_METHODS) == set(QUICK)
+    assert found == {*ALL_METHODS, lvd.ConformalRegressor} == set(QUICK)
 
 
 class TestContract:
@@ -101,7 +110,9 @@ class TestContract:
     @pytest.mark.usefixtures("short_training")
     def test_works_with_no_arguments(self, method, rows, monkeypatch):
         X, y = rows
-        monkeypatch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
+        monkeypatch.setattr(
+            "lvd.methods.local.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20)
+        )
         y_pred, intervals = method().fit(X[:40], y[:40]).predict_interval(X)
         assert y_pred.shape == (60,)
         assert intervals.shape == (60, 2, 1)
@@ -122,7 +133,9 @@ class TestContract:
         assert pipeline.score(100.0 * X, y) <= 1.0
 
     def test_in_a_grid_search(self, method, rows):
-        search = GridSearchCV(quick(method), {"y_max": [None, 5.0]}, cv=2, error_score="raise").fit(*rows)
+        search = GridSearchCV(quick(method), {"y_range": [None, (None, 5.0)]}, cv=2, error_score="raise").fit(
+            *rows
+        )
         assert np.isfinite(search.best_score_)
 
     @pytest.mark.parametrize("number", [np.float32, np.float64, list])
@@ -215,7 +228,7 @@ class TestContract:
 
     def test_known_bounds_of_y_clip(self, method, rows):
         X, y = rows
-        _, intervals = quick(method, y_min=-0.2, y_max=0.3).fit(X, y).predict_interval(X, LEVELS)
+        _, intervals = quick(method, y_range=(-0.2, 0.3)).fit(X, y).predict_interval(X, LEVELS)
         assert intervals.min() >= -0.2
         assert intervals.max() <= 0.3
 
@@ -259,13 +272,15 @@ class TestContract:
                 {"confidence_level": 90.0},
                 r"confidence_level must lie in \(0, 1\), got 90; did you mean 0.9\?",
             ),
-            ({"y_min": 1.0, "y_max": 0.0}, "y_min must be below y_max, got y_min=1.0, y_max=0.0"),
+            ({"y_range": (1.0, 0.0)}, r"lowest < highest, got \(1.0, 0.0\)"),
+            ({"y_range": 3.0}, r"y_range must be None or a pair \(lowest, highest\), got 3.0"),
+            ({"y_range": (0.0, np.inf)}, r"finite numbers, or None for no bound, got \(0.0, inf\)"),
             ({"random_state": -1}, "random_state must be None, a non-negative integer"),
         ],
     )
     def test_bad_parameters(self, method, rows, changes, message):
         with pytest.raises(lvd.InputError, match=message):
-            quick(method, **changes).fit(*rows)
+            quick(method).set_params(**changes).fit(*rows)
 
     @pytest.mark.parametrize(
         ("X", "level", "message"),
@@ -297,7 +312,7 @@ class TestContract:
         np.testing.assert_array_equal(regressor.predict(X), expected)
 
     def test_calibration_is_a_step_of_its_own(self, method, rows):
-        if not issubclass(method, ConformalRegressor):
+        if not issubclass(method, ConformalBase):
             pytest.skip("has no calibration step")
         X, y = rows
         regressor = quick(method, calib_size=None).fit(X[:30], y[:30])

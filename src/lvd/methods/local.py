@@ -11,10 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, intervals_like, like, to_numpy
 from lvd.conformal import LocalConformal
+from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
 from lvd.intervals import clip, covered
+from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.predictive import PredictiveDistribution, Spread
@@ -49,7 +51,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """One row's interval and what stands behind it; `label` is what the row is called where it has a name."""
+    """One row's interval and the evidence for it; `label` is the row's name, where it has one."""
 
     row: int
     target: int
@@ -75,6 +77,22 @@ class KnownErrors(NamedTuple):
 class LocalRegressor(ConformalBase, PredictiveDistribution):
     """A conformal method with a kernel: its calibration rows can be added, forgotten, watched and shown."""
 
+    kernel: MahalanobisKernel | None
+    bandwidth: float | str
+
+    def _check_parameters(self) -> None:
+        check_bandwidth(self.bandwidth)
+        if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
+            raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
+        self._conformity_score()
+
+    def _kernel_template(self) -> MahalanobisKernel:
+        return self.kernel or MahalanobisKernel(device=self.device)
+
+    def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:
+        assert kernel is not None
+        return LocalConformal(kernel, bandwidth=self.bandwidth, confidence_level=self.confidence_level)
+
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
         check_is_fitted(self, "model_")
@@ -91,7 +109,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         weights: ArrayLike | None = None,
         random_state: RandomState = 0,
     ) -> Prediction:
-        """What :meth:`predict_interval` gives and how much stands behind it, from one pass of the network."""
+        """What :meth:`predict_interval` gives, and how much evidence there is for it, from one pass of the network."""
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X))
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
@@ -148,7 +166,9 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """A watch that takes labelled rows as they arrive and says when to recalibrate; for a single target."""
         self._check_calibrated()
         if self.n_targets_ > 1:
-            raise InputError(f"monitor watches one target, this model has {self.n_targets_}; fit one for each")
+            raise InputError(
+                f"monitor watches one target, this model has {self.n_targets_}; fit one for each"
+            )
         if self.conformals_[0][0].calibration_.rows.weights is not None:
             raise InputError(
                 "monitor compares new rows with the calibration rows as they are, and these came with weights= "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd.conformal import LocalConformal
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
 from lvd.methods.local import LocalRegressor
@@ -13,7 +12,17 @@ from lvd.scores import ConformityScore, QuantileResidual
 
 
 class LocalCQRRegressor(LocalRegressor):
-    """Predicted quantiles, moved by what the calibration rows like each row ask for; parameters as of LVDRegressor."""
+    """Two quantiles of y, learned by a network, and moved by what similar calibration rows ask for.
+
+    `confidence_level` and `estimator` are as of :class:`ConformalizedQuantileRegressor`; `kernel`, `bandwidth`,
+    `calib_size`, `prefit`, `y_range`, `device` and `random_state` as of :class:`LVDRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+    >>> reg = lvd.LocalCQRRegressor(random_state=0).fit(X, X[:, 0])
+    """
 
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = False
@@ -25,14 +34,5 @@ class LocalCQRRegressor(LocalRegressor):
                  device: str = "auto", random_state: RandomState = None) -> None:  # fmt: skip
         keep(self, locals())
 
-    def _check_parameters(self) -> None:
-        self._calibrator(self._kernel_template())._check_parameters()
-
     def _conformity_score(self) -> ConformityScore:
         return QuantileResidual()
-
-    def _kernel_template(self) -> MahalanobisKernel:
-        return self.kernel or MahalanobisKernel(device=self.device)
-
-    def _calibrator(self, kernel: MahalanobisKernel) -> LocalConformal:
-        return LocalConformal(kernel, bandwidth=self.bandwidth, confidence_level=self.confidence_level)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import InputError
-from lvd.conformal import LocalConformal
-from lvd.conformal.bandwidth import check_bandwidth
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
 from lvd.methods.conformal import as_score
@@ -87,18 +84,5 @@ class LVDRegressor(LocalRegressor):
     ) -> None:
         keep(self, locals())
 
-    def _check_parameters(self) -> None:
-        as_score(self.conformity_score)
-        check_bandwidth(self.bandwidth)
-        if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
-            raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
-
     def _conformity_score(self) -> ConformityScore:
         return as_score(self.conformity_score)
-
-    def _kernel_template(self) -> MahalanobisKernel:
-        return self.kernel or MahalanobisKernel(device=self.device)
-
-    def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:
-        assert kernel is not None
-        return LocalConformal(kernel, bandwidth=self.bandwidth, confidence_level=self.confidence_level)
