@@ -63,7 +63,8 @@ def make_blocks(
 def widen(queries: Float[NDArray, "n k"], dtype: Any) -> Float[NDArray, "n c"]:
     """Queries with as many coordinates as the blocks."""
     wide = np.zeros((len(queries), -(-queries.shape[1] // STRIDE) * STRIDE), dtype)
-    wide[:, : queries.shape[1]] = queries
+    with np.errstate(over="ignore"):
+        wide[:, : queries.shape[1]] = queries
     return wide
 
 
@@ -76,14 +77,16 @@ def _pad(array: NDArray, value: float, dtype: Any) -> NDArray:
 
 @intrinsic
 @no_type_check
-def _power_of_two_32(_context: Any, _exponent: Any) -> Any:
+@no_type_check
+def _power_of_two_32(_context, _exponent):
     """The float32 whose biased exponent, shifted into place, is given."""
     return types.float32(types.int32), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.FloatType())
 
 
 @intrinsic
 @no_type_check
-def _power_of_two_64(_context: Any, _exponent: Any) -> Any:
+@no_type_check
+def _power_of_two_64(_context, _exponent):
     return types.float64(types.int64), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.DoubleType())
 
 
@@ -94,11 +97,12 @@ def exp_minus(x: float) -> float:
 
 @overload(exp_minus, jit_options={"fastmath": FAST})
 @no_type_check
-def _exp_minus(x: Any) -> Any:
+@no_type_check
+def _exp_minus(x):
     """Powers of two times a Taylor series on half an octave, to the sixth and to the thirteenth order."""
     if x == types.float32:
 
-        def single(x: Any) -> Any:
+        def single(x):
             scaled = x * np.float32(-LOG2_E)
             clamped = max(scaled, np.float32(-125.0))
             whole = np.int32(clamped - np.float32(0.5))
@@ -114,7 +118,7 @@ def _exp_minus(x: Any) -> Any:
 
         return single
 
-    def double(x: Any) -> Any:
+    def double(x):
         scaled = x * -LOG2_E
         clamped = max(scaled, -1020.0)
         whole = np.int64(clamped - 0.5)
@@ -130,9 +134,8 @@ def _exp_minus(x: Any) -> Any:
 
 @njit(**OPTIONS)
 @no_type_check
-def weigh(  # type: ignore[no-untyped-def]
-    query, precision, blocks, block, weights, exponents
-):
+@no_type_check
+def weigh(query, precision, blocks, block, weights, exponents):
     """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
     points = blocks.points[block]
     for j in range(BLOCK):
@@ -159,7 +162,8 @@ def weigh(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 @no_type_check
-def weighted_sums(queries, precisions, blocks, values, result):  # type: ignore[no-untyped-def]
+@no_type_check
+def sums_over_blocks(queries, precisions, blocks, values, result):
     """``result[i, c] = sum_j w_ij values[c, j]``; `values` lie in blocks, (columns, blocks, BLOCK)."""
     weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
     for first in range(0, len(queries), TILE_QUERIES):
@@ -178,7 +182,8 @@ def weighted_sums(queries, precisions, blocks, values, result):  # type: ignore[
 
 @njit(**OPTIONS)
 @no_type_check
-def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):  # type: ignore[no-untyped-def]
+@no_type_check
+def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):
     """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.
 
     Where none does, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once.

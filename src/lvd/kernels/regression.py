@@ -65,7 +65,10 @@ class KernelRegressor(BaseEstimator):
         if hasattr(self.kernel, "components_") and y.shape[1] == 1:
             self.kernels_ = [self.kernel]
             return self
-        template, embeddings = self.kernel or MahalanobisKernel(device=self.device), self.model_.evaluate(X).embeddings
+        template, embeddings = (
+            self.kernel or MahalanobisKernel(device=self.device),
+            self.model_.evaluate(X).embeddings,
+        )
         seed = seed_from(self.random_state)
         self.kernels_ = [seeded_clone(template, seed).fit(embeddings, column) for column in y.T]
         return self

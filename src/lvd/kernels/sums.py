@@ -21,7 +21,7 @@ def weighted_sums(
     """The sums in float64, by differences, so that points far out disturb nobody."""
     precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
     if queries.device.type == "cpu":
-        return _compiled(queries, points, values, precisions)
+        return _sums_on_cpu(queries, points, values, precisions)
     sums = []
     for rows in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // max(1, len(points)))):
         distances = torch.cdist(queries[rows], points, compute_mode="donot_use_mm_for_euclid_dist").square_()
@@ -29,7 +29,7 @@ def weighted_sums(
     return torch.cat(sums)
 
 
-def _compiled(
+def _sums_on_cpu(
     queries: Float[Tensor, "n k"],
     points: Float[Tensor, "m k"],
     values: Float[Tensor, "m c"],
@@ -44,7 +44,7 @@ def _compiled(
     wide, narrow = compiled.widen(queries.numpy(), np.float64), precisions.numpy()
     result = np.zeros((len(queries), values.shape[1]))
     in_chunks(
-        lambda rows: compiled.weighted_sums(wide[rows], narrow[rows], blocks, laid, result[rows]),
+        lambda rows: compiled.sums_over_blocks(wide[rows], narrow[rows], blocks, laid, result[rows]),
         len(queries),
         len(points),
     )

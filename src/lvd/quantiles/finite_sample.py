@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd._validation import check_choice
 
 QUANTILES = ("finite_sample", "percentile")
@@ -23,10 +23,14 @@ def conformal_quantile(
     check_choice(quantile, "quantile", QUANTILES)
     if quantile == "percentile":
         return np.percentile(scores, 100.0 * levels, axis=0)
-    m = len(scores)
-    ranks = np.minimum(np.ceil((m + 1) * levels), m + 1).astype(np.int64)
+    ranks = finite_sample_ranks(len(scores), levels)
     infinite = np.full((1, *scores.shape[1:]), np.inf)
     return np.concatenate([np.sort(scores, axis=0), infinite])[ranks - 1]
+
+
+def finite_sample_ranks(n_scores: int, levels: Float[NDArray, "l"]) -> Int[NDArray, "l"]:
+    """``ceil((m + 1) level)``, from 1 to m + 1, which stands for +inf."""
+    return np.minimum(np.ceil((n_scores + 1) * levels), n_scores + 1).astype(np.int64)
 
 
 def jackknife_plus_intervals(

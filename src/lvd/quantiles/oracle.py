@@ -11,7 +11,8 @@ def gaussian_weights(
     query: Float[NDArray, "k"], points: Float[NDArray, "m k"], precision: float | Float[NDArray, "m"] = 1.0
 ) -> Float[NDArray, "m"]:
     """``K(query, point) = exp(-||query - point||^2 / h^2)`` in scaled coordinates, `precision` being ``1 / h^2``."""
-    return np.exp(-(np.square(points - query).sum(axis=1) * precision))
+    with np.errstate(over="ignore"):
+        return np.exp(-(np.square(points - query).sum(axis=1) * precision))
 
 
 def weighted_quantile(

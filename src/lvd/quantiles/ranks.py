@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import no_type_check
 
+from typing import no_type_check
+
 import numpy as np
 from numba import njit
 
@@ -21,9 +23,8 @@ LEAST_TOTAL = 1e-280
 
 @njit(**OPTIONS)
 @no_type_check
-def find_ranks(  # type: ignore[no-untyped-def]
-    queries, precisions, masses, errors, blocks, n_rows, levels, values, ranks, certain, moments
-):
+@no_type_check
+def find_ranks(queries, precisions, masses, errors, blocks, n_rows, levels, values, ranks, certain, moments):
     """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, where wanted, `moments` (n, 3).
 
     `masses` (n, 2) lie at +inf and -inf; `errors` (n, 4) are c0, c1, and how much all sums may err by beside,
@@ -71,9 +72,8 @@ def find_ranks(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 @no_type_check
-def _rank(  # type: ignore[no-untyped-def]
-    sums, spreads, above, below, level, errors, query, precision, blocks, weights, exponents
-):
+@no_type_check
+def _rank(sums, spreads, above, below, level, errors, query, precision, blocks, weights, exponents):
     """The rank of one query at one level, and whether it is certain."""
     total, spread = sums.sum(), spreads.sum()
     everything = total + above + below
@@ -107,7 +107,8 @@ def _rank(  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 @no_type_check
-def _gap(reached, reached_spread, total, spread, above, below, level, errors):  # type: ignore[no-untyped-def]
+@no_type_check
+def _gap(reached, reached_spread, total, spread, above, below, level, errors):
     """How far the level is exceeded, and by how much that may err."""
     rest, rest_spread = total - reached, spread - reached_spread
     gap = (1.0 - level) * (below + reached) - level * (rest + above)

@@ -25,6 +25,8 @@ SINGLE_ROWS = 100_000
 """With more rows nearly every query needs float64 in the end, so it starts there."""
 FAINT = 1e-20
 """Where all weights together are less, their moments are taken from float64."""
+FARTHEST = 500.0
+"""Queries farther from the centre of the rows, in bandwidths, go to float64."""
 LARGEST_RATIO = 1e15
 """Float32 holds likelihood ratios up to here with room to spare."""
 GPU_EXACT_ROWS = 16_384
@@ -105,9 +107,7 @@ class SortedRows:
         """The same rows, when they are those `indices` of a larger set."""
         return replace(self, order=indices[self.order])
 
-    def with_bandwidths(
-        self, bandwidths: Float[Tensor, "m"], factors: Float[Tensor, "m"]
-    ) -> SortedRows:
+    def with_bandwidths(self, bandwidths: Float[Tensor, "m"], factors: Float[Tensor, "m"]) -> SortedRows:
         """The same rows with bandwidths of their own, their weights multiplied by `factors`."""
         return replace(self, ratios=self.weights * factors, bandwidths=bandwidths)
 
@@ -195,7 +195,9 @@ def local_quantile(
 
 def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
-    distances = torch.cdist(queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    distances = torch.cdist(
+        queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist"
+    ).square_()
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
     if rows.bandwidths is not None:
@@ -206,7 +208,9 @@ def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
 def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalQuantiles:
     exact = torch.ones(len(queries), dtype=torch.bool, device=queries.points.device)
     nothing = torch.zeros_like(queries.above)
-    return LocalQuantiles(_by_oracle(queries, rows, levels), exact, nothing, torch.full_like(nothing, torch.nan))
+    return LocalQuantiles(
+        _by_oracle(queries, rows, levels), exact, nothing, torch.full_like(nothing, torch.nan)
+    )
 
 
 def _on_cpu(
@@ -218,7 +222,7 @@ def _on_cpu(
     values: Float[Tensor, "m"] | None,
 ) -> LocalQuantiles:
     # Float32 keeps more digits of centred values.
-    centre = 0.0 if values is None else float(values.mean())
+    centre = np.nan if values is None else float(values.mean())
     centred = None if values is None else (values - centre).numpy()
     find = _Finder(queries, rows, levels, moments or values is not None, centred)
     everyone = np.arange(len(queries))
@@ -230,7 +234,7 @@ def _on_cpu(
     radius[rest] = _by_oracle(queries[rest], rows, levels)
     total, squares, products = find.moments.T
     with np.errstate(divide="ignore", invalid="ignore"):
-        size, mean = np.where(squares > 0.0, total**2 / squares, 0.0), centre + products / total
+        size, mean = np.where(squares == 0.0, 0.0, total**2 / squares), centre + products / total
     exact = torch.ones(len(queries), dtype=torch.bool)
     return LocalQuantiles(radius, exact, torch.as_tensor(size), torch.as_tensor(mean))
 
@@ -257,7 +261,7 @@ class _Finder:
     @property
     def faint(self) -> Bool[NDArray, "n"]:
         """Where moments are wanted of weights that float32 hardly has."""
-        return self.moments[:, 0] < FAINT
+        return self.moments[:, 0] < FAINT * max(1.0, self.rows.largest_ratio)
 
     def search(self, chosen: Int[NDArray, "c"], dtype: Any) -> None:
         """Find the ranks of the chosen queries in this precision."""
@@ -303,19 +307,21 @@ def _errors(
     """
     k, m = points.shape[1], len(rows)
     far = np.zeros(len(points))
-    unit = 2.0**-24 if single else 2.0**-53
+    unit, underflow = (2.0**-24, 2.0**-125) if single else (2.0**-53, 2.0**-1020)
     if single:
-        lost = 2.0**-27 * (np.linalg.norm(points, axis=1) + np.linalg.norm(rows.centre))
-        reach = np.linalg.norm(points - rows.centre, axis=1) + lost
-        widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
-        far = reach * np.sqrt(precisions) * widest
-    underflow = 2.0**-125 if single else 2.0**-1020
+        with np.errstate(over="ignore"):
+            lost = 2.0**-27 * (np.linalg.norm(points, axis=1) + np.linalg.norm(rows.centre))
+            reach = np.linalg.norm(points - rows.centre, axis=1) + lost
+            widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
+            far = reach * np.sqrt(precisions) * widest
+        # Past this the exponents, which reach 87, err by more than the 1% that the bound leaves for its second order.
+        far[far > FARTHEST] = np.inf
     return np.stack(
         [
             unit * (16.0 + 2.0 * far),
             1.01 * unit * (2.0 * k + 10.0 + 2.0 * far),
             np.full_like(far, (4.0 * m + 2048.0) * 2.0**-53),
-            np.full_like(far, m * rows.largest_ratio * underflow),
+            np.full_like(far, m * max(1.0, rows.largest_ratio) * underflow),
         ],
         axis=1,
     )
