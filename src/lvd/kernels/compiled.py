@@ -1,7 +1,7 @@
 """Sums of Gaussian weights ``exp(-||u - v||^2 / h^2)`` over rows in blocks, compiled for the CPU.
 
-Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle but
-for the order of summation, in float32 they err by a few roundings of the coordinates. Rows lie in blocks of
+Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
+but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows lie in blocks of
 ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
 
 Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks.
@@ -77,14 +77,12 @@ def _pad(array: NDArray, value: float, dtype: Any) -> NDArray:
 
 @intrinsic
 @no_type_check
-@no_type_check
 def _power_of_two_32(_context, _exponent):
     """The float32 whose biased exponent, shifted into place, is given."""
     return types.float32(types.int32), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.FloatType())
 
 
 @intrinsic
-@no_type_check
 @no_type_check
 def _power_of_two_64(_context, _exponent):
     return types.float64(types.int64), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.DoubleType())
@@ -96,7 +94,6 @@ def exp_minus(x: float) -> float:
 
 
 @overload(exp_minus, jit_options={"fastmath": FAST})
-@no_type_check
 @no_type_check
 def _exp_minus(x):
     """Powers of two times a Taylor series on half an octave, to the sixth and to the thirteenth order."""
@@ -134,7 +131,6 @@ def _exp_minus(x):
 
 @njit(**OPTIONS)
 @no_type_check
-@no_type_check
 def weigh(query, precision, blocks, block, weights, exponents):
     """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
     points = blocks.points[block]
@@ -162,7 +158,6 @@ def weigh(query, precision, blocks, block, weights, exponents):
 
 @njit(**OPTIONS)
 @no_type_check
-@no_type_check
 def sums_over_blocks(queries, precisions, blocks, values, result):
     """``result[i, c] = sum_j w_ij values[c, j]``; `values` lie in blocks, (columns, blocks, BLOCK)."""
     weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
@@ -181,7 +176,6 @@ def sums_over_blocks(queries, precisions, blocks, values, result):
 
 
 @njit(**OPTIONS)
-@no_type_check
 @no_type_check
 def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):
     """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.

@@ -2,8 +2,8 @@
 
 On the CPU float32 differences come first, with the error bound of :mod:`lvd.quantiles.ranks`. What they cannot
 decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the oracle: the
-radii are the oracle's to the bit, at every number of rows. On a GPU with Triton :mod:`lvd.quantiles.triton_engine` does
-the same in fused kernels.
+radii are the oracle's to the bit, at every number of rows. On a GPU with Triton :mod:`lvd.quantiles.triton_engine`
+does the same in fused kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHUNK_WEIGHTS = 2**24
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points in scaled coordinates, their masses at +inf and -inf, and bandwidths of their own, where they have any."""
+    """Points in scaled coordinates, their masses at +inf and -inf, and, where they differ, their bandwidths."""
 
     points: Float[Tensor, "n k"]
     above: Float[Tensor, "n"]
@@ -76,8 +76,8 @@ class Queries:
 class SortedRows:
     """Calibration rows in ascending order of their scores, ready for queries.
 
-    A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without a shift, and h is
-    the query's bandwidth, or, with `bandwidths`, the row's own. `order` tells where each row was before.
+    A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without shift, and
+    h is the query's bandwidth times, with `bandwidths`, the row's own. `order` tells where each row was before.
     """
 
     points: Float[Tensor, "m k"]
@@ -160,8 +160,8 @@ class SortedRows:
 
 @dataclass(frozen=True, eq=False)
 class LocalQuantiles:
-    """What the weights of each query say: radii (n, l), whether they are certainly the oracle's, else never narrower,
-    and where asked for the effective sample size and the mean of values; NaN where there are no weights or values.
+    """What the weights of each query say: radii (n, l), and whether they are certainly the oracle's, else never
+    narrower; where asked for, the effective sample size and the mean of values, NaN where there is none.
     """
 
     radius: Float[Tensor, "n l"]
@@ -302,8 +302,9 @@ def _errors(
 
     Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
     ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
-    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query at distance Q from the centre, in
-    bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of float64.
+    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre,
+    in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of
+    float64.
     """
     k, m = points.shape[1], len(rows)
     far = np.zeros(len(points))
@@ -314,7 +315,7 @@ def _errors(
             reach = np.linalg.norm(points - rows.centre, axis=1) + lost
             widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
             far = reach * np.sqrt(precisions) * widest
-        # Past this the exponents, which reach 87, err by more than the 1% that the bound leaves for its second order.
+        # Past this, exponents of up to 87 err by more than the 1% that the bound leaves for its second order.
         far[far > FARTHEST] = np.inf
     return np.stack(
         [

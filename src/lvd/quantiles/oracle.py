@@ -10,7 +10,7 @@ from lvd._typing import Float, NDArray
 def gaussian_weights(
     query: Float[NDArray, "k"], points: Float[NDArray, "m k"], precision: float | Float[NDArray, "m"] = 1.0
 ) -> Float[NDArray, "m"]:
-    """``K(query, point) = exp(-||query - point||^2 / h^2)`` in scaled coordinates, `precision` being ``1 / h^2``."""
+    """``K(query, point) = exp(-||query - point||^2 / h^2)`` in scaled coordinates; `precision` is ``1 / h^2``."""
     with np.errstate(over="ignore"):
         return np.exp(-(np.square(points - query).sum(axis=1) * precision))
 

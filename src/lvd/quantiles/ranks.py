@@ -1,14 +1,12 @@
 """Ranks of weighted quantiles from block sums, with a certificate, compiled for the CPU.
 
-A level l is reached at rank r when ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight of the
-first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight of exponent x errs by at most
-``w (c0 + c1 x)``, so g errs by at most ``E = (1 - l) e(C_r) + l e(T - C_r)``, where e sums these errors. The rank is the
-first one with ``g >= E``; it is certain if ``g < -E`` one row before.
+A level l is reached at rank r when ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight of
+the first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight of exponent x errs by at
+most ``w (c0 + c1 x)``, so g errs by at most ``E = (1 - l) e(C_r) + l e(T - C_r)``, where e sums these errors. The
+rank is the first one with ``g >= E``; it is certain if ``g < -E`` one row before.
 """
 
 from __future__ import annotations
-
-from typing import no_type_check
 
 from typing import no_type_check
 
@@ -22,7 +20,6 @@ LEAST_TOTAL = 1e-280
 
 
 @njit(**OPTIONS)
-@no_type_check
 @no_type_check
 def find_ranks(queries, precisions, masses, errors, blocks, n_rows, levels, values, ranks, certain, moments):
     """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, where wanted, `moments` (n, 3).
@@ -72,7 +69,6 @@ def find_ranks(queries, precisions, masses, errors, blocks, n_rows, levels, valu
 
 @njit(**OPTIONS)
 @no_type_check
-@no_type_check
 def _rank(sums, spreads, above, below, level, errors, query, precision, blocks, weights, exponents):
     """The rank of one query at one level, and whether it is certain."""
     total, spread = sums.sum(), spreads.sum()
@@ -106,7 +102,6 @@ def _rank(sums, spreads, above, below, level, errors, query, precision, blocks, 
 
 
 @njit(**OPTIONS)
-@no_type_check
 @no_type_check
 def _gap(reached, reached_spread, total, spread, above, below, level, errors):
     """How far the level is exceeded, and by how much that may err."""

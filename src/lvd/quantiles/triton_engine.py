@@ -20,8 +20,8 @@ import triton
 from torch import Tensor
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.quantiles import triton_kernels as kernels
 from lvd.kernels import fused
+from lvd.quantiles import triton_kernels as kernels
 
 WORKSPACE = 2**28
 """Bytes of block sums kept at a time; more queries are taken in turn."""
