@@ -21,6 +21,13 @@ PLACE_RULE = "the folder must exist, be yours to write to, and have space"
 CURRENT_FOLDER, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
+def cache_folder() -> Path:
+    """``$LVD_CACHE``, else ``$XDG_CACHE_HOME/lvd``, else ``~/.cache/lvd``."""
+    if own := os.environ.get("LVD_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lvd"
+
+
 @contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """A path beside `target` to write a file to; it takes the name `target` when the block ends well.

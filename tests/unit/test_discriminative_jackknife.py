@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.functional import huber_loss, mse_loss
 
 from lvd._validation import InputError
-from lvd.conformal import jackknife_plus_intervals
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.models import NetRegressor
 from lvd.models.influence import (
@@ -24,6 +23,7 @@ from lvd.models.influence import (
     outputs_of_all_rows,
     outputs_of_own_row,
 )
+from lvd.quantiles import jackknife_plus_intervals
 
 LEVELS = [0.5, 0.9]
 

@@ -23,8 +23,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import lvd
+from lvd.scores import EvaluatedRows
 
-VARIANTS = list(itertools.product(["net", "kernel"], [True, False], ["absolute", "normalized"]))
+VARIANTS = list(itertools.product([False, True], [True, False], ["absolute", "normalized"]))
 
 
 def quick(**changes):
@@ -64,10 +65,14 @@ def fitted(data):
 
 
 class TestStages:
-    @pytest.mark.parametrize(("predictor", "smoothness", "score"), VARIANTS)
-    def test_the_eight_variants(self, data, predictor, smoothness, score):
+    @pytest.mark.parametrize(("regression", "smoothness", "score"), VARIANTS)
+    def test_the_eight_variants(self, data, regression, smoothness, score):
+        """The predictor is the network or the regression by its kernel; see section 4.1 of the paper."""
         X, y = data
-        reg = quick(kernel=None, n_components=3, predictor=predictor, smoothness=smoothness, score=score)
+        kernel = lvd.MahalanobisKernel(3, smoothness=smoothness, max_iter=15, device="cpu")
+        network = quick().estimator
+        estimator = lvd.KernelRegressor(network, kernel=kernel) if regression else network
+        reg = quick(estimator=estimator, kernel=kernel, conformity_score=score)
         y_pred, intervals = reg.fit(X, y).predict_interval(X, [0.5, 0.9])
         assert (y_pred.shape, intervals.shape) == ((240,), (240, 2, 2))
         assert (intervals[:, 0] <= y_pred[:, None]).all()
@@ -89,7 +94,11 @@ class TestStages:
 
     def test_normalized_scores_by_hand(self, data):
         X, y = data
-        reg = quick(score="normalized", calib_size=None).fit(X[:120], y[:120]).conformalize(X[120:], y[120:])
+        reg = (
+            quick(conformity_score="normalized", calib_size=None)
+            .fit(X[:120], y[:120])
+            .conformalize(X[120:], y[120:])
+        )
         absolute = quick(calib_size=None).fit(X[:120], y[:120])
         unit = 1e-5 + np.abs(
             lvd.NetRegressor(n_batches=30, hidden_sizes=(12,), device="cpu", random_state=0)
@@ -134,7 +143,7 @@ class TestStages:
     def test_several_targets(self, data):
         X, y = data
         both = np.stack([y, -2.0 * y], axis=1)
-        reg = quick(score="normalized").fit(X, both)
+        reg = quick(conformity_score="normalized").fit(X, both)
         y_pred, intervals = reg.predict_interval(X[:7], [0.5, 0.8, 0.9])
         assert (y_pred.shape, intervals.shape, len(reg.kernels_)) == ((7, 2), (7, 2, 3, 2), 2)
         assert reg.predict(X[:7]).shape == (7, 2)
@@ -147,15 +156,15 @@ class TestStages:
     def test_known_bounds_clip(self, data):
         X, y = data
         free = quick().fit(X, y).predict_interval(X, 0.9)[1]
-        held = quick(y_min=-0.5, y_max=0.75).fit(X, y).predict_interval(X, 0.9)[1]
+        held = quick(y_range=(-0.5, 0.75)).fit(X, y).predict_interval(X, 0.9)[1]
         np.testing.assert_array_equal(held, np.clip(free, -0.5, 0.75))
-        below = quick(y_max=0.75).fit(X, y).predict_interval(X, 0.9)[1]
+        below = quick(y_range=(None, 0.75)).fit(X, y).predict_interval(X, 0.9)[1]
         np.testing.assert_array_equal(below, np.minimum(free, 0.75))
 
     def test_the_second_model_may_be_another(self, data):
         X, y = data
-        reg = quick(score="normalized", error_estimator=RandomForestRegressor(5)).fit(X, y)
-        assert isinstance(reg.error_model_.model.fitted_, RandomForestRegressor)
+        reg = quick(conformity_score=lvd.scores.NormalizedResidual(RandomForestRegressor(5))).fit(X, y)
+        assert isinstance(reg.score_.error_model_.model.fitted_, RandomForestRegressor)
         assert np.isfinite(reg.predict_interval(X, 0.5)[1]).any()
 
     @pytest.mark.parametrize("estimator", ["pair", "module", "network"])
@@ -167,26 +176,28 @@ class TestStages:
             "module": {"estimator": module, "prefit": True},
             "network": {"estimator": lvd.NetRegressor(module, prefit=True, device="cpu")},
         }[estimator]
-        reg = quick(score="normalized", **given).fit(X, y)
-        assert reg.error_model_.on_embeddings
+        reg = quick(conformity_score="normalized", **given).fit(X, y)
+        assert reg.score_.error_model_.on_embeddings
         spread = np.abs(y - reg.predict(X)).mean()
-        predicted = reg.error_model_.predict(X, reg.model_.evaluate(X))
+        predicted = reg.score_.error_model_.predict(EvaluatedRows(X, reg.model_.evaluate(X)))
         assert predicted.mean() == pytest.approx(spread, rel=0.3)
 
     def test_the_second_module_knows_the_named_layer(self, data):
         X, y = data
         module = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 4, 3), nn.Flatten(), nn.Sigmoid(), Sum())
-        reg = quick(estimator=module, embedding_layer="4", score="normalized").fit(X, y)
+        reg = quick(estimator=module, embedding="4", conformity_score="normalized").fit(X, y)
         assert reg.embed(X).shape == (240, 4)
 
 
 class TestEvidence:
     @pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated"])
-    @pytest.mark.parametrize("sides", ["same", "each"])
-    def test_is_that_of_the_intervals_from_one_pass(self, data, monkeypatch, guarantee, sides):
+    @pytest.mark.parametrize("score", ["absolute", "signed"])
+    def test_is_that_of_the_intervals_from_one_pass(self, data, monkeypatch, guarantee, score):
         X, y = data
         halves = np.where(X[:, 0] > 0, "right", "left")
-        reg = quick(sides=sides, y_min=-1.0).fit(X, np.stack([y, -y], axis=1), groups=halves)
+        reg = quick(conformity_score=score, y_range=(-1.0, None)).fit(
+            X, np.stack([y, -y], axis=1), groups=halves
+        )
         choices = {"groups": halves[:30], "guarantee": guarantee}
         y_pred, intervals = reg.predict_interval(X[:30], [0.5, 0.8], **choices)
         embeddings, calls, evaluate = reg.embed(X[:30]), [], reg.model_.evaluate
@@ -196,8 +207,8 @@ class TestEvidence:
         np.testing.assert_array_equal(predicted.y_pred, y_pred)
         np.testing.assert_array_equal(predicted.intervals, intervals)
         np.testing.assert_array_equal(predicted.embeddings, embeddings)
-        for target, conformal in enumerate(reg.conformals_):
-            sizes = conformal.effective_sample_size(embeddings, groups=halves[:30])
+        for target, columns in enumerate(reg.conformals_):
+            sizes = columns[0].effective_sample_size(embeddings, groups=halves[:30])
             np.testing.assert_array_equal(predicted.n_effective[:, target], sizes)
 
     def test_of_one_target(self, data, fitted):
@@ -236,7 +247,7 @@ class TestPrefit:
     def test_a_layer_may_be_named(self, data):
         X, y = data
         module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1))
-        reg = quick(estimator=module, prefit=True, embedding_layer="2").fit(X, y)
+        reg = quick(estimator=module, prefit=True, embedding="2").fit(X, y)
         assert reg.embed(X).shape == (240, 6)
 
     def test_a_network_is_not_trained_again(self, data):
@@ -302,7 +313,7 @@ class TestArrays:
     def test_the_same_seed_gives_the_same_bits(self, data):
         X, y = data
         first, second, other = (
-            quick(random_state=seed, score="normalized").fit(X, y).predict_interval(X)[1]
+            quick(random_state=seed, conformity_score="normalized").fit(X, y).predict_interval(X)[1]
             for seed in (3, 3, 4)
         )
         np.testing.assert_array_equal(first, second)
@@ -320,20 +331,20 @@ class TestScikitLearn:
         def embed(rows):
             return rows
 
-        reg = quick(estimator=Ridge(), embed=embed, score="normalized", y_min=0.0)
+        score = lvd.scores.NormalizedResidual(Ridge())
+        reg = quick(estimator=Ridge(), embedding=embed, conformity_score=score, y_range=(0.0, None))
         copied = clone(reg)
-        assert copied.get_params()["embed"] is embed
-        assert copied.get_params()["score"] == "normalized"
+        assert copied.get_params()["embedding"] is embed
         assert reg.get_params(deep=False).keys() == copied.get_params(deep=False).keys()
         assert copied.get_params()["kernel__max_iter"] == 15
-        copied.set_params(embed=None, score="absolute", kernel__max_iter=7)
-        assert (copied.get_params()["embed"], copied.get_params()["score"]) == (None, "absolute")
-        assert copied.kernel.max_iter == 7
-        assert "score='normalized'" in repr(reg)
+        copied.set_params(embedding=None, kernel__max_iter=7, conformity_score__error_estimator=None)
+        assert (copied.embedding, copied.kernel.max_iter) == (None, 7)
+        assert (copied.conformity_score.error_estimator, type(score.error_estimator)) == (None, Ridge)
+        assert "conformity_score=NormalizedResidual(error_estimator=Ridge())" in repr(reg)
 
-    def test_methods_are_not_hidden_by_parameters_of_their_names(self, data):
+    def test_a_function_embeds(self, data):
         X, y = data
-        reg = quick(estimator=Ridge(), embed=lambda rows: rows[:, :2]).fit(X, y)
+        reg = quick(estimator=Ridge(), embedding=lambda rows: rows[:, :2]).fit(X, y)
         np.testing.assert_array_equal(reg.embed(X), X[:, :2])
         assert reg.score(X, y) == pytest.approx(1.0 - np.mean((y - reg.predict(X)) ** 2) / np.var(y))
 
@@ -350,9 +361,9 @@ class TestScikitLearn:
 
     def test_grid_search(self, data):
         X, y = data
-        grid = {"predictor": ["net", "kernel"], "kernel__n_components": [2], "score": ["absolute"]}
+        grid = {"conformity_score": ["absolute", "signed"], "kernel__n_components": [2]}
         search = GridSearchCV(quick(), grid, cv=2, error_score="raise").fit(X, y)
-        assert search.best_params_["predictor"] in ("net", "kernel")
+        assert search.best_estimator_.kernel.n_components == 2
         assert search.best_estimator_.predict_interval(X)[1].shape == (240, 2, 1)
 
     def test_cross_validation(self, data):
@@ -561,10 +572,10 @@ class TestBadInput:
     def test_no_layer_to_embed(self, data):
         X, y = data
         module = nn.Sequential(nn.Flatten(), Sum())
-        with pytest.raises(lvd.InputError, match="choose a layer with embedding_layer=, one of: 0, 1"):
+        with pytest.raises(lvd.InputError, match="name the layer of the embedding, one of: 0, 1"):
             quick(estimator=module).fit(X, y)
         with pytest.raises(lvd.InputError, match="'2' is not in the module; choose one of: 0, 1"):
-            quick(estimator=module, embedding_layer="2").fit(X, y)
+            quick(estimator=module, embedding="2").fit(X, y)
 
     def test_use_before_fit(self, data):
         X, y = data
@@ -580,16 +591,19 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"predictor": "tree"}, "predictor must be one of 'net', 'kernel', got 'tree'"),
-            ({"score": "squared"}, "score must be one of 'absolute', 'normalized', got 'squared'"),
+            (
+                {"conformity_score": "squared"},
+                "one of 'absolute', .* or a score of lvd.scores, got 'squared'",
+            ),
+            ({"bandwidth": 0.0}, "bandwidth must be .*got 0.0"),
             ({"kernel": "rbf"}, "kernel must be a MahalanobisKernel or None, got str"),
             ({"calib_size": 1.0}, r"calib_size must be None or lie in \(0, 1\), got 1.0"),
             ({"calib_size": 50}, r"calib_size must be None or lie in \(0, 1\), got 50"),
-            ({"y_min": 1.0, "y_max": 0.0}, "y_min must be below y_max, got y_min=1.0, y_max=0.0"),
+            ({"y_range": (1.0, 0.0)}, r"lowest < highest, got \(1.0, 0.0\)"),
             ({"random_state": -1}, "random_state must be None, a non-negative integer"),
             ({"estimator": "ridge"}, "estimator must be None, a torch module, .* got str"),
             ({"estimator": None, "prefit": True}, "prefit=True needs a trained estimator"),
-            ({"kernel": None, "n_components": 0}, "n_components must be a positive integer, got 0"),
+            ({"kernel": lvd.MahalanobisKernel(0)}, "n_components must be a positive integer, got 0"),
             ({"estimator": None, "device": "abacus"}, "device must be 'auto' or a torch device"),
         ],
     )

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 import lvd
-from lvd.methods.base import _split
+from lvd.methods.conformal import split_cases
 
 if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop and RDKit", allow_module_level=True)
 
-from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.molecule_rows import MoleculeRows
 from lvd.tables.smiles_encoder import MoleculeEncoder, encoder_from_dict
+from lvd.tables.table_encoder import TableEncoder
+
 from lvd.molecules.smiles import canonical_smiles
 from lvd.tables.table_model import TableModel
-from lvd.tables.molecule_rows import MoleculeRows
 
 CHAINS = ["C" * n + end for n in range(1, 13) for end in ("", "O", "N", "Cl")]
 
@@ -183,14 +184,14 @@ class TestRowsSetAside:
     def test_no_case_is_in_both_parts(self):
         cases = np.repeat(np.arange(30), np.arange(30) % 4 + 1)
         for seed in range(20):
-            train, calib = _split(cases, 0.25, seed)
+            train, calib = split_cases(cases, 0.25, seed)
             assert not set(cases[train]) & set(cases[calib])
             assert abs(len(calib) - round(0.25 * len(cases))) <= 2
             assert sorted([*train, *calib]) == list(range(len(cases)))
 
     def test_different_cases_are_split_as_they_always_were(self):
         order = np.random.default_rng(3).permutation(40)
-        train, calib = _split(np.arange(100, 140), 0.25, 3)
+        train, calib = split_cases(np.arange(100, 140), 0.25, 3)
         np.testing.assert_array_equal(calib, np.sort(order[:10]))
         np.testing.assert_array_equal(train, np.sort(order[10:]))
 

@@ -109,7 +109,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         weights: ArrayLike | None = None,
         random_state: RandomState = 0,
     ) -> Prediction:
-        """What :meth:`predict_interval` gives, and how much evidence there is for it, from one pass of the network."""
+        """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network."""
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X))
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)

@@ -43,7 +43,7 @@ def find_last_linear(module: nn.Module, sample: Tensor) -> str:
     if not called:
         raise InputError(
             "no Linear layer is called in the module, so its embedding cannot be found; "
-            f"choose a layer with embedding_layer=, one of: {_layer_names(module)}"
+            f"name the layer of the embedding, one of: {_layer_names(module)}"
         )
     return called[-1]
 
@@ -61,7 +61,7 @@ def forward_with_embedding(
     layers = dict(module.named_modules())
     if layer not in layers:
         raise InputError(
-            f"embedding_layer={layer!r} is not in the module; choose one of: {_layer_names(module)}"
+            f"the embedding's layer {layer!r} is not in the module; choose one of: {_layer_names(module)}"
         )
     entered: list[Tensor] = []
     hook = layers[layer].register_forward_pre_hook(lambda _layer, arguments: entered.append(arguments[0]))
@@ -71,7 +71,7 @@ def forward_with_embedding(
         hook.remove()
     if not entered or len(entered[-1]) != len(inputs):
         raise InputError(
-            f"embedding_layer={layer!r} does not see one entry per row when the module runs; "
+            f"the embedding's layer {layer!r} does not see one entry per row when the module runs; "
             f"choose another of: {_layer_names(module)}"
         )
     return output, entered[-1].flatten(1)

@@ -12,9 +12,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from lvd._files import atomic_path
+from lvd._files import atomic_path, cache_folder
 from lvd._typing import NDArray
-from lvd._folders import cache_folder
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.packed import PackedMolecules
 
