@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -19,13 +22,11 @@ import typer
 import lvd
 from lvd.cli import console
 from lvd.cli.bench import bench
-from lvd.cli.data import data
-from lvd.cli.demo import EXAMPLES as DEMO_EXAMPLES
-from lvd.cli.demo import demo
+from lvd.cli.data import DEMO_EXAMPLES, data, demo
 from lvd.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
-from lvd.cli.evaluate import evaluate
+from lvd.cli.evaluate import evaluate_table
 from lvd.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
-from lvd.cli.explain import explain
+from lvd.cli.explain import explain_row
 from lvd.cli.fit import EXAMPLES as FIT_EXAMPLES
 from lvd.cli.fit import fit
 from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
@@ -36,6 +37,28 @@ from lvd.cli.report import report
 REFUSED, UNREAD = 2, 1
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
+
+OPTIONS = {
+    "address": "--address",
+    "bandwidth": "--bandwidth",
+    "column": "--smiles",
+    "compare": "--compare",
+    "confidence_level": "--level",
+    "device": "--device",
+    "drop": "--drop",
+    "fitted_on": "--fitted-on",
+    "impute": "--impute",
+    "row": "--row",
+    "skip_invalid": "--skip-invalid",
+    "target": "--target",
+    "y_range": "--y-min, --y-max",
+}
+"""The parameters of the library that are options here."""
+_PARAMETER = re.compile(
+    rf"^(?P<subject>{'|'.join(OPTIONS)})(?= must )"
+    rf"|(?<![\w'\"])(?P<name>{'|'.join(OPTIONS)})=(?P<value>\[.*\]|'[^']*'|True\b)?",
+    re.MULTILINE,
+)
 
 app = typer.Typer(
     name="lvd",
@@ -78,8 +101,8 @@ def root(
 
 app.command(epilog=FIT_EXAMPLES, no_args_is_help=True)(fit)
 app.command(epilog=PREDICT_EXAMPLES, no_args_is_help=True)(predict)
-app.command(epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate)
-app.command(epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain)
+app.command("evaluate", epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate_table)
+app.command("explain", epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain_row)
 app.command(epilog=REPORT_EXAMPLES, no_args_is_help=True)(report)
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(data)
@@ -127,8 +150,23 @@ def _run() -> int | str | None:
 
         if not isinstance(error, InputError):
             raise
-        console.complain("error", str(error))
+        console.complain("error", name_options(str(error)))
     return REFUSED
+
+
+def name_options(message: str) -> str:
+    """A message of the library, its parameters as options: ``--drop id`` for ``drop=['id']``."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = OPTIONS[found["subject"] or found["name"]], found["value"] or ""
+        if value in ("", "True"):
+            return name
+        given = ast.literal_eval(value)
+        return " ".join(
+            f"{name} {shlex.quote(text)}" for text in (given if isinstance(given, list) else [given])
+        )
+
+    return _PARAMETER.sub(option, message)
 
 
 def _drop_output() -> None:

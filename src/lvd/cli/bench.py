@@ -14,7 +14,7 @@ import typer
 from lvd.cli import console
 
 if TYPE_CHECKING:
-    from lvd.reproduction.runs import Run
+    from lvd.reproduction.runs import BenchRun
 
 bench = typer.Typer(
     name="bench",
@@ -32,7 +32,7 @@ class Format(StrEnum):
     csv = "csv"
 
 
-class Engine(StrEnum):
+class RunEngine(StrEnum):
     """Where runs are done."""
 
     local = "local"
@@ -66,12 +66,13 @@ DataDir = Annotated[
 
 
 @bench.command(
+    "run",
     epilog=console.examples(
         "lvd bench run --protocol paper --workers 2 --out RESULTS",
         "lvd bench run --datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
-    )
+    ),
 )
-def run(
+def run_experiments(
     out: Annotated[Path, typer.Option(metavar="RESULTS", show_default=False, help="Folder for the results.")],
     *,
     protocol: Annotated[
@@ -99,8 +100,8 @@ def run(
     ] = "0.5,0.9",
     workers: Workers = 1,
     engine: Annotated[
-        Engine, typer.Option(help="Processes of this machine, or a Ray cluster (extra ray).")
-    ] = Engine.local,
+        RunEngine, typer.Option(help="Processes of this machine, or a Ray cluster (extra ray).")
+    ] = RunEngine.local,
     data_dir: DataDir = None,
 ) -> None:
     """Run experiments; what is finished is not done again, so the command may be stopped and started at will.
@@ -108,10 +109,9 @@ def run(
     A run is one method on one split of one dataset. A run that fails is recorded with its error, does not stop
     the others, and is tried again next time.
     """
-    from lvd.reproduction import provenance
-    from lvd.reproduction.names import SMALL_DATASETS
-    from lvd.reproduction.runner import execute, failures, unfinished
-    from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds, plan
+    from lvd.reproduction.result_store import processor_seconds, record_call
+    from lvd.reproduction.runner import execute, failures, plan, unfinished
+    from lvd.reproduction.runs import SMALL_DATASETS, parse_levels, parse_names, parse_seeds
 
     runs = plan(
         protocol=protocol,
@@ -121,19 +121,19 @@ def run(
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
-    start, spent = perf_counter(), provenance.processor_seconds()
+    start, spent = perf_counter(), processor_seconds()
     execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
     if todo:
         command = (
             f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
             f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
         )
-        provenance.record(
+        record_call(
             out,
             command,
             runs=len(todo),
             seconds=perf_counter() - start,
-            processor_seconds=provenance.processor_seconds() - spent,
+            processor_seconds=processor_seconds() - spent,
         )
     failed = failures(runs, out)
     console.show(
@@ -143,8 +143,8 @@ def run(
     _show_failures(failed)
 
 
-@bench.command(epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
-def collect(
+@bench.command("collect", epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
+def collect_metrics(
     results: Annotated[
         list[Path],
         typer.Argument(metavar="RESULTS...", show_default=False, help="Folders that lvd bench run wrote."),
@@ -154,17 +154,15 @@ def collect(
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
-    from lvd.reproduction import provenance
     from lvd.reproduction.collect import collect_folder, write_csv
+    from lvd.reproduction.result_store import read_calls, write_calls
 
     for file in (out, out.with_suffix(".json")):
         _check_apart(file, *results)
     rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_csv(rows, out)
-    provenance.write(
-        [call for folder in results for call in provenance.read(folder)], out.with_suffix(".json")
-    )
+    write_calls([call for folder in results for call in read_calls(folder)], out.with_suffix(".json"))
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
@@ -188,10 +186,9 @@ def groups(
 ) -> None:
     """Show the coverage of molecules within functional groups, from a folder of results or from counts of it."""
     from lvd.reproduction import load
-    from lvd.reproduction.functional_groups import count_groups, read_counts, write_counts
-    from lvd.reproduction.names import MOLECULE_DATASETS
     from lvd.reproduction.formats import to_terminal
-    from lvd.reproduction.group_grids import group_grids
+    from lvd.reproduction.functional_groups import count_groups, group_grids, read_counts, write_counts
+    from lvd.reproduction.runs import MOLECULE_DATASETS
 
     if out is not None:
         _check_apart(out, results)
@@ -243,14 +240,14 @@ def tables(
 ) -> None:
     """Show the paper's tables, made from results."""
     from lvd.reproduction.collect import read_results
-    from lvd.reproduction.export import FILES, Report, write_text
+    from lvd.reproduction.pages import FILES, TablesReport, write_text
 
     for file in [
         *([] if csv is None else [Path(csv)]),
         *([] if out is None else [out / name for name in FILES]),
     ]:
         _check_apart(file, results)
-    report = Report(read_results(results), protocol, compare_with_paper=compare)
+    report = TablesReport(read_results(results), protocol, compare_with_paper=compare)
     if csv == "-":
         sys.stdout.write(report.csv())
     elif csv is not None:
@@ -280,7 +277,7 @@ def figures(
     protocol: Protocol = None,
 ) -> None:
     """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
-    from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw, read_source
+    from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw_figure, read_source
 
     source = read_source(results).of_protocol(protocol)
     out.mkdir(parents=True, exist_ok=True)
@@ -293,7 +290,7 @@ def figures(
             )
             continue
         with console.working(f"drawing {name}"):
-            path = draw(name, source, out)
+            path = draw_figure(name, source, out)
         console.show(str(path))
 
 
@@ -371,8 +368,7 @@ def page(
 ) -> None:
     """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
     from lvd._validation import InputError
-    from lvd.reproduction.molecule_page import write_molecules_page
-    from lvd.reproduction.small_page import write_page
+    from lvd.reproduction.pages import write_molecules_page, write_small_page
 
     if groups is not None and not molecules:
         raise InputError(
@@ -384,7 +380,7 @@ def page(
     if molecules:
         write_molecules_page(results, out, groups=groups, notes=notes)
     else:
-        write_page(results, out, notes=notes, rerun=rerun)
+        write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
 
 
@@ -398,7 +394,7 @@ def _check_apart(out: Path, *results: Path | None) -> None:
             check_apart(out, given / "runs", given / "calls", *compact_tables(given))
 
 
-def _show_failures(failed: list[tuple[Run, str]]) -> None:
+def _show_failures(failed: list[tuple[BenchRun, str]]) -> None:
     seeds: Counter[tuple[str, str, str]] = Counter()
     for one, error in failed:
         seeds[one.dataset, one.method, " ".join(error.split())] += 1

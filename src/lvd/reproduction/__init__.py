@@ -1,4 +1,4 @@
-"""The paper: its datasets, protocols, runs, tables, figures and pages; each part loads when it is used."""
+"""The paper: its datasets, known as ``lvd.data``, and its protocols, runs, tables, figures and pages."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lvd.reproduction.datasets import NAMES, PROTOCOLS, Availability, Dataset, available, load
-    from lvd.reproduction.exporting import export
-    from lvd._folders import cache_folder
+    from lvd._files import cache_folder
+    from lvd.reproduction.datasets import (
+        NAMES,
+        PROTOCOLS,
+        Availability,
+        Dataset,
+        available,
+        export,
+        load,
+        make_synthetic,
+    )
     from lvd.reproduction.printed import PrintedCell, printed_cells
     from lvd.reproduction.registry import ENTRIES, Entry
     from lvd.tables.splits import split_indices, three_way_split
-    from lvd.reproduction.synthetic import make_synthetic
 
-_HOMES = {
-    "Availability": "lvd.reproduction.datasets",
-    "Dataset": "lvd.reproduction.datasets",
-    "NAMES": "lvd.reproduction.datasets",
-    "PROTOCOLS": "lvd.reproduction.datasets",
-    "available": "lvd.reproduction.datasets",
-    "load": "lvd.reproduction.datasets",
-    "export": "lvd.reproduction.exporting",
-    "cache_folder": "lvd._folders",
-    "PrintedCell": "lvd.reproduction.printed",
-    "printed_cells": "lvd.reproduction.printed",
-    "ENTRIES": "lvd.reproduction.registry",
-    "Entry": "lvd.reproduction.registry",
-    "split_indices": "lvd.tables.splits",
-    "three_way_split": "lvd.tables.splits",
-    "make_synthetic": "lvd.reproduction.synthetic",
+_PARTS = {
+    "lvd._files": ("cache_folder",),
+    "lvd.reproduction.datasets": (
+        *("NAMES", "PROTOCOLS", "Availability", "Dataset", "available", "export", "load", "make_synthetic"),
+    ),
+    "lvd.reproduction.printed": ("PrintedCell", "printed_cells"),
+    "lvd.reproduction.registry": ("ENTRIES", "Entry"),
+    "lvd.tables.splits": ("split_indices", "three_way_split"),
 }
+_HOMES = {name: module for module, names in _PARTS.items() for name in names}
 
 __all__ = [
     "ENTRIES",
@@ -52,6 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Load a part when it is first used: importing the package stays fast."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

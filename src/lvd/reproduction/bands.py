@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from lvd import methods
 from lvd._typing import Bool, Float, NDArray
 from lvd.conformal import LocalConformal
-from lvd.quantiles import conformal_quantile
-from lvd.reproduction import load
 from lvd.intervals import from_radius
 from lvd.kernels import MahalanobisKernel
+from lvd.methods import IntervalRegressor, JackknifePlusRegressor
 from lvd.methods.conformal import ConformalBase
+from lvd.quantiles import conformal_quantile
+from lvd.reproduction.datasets import load
 
 LEVEL = 0.9
 GRID_POINTS = 400
@@ -47,14 +47,14 @@ class Illustration:
     cluster: Bool[NDArray, "n"]
 
 
-def synthetic_band(regressor: str) -> Band:
-    """A method of :mod:`lvd.methods` with its default settings on the synthetic data.
+def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
+    """A method with its default settings on the synthetic data.
 
     A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
     """
     data = load("synthetic")
     train, calib, test = np.split(np.arange(len(data.y)), 3)
-    model = getattr(methods, regressor)(random_state=0)
+    model = regressor(random_state=0)
     if isinstance(model, ConformalBase):
         model.set_params(calib_size=None).fit(data.X[train], data.y[train])
         model.conformalize(data.X[calib], data.y[calib])
@@ -95,13 +95,13 @@ def illustration() -> Illustration:
 def thought_experiment(repeats: int = 20) -> Band:
     """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
 
-    X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0, and
-    next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
+    X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0,
+    and next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
     """
     x = np.arange(-10.0, 11.0)
     X = np.repeat(x, repeats)[:, None]
     line = LinearRegression(fit_intercept=False)
-    model = methods.JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
+    model = JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
     y_pred, intervals = _by_position(model)(x)
     return Band(x, y_pred, intervals, x, np.abs(x), intervals)
 

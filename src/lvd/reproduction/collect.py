@@ -12,17 +12,22 @@ import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
-from lvd.reproduction.csv_rows import read_rows, write_rows
-from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.pool import map_processes
-from lvd.reproduction.protocols import get_protocol
-from lvd.reproduction.result_store import Result, files_by_split, read
 from lvd.intervals import widths
 from lvd.metrics import (
     marginal_coverage_rate,
     mean_absolute_deviation,
     residual_auroc,
     tail_coverage_rate,
+)
+from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
+from lvd.reproduction.pool import map_processes
+from lvd.reproduction.protocols import get_protocol
+from lvd.reproduction.result_store import (
+    Result,
+    files_by_split,
+    read_dataclasses,
+    read_result,
+    write_dataclasses,
 )
 
 
@@ -70,7 +75,7 @@ def collect(results: Iterable[Result]) -> list[Measured]:
 
 
 def _collect_files(files: Sequence[Path]) -> list[Measured]:
-    return _collect_split([read(file) for file in files])
+    return _collect_split([read_result(file) for file in files])
 
 
 def _collect_split(results: Sequence[Result]) -> list[Measured]:
@@ -80,7 +85,7 @@ def _collect_split(results: Sequence[Result]) -> list[Measured]:
         for index, level in enumerate(result.run.levels):
             lvd_finite = _all_finite(by_method, [MAIN_VARIANT], level)
             variants_finite = _all_finite(by_method, list(VARIANTS), level)
-            rows.append(_measure(result, index, lvd_finite, variants_finite))
+            rows.append(_measured(result, index, lvd_finite, variants_finite))
     return rows
 
 
@@ -98,7 +103,7 @@ def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) 
     return np.logical_and.reduce(masks)
 
 
-def _measure(
+def _measured(
     result: Result,
     index: int,
     lvd_finite: Bool[NDArray, "n"] | None,
@@ -190,13 +195,13 @@ def _is_table(file: Path) -> bool:
 def write_csv(rows: Sequence[Measured], path: Path) -> None:
     """The compact form of results, small enough to be committed."""
     ordered = sorted(rows, key=lambda r: (r.protocol, r.dataset, r.method, r.seed, r.confidence_level))
-    write_rows(ordered, path, Measured)
+    write_dataclasses(ordered, path, Measured)
 
 
 def read_csv(path: Path) -> list[Measured]:
     """Metrics written by :func:`write_csv`."""
     try:
-        return read_rows(path, Measured)
+        return read_dataclasses(path, Measured)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} is not a table of results ({error}); make one with: lvd bench collect"

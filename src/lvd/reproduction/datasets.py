@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from lvd._files import cache_folder
 from lvd._typing import Float, NDArray, RandomState
-from lvd._validation import check_choice
-from lvd.tables.cells import Cells, numbers
-from lvd.reproduction.download import Progress
-from lvd._folders import find_file, find_table, search_folders
-from lvd.reproduction.registry import ENTRIES, Entry
+from lvd._validation import InputError, check_choice, check_positive, seed_from
 from lvd.molecules.smiles import canonical_smiles, occurs_once
-from lvd.reproduction.synthetic import make_synthetic
+from lvd.reproduction.cells import Cells, numbers, read_file, write_file
+from lvd.reproduction.download import DownloadError, OnBytes
+from lvd.reproduction.registry import ENTRIES, Entry, check_table
 
 NAMES = ("synthetic", "diabetes", *ENTRIES)
 PROTOCOLS = ("paper", "sound")
@@ -65,7 +65,7 @@ def load(
     protocol: str = "sound",
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = True,
-    progress: Progress | None = None,
+    progress: OnBytes | None = None,
     random_state: RandomState = 0,
 ) -> Dataset:
     """A dataset by name, or one described by an `Entry`.
@@ -105,6 +105,91 @@ def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availabili
             )
         )
     return rows
+
+
+def make_synthetic(
+    n: int, *, random_state: RandomState = None
+) -> tuple[Float[NDArray, "n 1"], Float[NDArray, "n"]]:
+    """`n` rows of ``y = x^3 + N(0, 4^2)``.
+
+    x is uniform on [-1, 1] with probability 0.9, else half-normal on [1, inf) with sigma 1.
+    """
+    check_positive(n, "n", integer=True)
+    rng = np.random.default_rng(seed_from(random_state))
+    common = rng.random(n) < 0.9
+    x = np.where(common, rng.uniform(-1.0, 1.0, n), 1.0 + np.abs(rng.standard_normal(n)))
+    return x[:, None], x**3 + 4.0 * rng.standard_normal(n)
+
+
+def export(dataset: Dataset, path: str | os.PathLike[str]) -> int:
+    """Write features and then targets as columns of a CSV or Parquet file; returns the number of rows."""
+    import pyarrow as pa
+
+    from lvd.tables.writing import TableWriter
+
+    features = dataset.X.reshape(len(dataset.X), -1).T
+    targets = dataset.y.reshape(len(dataset.y), -1).T
+    names = [*dataset.feature_names, *dataset.target_names]
+    table = pa.table(dict(zip(names, [*features, *targets], strict=True)))
+    with TableWriter(path) as writer:
+        writer.write(table, {})
+    return table.num_rows
+
+
+def search_folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    """The folders to look in: `data_dir`, else the one that ``LVD_DATA`` names; then the cache."""
+    given, name = (data_dir, "data_dir") if data_dir is not None else (os.environ.get("LVD_DATA"), "LVD_DATA")
+    if not given:
+        return [cache_folder() / "data"]
+    if not Path(given).is_dir():
+        raise InputError(f"{name} must be an existing folder, got {str(given)!r}")
+    return [Path(given), cache_folder() / "data"]
+
+
+def find_file(entry: Entry, folders: list[Path]) -> Path | None:
+    """The first file that bears the dataset's name."""
+    candidates = (folder / file for folder in folders for file in entry.files)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def find_table(entry: Entry, folders: list[Path], *, download: bool, progress: OnBytes | None) -> Cells:
+    """The table from the first folder that has it, else from its public home; in either case checked."""
+    path = find_file(entry, folders)
+    if path is not None:
+        try:
+            return check_table(read_file(path), entry)
+        except InputError as error:
+            raise InputError(f"{path}: {error}; replace or remove this file") from error
+    if not download:
+        raise InputError(_not_found_text(entry, folders, "and downloading was not allowed"))
+    try:
+        cells = check_table(entry.source.fetch(entry.columns, progress), entry)
+    except (DownloadError, InputError) as error:
+        reason = f"and it could not be downloaded from {entry.source.url}: {error}"
+        raise InputError(_not_found_text(entry, folders, reason)) from error
+    _keep_in_cache(cells, entry)
+    return cells
+
+
+def _keep_in_cache(cells: Cells, entry: Entry) -> None:
+    folder = cache_folder() / "data"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / entry.files[1], cells)
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {folder} cannot be written ({error}); set LVD_CACHE to a folder that can be"
+        ) from error
+
+
+def _not_found_text(entry: Entry, folders: list[Path], why: str) -> str:
+    rows = " or ".join(f"{n:,}" for n in entry.rows)
+    return (
+        f"{' or '.join(entry.files)} was not found in {' or '.join(map(str, folders))}, {why}. "
+        f"Put the table ({rows} rows; a header line with the {len(entry.columns)} columns "
+        f"{', '.join(entry.columns)}; published as {entry.home}) into one of these folders, or into another "
+        "and name it in data_dir or in the environment variable LVD_DATA"
+    )
 
 
 def design_matrix(

@@ -14,7 +14,7 @@ MOST_STRETCHES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class LocalBesideSplit:
     """LVD and split conformal at one level, on the same rows, which neither has seen before.
 
     `similar_rows` is the summed similarity of the calibration rows to each row: what they are worth to it,
@@ -46,7 +46,7 @@ class Comparison:
         return self.finite & (widths(self.local) > 1.1 * widths(self.constant))
 
 
-def findings(comparison: Comparison) -> list[str]:
+def findings(comparison: LocalBesideSplit) -> list[str]:
     """Sentences on coverage, width, error and infinity."""
     return [
         coverage_sentence(comparison),
@@ -56,7 +56,7 @@ def findings(comparison: Comparison) -> list[str]:
     ]
 
 
-def coverage_sentence(comparison: Comparison) -> str:
+def coverage_sentence(comparison: LocalBesideSplit) -> str:
     """How many rows each method covers, and how it does on the smallest and largest y."""
     (n_local, local_tails), (n_constant, constant_tails) = (
         (covered(comparison.y, intervals).sum(), tail_coverage_rate(comparison.y, intervals))
@@ -68,7 +68,7 @@ def coverage_sentence(comparison: Comparison) -> str:
     )
 
 
-def width_sentence(comparison: Comparison) -> str:
+def width_sentence(comparison: LocalBesideSplit) -> str:
     """How wide the intervals are, and where LVD is clearly wider."""
     text = f"Split conformal is {widths(comparison.constant).mean():.3g} wide everywhere"
     finite, wider = comparison.finite, comparison.clearly_wider
@@ -82,7 +82,7 @@ def width_sentence(comparison: Comparison) -> str:
     return f"{text}: {where(wider, comparison.X, comparison.feature_names)}." if wider.any() else f"{text}."
 
 
-def error_sentence(comparison: Comparison) -> str:
+def error_sentence(comparison: LocalBesideSplit) -> str:
     """Whether the errors are larger where LVD is wider."""
     errors, narrower = np.abs(comparison.y - comparison.y_pred), comparison.narrower
     auroc = residual_auroc(comparison.y, comparison.y_pred, comparison.local)
@@ -98,7 +98,7 @@ def error_sentence(comparison: Comparison) -> str:
     )
 
 
-def infinity_sentence(comparison: Comparison) -> str:
+def infinity_sentence(comparison: LocalBesideSplit) -> str:
     """Where LVD is infinite, why, and how split conformal fares there.
 
     With calibration rows worth S, the query's own weight of 1 sits at +inf, so that a finite radius takes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import struct
 import time
 import urllib.error
 import urllib.request
@@ -14,13 +13,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
-from xml.etree import ElementTree
 
-from lvd.tables import cells as table
-from lvd.tables.cells import Cells
-from lvd.reproduction.workbooks import Grid, xls_numbers, xlsx_numbers
+from lvd.reproduction import cells as table
+from lvd.reproduction.cells import Cells
 
-Progress: TypeAlias = Callable[[int, int | None], None]
+OnBytes: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes that have come and the bytes there will be (None when the server does not say)."""
 
 _CHUNK = 1 << 16
@@ -28,12 +25,9 @@ _WORTH_A_RETRY = (408, 429, 500, 502, 503, 504)
 _UNREADABLE = (
     ValueError,  # bad numbers, encodings, rows
     LookupError,  # no such member of the archive
-    StopIteration,
     EOFError,
-    struct.error,
     zlib.error,
     zipfile.BadZipFile,
-    ElementTree.ParseError,
 )
 
 
@@ -52,14 +46,22 @@ def parse_whitespace(data: bytes, columns: Sequence[str]) -> Cells:
     return table.from_rows(columns, [line.split() for line in data.decode("ascii").splitlines()])
 
 
-def parse_xlsx(data: bytes, columns: Sequence[str]) -> Cells:
-    """The numbers of an Office Open XML workbook."""
-    return _from_grid(columns, xlsx_numbers(data))
-
-
-def parse_xls(data: bytes, columns: Sequence[str]) -> Cells:
-    """The numbers of an Excel 97 workbook."""
-    return _from_grid(columns, xls_numbers(data))
+def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
+    """The numbers in the first sheet of an Excel workbook, row by row; text, such as headings, is left out."""
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook
+    except ImportError:
+        raise DownloadError(
+            "it is an Excel workbook, and the package that reads these is missing; install it with: "
+            "pip install 'lvd[datasets]'"
+        ) from None
+    try:
+        sheet = CalamineWorkbook.from_filelike(io.BytesIO(data)).get_sheet_by_index(0).to_python()
+    except CalamineError as error:
+        raise ValueError(f"not an Excel workbook: {error}") from error
+    return table.from_rows(
+        columns, [[repr(cell) for cell in row if isinstance(cell, float)] for row in sheet]
+    )
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class WebFile:
     attempts: int = 3
     pause_s: float = 1.0
 
-    def fetch(self, columns: Sequence[str], progress: Progress | None = None) -> Cells:
+    def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
         """The table's cells, or DownloadError."""
         data = read_url(
             self.url,
@@ -102,7 +104,7 @@ class OpenML:
         """The page of the dataset."""
         return f"https://www.openml.org/d/{self.data_id}"
 
-    def fetch(self, columns: Sequence[str], progress: Progress | None = None) -> Cells:
+    def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
         """The table's cells, or DownloadError; scikit-learn tells no progress."""
         from sklearn.datasets import fetch_openml
 
@@ -129,7 +131,7 @@ def read_url(
     timeout_s: float = 30.0,
     attempts: int = 3,
     pause_s: float = 1.0,
-    progress: Progress | None = None,
+    progress: OnBytes | None = None,
 ) -> bytes:
     """What an address answers, redirects followed, tried again after failures that may pass.
 
@@ -153,7 +155,7 @@ def read_url(
     raise DownloadError(f"it {reason}; attempts: {attempt}") from failure
 
 
-def _read_once(url: str, timeout_s: float, progress: Progress | None) -> bytes:
+def _read_once(url: str, timeout_s: float, progress: OnBytes | None) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "lvd"})
     with urllib.request.urlopen(request, timeout=timeout_s) as response:
         total = response.length
@@ -166,7 +168,3 @@ def _read_once(url: str, timeout_s: float, progress: Progress | None) -> bytes:
     if total is not None and len(data) != total:
         raise ConnectionError(f"the connection ended after {len(data)} of {total} bytes")
     return bytes(data)
-
-
-def _from_grid(columns: Sequence[str], grid: Grid) -> Cells:
-    return table.from_rows(columns, [[repr(value) for value in row] for row in grid])

@@ -197,7 +197,7 @@ def draw_rug(axes: Axes, x: Float[NDArray, "m"]) -> None:
     )
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a PNG file, whole or not at all; the same figure gives the same bytes."""
     with atomic_path(path) as part:
         figure.savefig(part, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})

@@ -1,8 +1,9 @@
-"""Grids as Markdown, LaTeX and terminal output."""
+"""Grids, tables as they are read, as Markdown, LaTeX and terminal output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,7 +11,27 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lvd.reproduction.grids import MISSING, Entry, Grid
+MISSING = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class GridEntry:
+    """One place of a grid: a figure, which may stand out, and its spread after the sign +-."""
+
+    text: str
+    spread: str = ""
+    emphasis: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as it is read; the first of each row is its label."""
+
+    title: str
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[GridEntry, ...], ...]
+
 
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "#$%&_{}"}
@@ -34,7 +55,7 @@ def markdown_table(grid: Grid) -> str:
 def render_markdown(template: str, **values: Any) -> str:
     """A page from one of this package's templates, in which grids can be shown as tables."""
     environment = Environment(
-        loader=PackageLoader("lvd.report", ""),
+        loader=PackageLoader("lvd.reproduction", ""),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -58,7 +79,7 @@ def _markdown_line(texts: Iterable[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def _markdown_entry(entry: Entry) -> str:
+def _markdown_entry(entry: GridEntry) -> str:
     marked = {"bold": f"**{entry.text}**", "underline": f"<u>{entry.text}</u>"}.get(
         entry.emphasis, entry.text
     )
@@ -84,7 +105,7 @@ def _latex_table(grid: Grid) -> str:
     )
 
 
-def _latex_entry(entry: Entry) -> str:
+def _latex_entry(entry: GridEntry) -> str:
     text = entry.text.translate(_LATEX)
     marked = {"bold": rf"\textbf{{{text}}}", "underline": rf"\underline{{{text}}}"}.get(entry.emphasis, text)
     return rf"{marked}$\pm${entry.spread}" if entry.spread else marked
@@ -100,6 +121,6 @@ def _terminal_parts(grid: Grid) -> list[RenderableType]:
     return [Text(f"\n{grid.title}", style="bold"), *caption, table]
 
 
-def _terminal_entry(entry: Entry) -> Text:
+def _terminal_entry(entry: GridEntry) -> Text:
     text = Text(entry.text, style=entry.emphasis)
     return text.append(f" ± {entry.spread}", style="default not bold not underline") if entry.spread else text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lvd.reproduction import significance as emphasis
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.names import is_molecules, table_of
-from lvd.reproduction import emphasis
-from lvd.reproduction.emphasis import Rule
+from lvd.reproduction.runs import is_molecules, table_of
+from lvd.reproduction.significance import Rule
 
 CONFORMAL = (MAIN_VARIANT, "MADSplit", "CQR")
 RIVALS = ("MADSplit", "CQR", "DJ", "DE", "MCDP", "PBP")

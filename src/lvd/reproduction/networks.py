@@ -20,11 +20,13 @@ from safetensors.numpy import save_file
 from lvd._files import atomic_path
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.reproduction import Dataset, split_indices
-from lvd.reproduction.protocols import Protocol, get_protocol
-from lvd.reproduction.runs import Job
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
+from lvd.reproduction.datasets import Dataset
+from lvd.reproduction.protocols import Protocol, get_protocol
+from lvd.reproduction.runs import Job
+from lvd.reproduction.stages import Stages
+from lvd.tables.splits import split_indices
 
 N_MEMBERS = 5
 AT_ONCE = 18
@@ -50,7 +52,7 @@ class Network:
     member: int = 0
 
     def path(self, folder: Path) -> Path:
-        """Where its outputs stand, or will; the name is made of its content and of the recipe."""
+        """The file for its outputs, named by its content and the recipe."""
         content = json.dumps([asdict(self), asdict(RECIPE)], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:12]
         return folder / "networks" / f"{self.table}-{self.seed}-{self.role}-{digest}.safetensors"
@@ -108,7 +110,7 @@ def ensemble_members(table: str, seed: int, protocol: Protocol) -> list[Network]
     return [replace(first, member=member) for member in range(N_MEMBERS)]
 
 
-def train(
+def train_and_store(
     networks: Sequence[Network],
     folder: Path,
     tables: dict[str, Dataset],
@@ -124,14 +126,16 @@ def train(
             start = perf_counter()
             jobs = [_training_job(network, dataset.y, folder) for network in wave]
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
-                y_pred, embeddings = trained.evaluate(molecules)
-                kept = embeddings if network.role == "base" else None
-                write(network.path(folder), Outputs(y_pred, kept, (perf_counter() - start) / len(wave)))
+                answer = trained.evaluate(molecules)
+                kept = answer.embeddings if network.role == "base" else None
+                write_outputs(
+                    network.path(folder), Outputs(answer.y_pred, kept, (perf_counter() - start) / len(wave))
+                )
                 waiting.remove(network)
             on_done(len(wave))
 
 
-def write(path: Path, outputs: Outputs) -> None:
+def write_outputs(path: Path, outputs: Outputs) -> None:
     """Store outputs; a reader sees all of them or nothing."""
     tensors = {"y_pred": outputs.y_pred}
     if outputs.embeddings is not None:
@@ -141,8 +145,8 @@ def write(path: Path, outputs: Outputs) -> None:
         save_file(tensors, part, metadata={"seconds": repr(outputs.seconds)})
 
 
-def read(path: Path) -> Outputs:
-    """Outputs stored by :func:`write`."""
+def read_outputs(path: Path) -> Outputs:
+    """Outputs stored by :func:`write_outputs`."""
     try:
         with safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -152,6 +156,38 @@ def read(path: Path) -> Outputs:
         raise InputError(
             f"{path} does not hold a network's outputs ({error}); delete it and run again"
         ) from error
+
+
+class StoredNetworks:
+    """The outputs of a split's networks, each read once for all tasks."""
+
+    def __init__(self, table: str, seed: int, protocol: Protocol, folder: Path) -> None:
+        self.table, self.seed, self.protocol, self.folder = table, seed, protocol, folder
+        self._stages = Stages()
+
+    @property
+    def base(self) -> Outputs:
+        """Of the base network."""
+        return self._read(base_network(self.table, self.seed, self.protocol))
+
+    @property
+    def errors(self) -> Outputs:
+        """Of the second network."""
+        return self._read(error_network(self.table, self.seed, self.protocol))
+
+    def quantiles(self, level: float) -> Outputs:
+        """Of CQR's network for one level: the lower ends of all tasks, then the upper ones."""
+        return self._read(quantile_network(self.table, self.seed, self.protocol, level))
+
+    @property
+    def members(self) -> list[Outputs]:
+        """Of the networks of a deep ensemble: the means of all tasks, then the variances."""
+        members = ensemble_members(self.table, self.seed, self.protocol)
+        return [self._read(network) for network in members]
+
+    def _read(self, network: Network) -> Outputs:
+        path = network.path(self.folder)
+        return self._stages.once(path.name, lambda: read_outputs(path))
 
 
 def rows_of(network: Network, n_rows: int) -> Int[NDArray, "a"]:
@@ -191,5 +227,5 @@ def _lesson(
     if network.role == "member":
         return y, NormalLoss()
     if network.role == "errors":
-        return np.abs(y - read(_base_of(network).path(folder)).y_pred), SquaredLoss()
+        return np.abs(y - read_outputs(_base_of(network).path(folder)).y_pred), SquaredLoss()
     return y, SquaredLoss()

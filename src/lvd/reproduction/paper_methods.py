@@ -1,4 +1,4 @@
-"""The methods of the paper's tables, under the names they have there."""
+"""The methods of the paper's tables, under the names they have there: public classes that share networks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 
 from lvd import methods
 from lvd._typing import Float, NDArray
@@ -21,26 +22,34 @@ from lvd.methods import (
     SplitConformalRegressor,
 )
 from lvd.methods.conformal import ConformalBase
-from lvd.reproduction.table_split import Split, TableSplit
+from lvd.methods.mixture import normal_intervals
+from lvd.models.heads import mixture_moments
+from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
 from lvd.scores import AbsoluteResidual, NormalizedResidual
+
+FOLDS = 10
+"""Of Jackknife+: without folds it would train as many networks as there are rows."""
 
 
 @dataclass(frozen=True)
-class Prediction:
+class MethodOutput:
     """Point predictions and intervals of the test rows; CQR has a prediction of its own at each level."""
 
     y_pred: Float[NDArray, "n l"]
     intervals: Float[NDArray, "n 2 l"]
 
 
-Method = Callable[[Any, NDArray], Prediction]
+Method = Callable[[Any, NDArray], MethodOutput]
 """From a split, of the kind that the method works on, and levels to the test rows' intervals."""
 
 
 def lvd_variant(
     split: Split, levels: Float[NDArray, "l"], *, predictor: str, smoothness: bool, normalized: bool
-) -> Prediction:
-    """One of the eight variants of LVD."""
+) -> MethodOutput:
+    """One of the eight variants of LVD.
+
+    As in the paper, a second network has learned the first network's errors, also around the kernel regression.
+    """
     kernel = split.kernel(smoothness=smoothness)
     estimator = split.kernel_regressor(kernel) if predictor == "KR" else split.estimator
     score = NormalizedResidual(split.error_estimator) if normalized else AbsoluteResidual()
@@ -48,12 +57,12 @@ def lvd_variant(
     return calibrated(regressor, split, levels)
 
 
-def split_conformal(split: Split, levels: Float[NDArray, "l"]) -> Prediction:
+def split_conformal(split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
     """Split conformal prediction."""
     return calibrated(SplitConformalRegressor(split.estimator, prefit=True), split, levels)
 
 
-def madsplit(split: Split, levels: Float[NDArray, "l"]) -> Prediction:
+def madsplit(split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
     """Split conformal prediction on errors divided by the second network's prediction of them."""
     regressor = MADSplitRegressor(
         split.estimator, error_estimator=split.error_estimator, quantile=split.protocol.quantile, prefit=True
@@ -61,7 +70,57 @@ def madsplit(split: Split, levels: Float[NDArray, "l"]) -> Prediction:
     return calibrated(regressor, split, levels)
 
 
-def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> Prediction:
+def cqr(split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
+    """Conformalized quantile regression: one network for each level."""
+
+    def make(level: float) -> ConformalBase:
+        network, trained = split.quantile_estimator(level)
+        quantile = split.protocol.quantile
+        return ConformalizedQuantileRegressor(
+            network, quantile=quantile, confidence_level=level, prefit=trained
+        )
+
+    return by_level(make, split, levels)
+
+
+def uncalibrated(
+    split: TableSplit, levels: Float[NDArray, "l"], *, regressor: type[IntervalRegressor], **settings: Any
+) -> MethodOutput:
+    """A method without a calibration step, as its own paper defines it."""
+    parts = [split.train] if split.protocol.uncalibrated_rows == "train" else [split.train, split.calib]
+    rows = np.concatenate(parts)
+    fitted = regressor(random_state=split.seed, **settings).fit(split.X[rows], split.y[rows])
+    return same_at_all_levels(*fitted.predict_interval(split.X[split.test], levels))
+
+
+def beyond_the_paper(
+    split: TableSplit, levels: Float[NDArray, "l"], *, regressor: type[IntervalRegressor]
+) -> MethodOutput:
+    """A method that the paper does not have, with the protocol's network and kernel where it takes them."""
+    given = {
+        "estimator": split.protocol.network(split.seed),
+        "kernel": split.protocol.kernel(split.seed, smoothness=True, device=split.device),
+        "cv": FOLDS,
+        "device": split.device,
+    }
+    settings = {name: given[name] for name in given.keys() & regressor().get_params(deep=False).keys()}
+    if issubclass(regressor, ConformalBase):
+        return by_level(lambda level: regressor(confidence_level=level, **settings), split, levels)
+    return uncalibrated(split, levels, regressor=regressor, **settings)
+
+
+def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
+    """The normal with the mean and variance of the stored networks' mixture, as in :class:`DeepEnsembleRegressor`.
+
+    Without adversarial examples: a molecule cannot be moved by a hundredth of its range.
+    """
+    means, variances = np.stack([split.columns(outputs) for outputs in split.stored.members], axis=1)
+    mean, variance = mixture_moments(torch.as_tensor(means), torch.as_tensor(variances))
+    intervals = normal_intervals(mean[split.test].numpy(), variance[split.test].sqrt().numpy(), levels)
+    return same_at_all_levels(mean[split.test].numpy(), intervals)
+
+
+def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
     """A conformal method, fitted on the training rows and calibrated on the calibration rows of a split."""
     regressor.set_params(calib_size=None, device=split.device, random_state=split.seed)
     regressor.fit(split.X[split.train], split.y[split.train])
@@ -71,47 +130,18 @@ def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l
 
 def by_level(
     make: Callable[[float], ConformalBase], split: Split, levels: Float[NDArray, "l"]
-) -> Prediction:
+) -> MethodOutput:
     """A method that learns for one level at a time, each with a prediction of its own."""
     parts = [calibrated(make(level), split, np.array([level])) for level in levels.tolist()]
-    return Prediction(
+    return MethodOutput(
         np.concatenate([part.y_pred for part in parts], axis=1),
         np.concatenate([part.intervals for part in parts], axis=2),
     )
 
 
-def cqr(split: TableSplit, levels: Float[NDArray, "l"]) -> Prediction:
-    """Conformalized quantile regression: one network per level."""
-
-    def make(level: float) -> ConformalBase:
-        network, quantile = split.protocol.network(split.seed), split.protocol.quantile
-        return ConformalizedQuantileRegressor(network, quantile=quantile, confidence_level=level)
-
-    return by_level(make, split, levels)
-
-
-def of_the_registry(
-    split: TableSplit, levels: Float[NDArray, "l"], *, regressor: type[IntervalRegressor]
-) -> Prediction:
-    """A method that the paper does not have, with the protocol's network where it takes one."""
-    if not issubclass(regressor, ConformalBase):
-        return uncalibrated(split, levels, regressor=regressor.__name__)
-    network = split.protocol.network(split.seed)
-    return by_level(lambda level: regressor(network, confidence_level=level), split, levels)
-
-
-def uncalibrated(split: TableSplit, levels: Float[NDArray, "l"], *, regressor: str) -> Prediction:
-    """A method without a calibration step, as its own paper defines it."""
-    parts = [split.train] if split.protocol.uncalibrated_rows == "train" else [split.train, split.calib]
-    rows = np.concatenate(parts)
-    fitted = getattr(methods, regressor)(random_state=split.seed).fit(split.X[rows], split.y[rows])
-    y_pred, intervals = fitted.predict_interval(split.X[split.test], levels)
-    return same_at_all_levels(y_pred, intervals)
-
-
-def same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 l"]) -> Prediction:
+def same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 l"]) -> MethodOutput:
     """One point prediction for every level."""
-    return Prediction(np.tile(y_pred[:, None], (1, intervals.shape[2])), intervals)
+    return MethodOutput(np.tile(y_pred[:, None], (1, intervals.shape[2])), intervals)
 
 
 def _variant_name(predictor: str, smoothness: bool, normalized: bool) -> str:
@@ -126,34 +156,43 @@ VARIANTS: dict[str, Method] = {
 }
 MAIN_VARIANT = "LVD-NN-smooth-base"
 
-REGRESSORS = {
-    **dict.fromkeys(VARIANTS, "LVDRegressor"),
-    "split": "SplitConformalRegressor",
-    "MADSplit": "MADSplitRegressor",
-    "CQR": "ConformalizedQuantileRegressor",
-    "DJ": "DiscriminativeJackknifeRegressor",
-    "DE": "DeepEnsembleRegressor",
-    "MCDP": "MCDropoutRegressor",
-    "PBP": "PBPRegressor",
+_UNCALIBRATED: dict[str, type[IntervalRegressor]] = {
+    "DJ": methods.DiscriminativeJackknifeRegressor,
+    "DE": methods.DeepEnsembleRegressor,
+    "MCDP": methods.MCDropoutRegressor,
+    "PBP": methods.PBPRegressor,
 }
-"""The name in :mod:`lvd.methods` of the class behind each method."""
-
-OTHERS: dict[str, type[IntervalRegressor]] = {
+REGRESSORS: dict[str, type[IntervalRegressor]] = {
+    **dict.fromkeys(VARIANTS, LVDRegressor),
+    "split": SplitConformalRegressor,
+    "MADSplit": MADSplitRegressor,
+    "CQR": ConformalizedQuantileRegressor,
+    **_UNCALIBRATED,
+}
+"""The class behind each method; those that the paper does not have follow."""
+_OTHERS = {
     regressor.__name__.removesuffix("Regressor"): regressor
     for regressor in ALL_METHODS
-    if regressor.__name__ not in REGRESSORS.values()
+    if regressor not in REGRESSORS.values()
 }
-"""Every method of lvd that the paper does not have."""
-REGRESSORS |= {name: regressor.__name__ for name, regressor in OTHERS.items()}
+REGRESSORS |= _OTHERS
 
 METHODS: dict[str, Method] = {
     **VARIANTS,
     "split": split_conformal,
     "MADSplit": madsplit,
     "CQR": cqr,
-    **{name: partial(uncalibrated, regressor=REGRESSORS[name]) for name in ("DJ", "DE", "MCDP", "PBP")},
-    **{name: partial(of_the_registry, regressor=regressor) for name, regressor in OTHERS.items()},
+    **{name: partial(uncalibrated, regressor=regressor) for name, regressor in _UNCALIBRATED.items()},
+    **{name: partial(beyond_the_paper, regressor=regressor) for name, regressor in _OTHERS.items()},
 }
+MOLECULE_METHODS: dict[str, Method] = {
+    **VARIANTS,
+    "split": split_conformal,
+    "MADSplit": madsplit,
+    "CQR": cqr,
+    "DE": deep_ensemble_of_tasks,
+}
+"""The methods on molecules, from the outputs of networks that all tasks of a table share."""
 REPRODUCED = (*VARIANTS, "MADSplit", "CQR")
 """The methods whose printed cells the paper protocol must meet; the other rivals were printed from faulty
 versions."""

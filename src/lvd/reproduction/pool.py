@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""Work spread over processes, and how much of it is done."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, get_context
 from types import FrameType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
+Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""``with progress(what, total) as advance`` announces work, and ``advance(n)`` says that n more are done."""
+
+
+@contextmanager
+def silent(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Progress that nobody sees."""
+    yield lambda n_done: None
 
 
 @contextmanager

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lvd._validation import InputError
-from lvd.tables import cells as table
-from lvd.tables.cells import Cells
-from lvd.reproduction.download import OpenML, Source, WebFile, parse_csv, parse_whitespace, parse_xls, parse_xlsx
+from lvd.reproduction import cells as table
+from lvd.reproduction.cells import Cells
+from lvd.reproduction.download import (
+    OpenML,
+    Source,
+    WebFile,
+    parse_csv,
+    parse_whitespace,
+    parse_workbook,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Entry:
         one_hot: Inputs coded as one 0/1 column per value.
         leaking: Columns that give the target away; the paper protocol has them among the inputs.
         smiles: The column with the molecules, which is then the only input.
-        distinct: Whether molecules that stand in more than one row are dropped.
+        distinct: Whether molecules that occur in more than one row are dropped.
         checked_rows: Labels, in the first column, of the rows that the checksum covers; None for all rows.
     """
 
@@ -87,7 +94,12 @@ _SEE_PAGE = "terms: see its page; check them before passing the data on"
 _QM8_TARGETS = (
     *("E1-CC2", "E2-CC2", "f1-CC2", "f2-CC2"),
     *("E1-PBE0", "E2-PBE0", "f1-PBE0", "f2-PBE0"),
-    *("E1-PBE0.1", "E2-PBE0.1", "f1-PBE0.1", "f2-PBE0.1"),  # stand twice in the file, same values
+    *(
+        "E1-PBE0.1",
+        "E2-PBE0.1",
+        "f1-PBE0.1",
+        "f2-PBE0.1",
+    ),  # these occur twice in the file, with the same values
     *("E1-CAM", "E2-CAM", "f1-CAM", "f2-CAM"),
 )
 _QM9_TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
@@ -147,7 +159,9 @@ _ALL = (
         targets=("Y1",),
         unused=("Y2",),
         home=f"UCI, Energy Efficiency, {_UCI}/dataset/242",
-        source=WebFile(f"{_UCI}/static/public/242/energy+efficiency.zip", parse_xlsx, "ENB2012_data.xlsx"),
+        source=WebFile(
+            f"{_UCI}/static/public/242/energy+efficiency.zip", parse_workbook, "ENB2012_data.xlsx"
+        ),
         license_note=_SEE_PAGE,
         # The workbook, and the CSV copies, which have 6.37 for 6.366 in row 31.
         checksums=(
@@ -198,7 +212,7 @@ _ALL = (
         targets=("strength",),
         home=f"UCI, Concrete Compressive Strength, {_UCI}/dataset/165",
         source=WebFile(
-            f"{_UCI}/static/public/165/concrete+compressive+strength.zip", parse_xls, "Concrete_Data.xls"
+            f"{_UCI}/static/public/165/concrete+compressive+strength.zip", parse_workbook, "Concrete_Data.xls"
         ),
         license_note=_SEE_PAGE,
         # The workbook only: copies rounded to one or two decimals would not give the paper's digits.

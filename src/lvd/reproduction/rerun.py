@@ -9,7 +9,7 @@ from statistics import fmean
 
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured
-from lvd.reproduction.grids import Entry, Grid
+from lvd.reproduction.formats import Grid, GridEntry
 from lvd.reproduction.layout import dataset_order, dataset_title, method_title
 
 SAME = 0.1
@@ -19,8 +19,8 @@ Pair = tuple[Measured, Measured]
 
 def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: str) -> list[Pair]:
     """The runs and levels of a protocol that went well in both."""
-    known = {_place(row): row for row in first if not row.error and row.protocol == protocol}
-    pairs = [(known[_place(row)], row) for row in second if not row.error and _place(row) in known]
+    known = {_run_place(row): row for row in first if not row.error and row.protocol == protocol}
+    pairs = [(known[_run_place(row)], row) for row in second if not row.error and _run_place(row) in known]
     if not pairs:
         raise InputError(
             f"the two must have runs of the {protocol} protocol in common, they have none; give results of the "
@@ -43,28 +43,28 @@ def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
             *("MCR", "TCR", "finite", "MAD", "width", "mean MCR", "mean TCR", "mean MAD", "mean width"),
         ),
         tuple(
-            _line(method, [pair for pair in pairs if pair[0].method == method], datasets)
+            _rerun_line(method, [pair for pair in pairs if pair[0].method == method], datasets)
             for method in methods
         ),
     )
 
 
-def _line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> tuple[Entry, ...]:
+def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> tuple[GridEntry, ...]:
     by_dataset = {
         name: [pair for pair in pairs if dataset_title(pair[0].dataset) == name] for name in datasets
     }
     shares = [(_in_percent(first), _in_percent(second)) for first, second in pairs]
     differences = (
-        *(_points(_values(pairs, name)) for name in ("MCR", "TCR")),
-        _points(_values(shares, "finite_count")),
-        *(_percent(_values(pairs, name)) for name in ("MAD", "width")),
-        *(_points(_means(pairs, name)) for name in ("MCR", "TCR")),
-        *(_percent(_means(pairs, name)) for name in ("MAD", "width")),
+        *(_points_apart(_values(pairs, name)) for name in ("MCR", "TCR")),
+        _points_apart(_values(shares, "finite_count")),
+        *(_percent_apart(_values(pairs, name)) for name in ("MAD", "width")),
+        *(_points_apart(_means(pairs, name)) for name in ("MCR", "TCR")),
+        *(_percent_apart(_means(pairs, name)) for name in ("MAD", "width")),
     )
     return (
-        Entry(method_title(method, "rerun")),
-        *(Entry(f"{sum(map(_same, members))} of {len(members)}") for members in by_dataset.values()),
-        *(Entry(f"{value:.1f}") for value in differences),
+        GridEntry(method_title(method, "rerun")),
+        *(GridEntry(f"{sum(map(_same, members))} of {len(members)}") for members in by_dataset.values()),
+        *(GridEntry(f"{value:.1f}") for value in differences),
     )
 
 
@@ -75,7 +75,7 @@ def _in_percent(row: Measured) -> Measured:
 def _same(pair: Pair) -> bool:
     """Whether both have the same figures, and lack the same."""
     figures = [tuple(getattr(row, name) for row in pair) for name in ("MCR", "TCR", "MAD", "width")]
-    return all(a == b or (math.isnan(a) and math.isnan(b)) or _percent([(a, b)]) < SAME for a, b in figures)
+    return all(a == b or (math.isnan(a) and math.isnan(b)) or _percent_apart([(a, b)]) < SAME for a, b in figures)
 
 
 def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
@@ -93,15 +93,15 @@ def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
     return [(fmean(first), fmean(second)) for first, second in filter(None, columns)]
 
 
-def _points(values: Sequence[tuple[float, float]]) -> float:
+def _points_apart(values: Sequence[tuple[float, float]]) -> float:
     return max((abs(second - first) for first, second in values), default=0.0)
 
 
-def _percent(values: Sequence[tuple[float, float]]) -> float:
+def _percent_apart(values: Sequence[tuple[float, float]]) -> float:
     return max(
         (100.0 * abs(second / first - 1.0) if first else math.inf for first, second in values), default=0.0
     )
 
 
-def _place(row: Measured) -> tuple[str, str, str, int, float]:
+def _run_place(row: Measured) -> tuple[str, str, str, int, float]:
     return row.protocol, row.dataset, row.method, row.seed, row.confidence_level

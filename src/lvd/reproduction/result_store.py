@@ -1,23 +1,28 @@
-"""Results on disk: one Parquet file per finished run, written whole or not at all."""
+"""Results on disk: a Parquet file for each finished run, CSV files of metrics, and a record of every call."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import lvd
 from lvd._files import atomic_path
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.reproduction.runs import Run
+from lvd._version import __version__
+from lvd.reproduction.runs import BenchRun
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Result:
     `seconds` is what the run would have taken alone: stages shared with other methods count in full.
     """
 
-    run: Run
+    run: BenchRun
     rows: Int[NDArray, "n"]
     y: Float[NDArray, "n"]
     y_pred: Float[NDArray, "n l"]
@@ -36,7 +41,7 @@ class Result:
     error: str | None = None
 
 
-def failure(run: Run, error: str, seconds: float) -> Result:
+def failure_of(run: BenchRun, error: str, seconds: float) -> Result:
     """The record of a run that failed."""
     n_levels = len(run.levels)
     empty = np.empty(0)
@@ -51,12 +56,12 @@ def failure(run: Run, error: str, seconds: float) -> Result:
     )
 
 
-def path_of(folder: Path, run: Run) -> Path:
-    """Where the result of `run` stands, or will."""
+def path_of(folder: Path, run: BenchRun) -> Path:
+    """The file for the result of `run`."""
     return folder / "runs" / f"{run.key}.parquet"
 
 
-def write(folder: Path, result: Result) -> None:
+def write_result(folder: Path, result: Result) -> None:
     """Store a result; a reader sees all of it or nothing."""
     columns = {"row": result.rows, "y": result.y}
     for index, level in enumerate(result.run.levels):
@@ -67,7 +72,7 @@ def write(folder: Path, result: Result) -> None:
         "run": asdict(result.run),
         "seconds": result.seconds,
         "error": result.error,
-        "lvd": lvd.__version__,
+        "lvd": __version__,
     }
     table = pa.table(columns).replace_schema_metadata({"lvd": json.dumps(about)})
     target = path_of(folder, result.run)
@@ -76,7 +81,7 @@ def write(folder: Path, result: Result) -> None:
         pq.write_table(table, part, compression="zstd")
 
 
-def read(path: Path) -> Result:
+def read_result(path: Path) -> Result:
     """The result stored in one file."""
     with _explained(path):
         table = pq.read_table(path)
@@ -97,7 +102,7 @@ def read(path: Path) -> Result:
         )
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> BenchRun:
     """The run whose result is stored there; its rows are not read."""
     with _explained(path):
         return _run_of(_about(pq.read_schema(path)))
@@ -120,7 +125,7 @@ def files_of(folder: Path) -> list[Path]:
 
 def read_all(folder: Path) -> list[Result]:
     """All results in a folder, read."""
-    return [read(file) for file in files_of(folder)]
+    return [read_result(file) for file in files_of(folder)]
 
 
 def files_by_split(folder: Path) -> list[list[Path]]:
@@ -137,8 +142,8 @@ def _about(schema: pa.Schema) -> dict[str, Any]:
     return about
 
 
-def _run_of(about: dict[str, Any]) -> Run:
-    return Run(**{**about["run"], "levels": tuple(about["run"]["levels"])})
+def _run_of(about: dict[str, Any]) -> BenchRun:
+    return BenchRun(**{**about["run"], "levels": tuple(about["run"]["levels"])})
 
 
 @contextmanager
@@ -147,3 +152,126 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a result of lvd bench ({error}); delete it and run again") from error
+
+
+T = TypeVar("T")
+_KINDS = {"int": int, "float": float, "str": str}
+
+
+def write_dataclasses(rows: Iterable[Any], path: Path, kind: type, *, digits: int = 9) -> None:
+    """Write rows of the dataclass `kind`, floats with that many significant digits."""
+    with atomic_path(path) as part, part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(kind)])
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(
+                {k: f"{v:.{digits}g}" if isinstance(v, float) else v for k, v in asdict(row).items()}
+            )
+
+
+def read_dataclasses(path: Path, kind: type[T]) -> list[T]:
+    """Rows written by :func:`write_dataclasses`; OSError, KeyError, TypeError or ValueError where they are not."""
+    kinds = {field.name: _KINDS[str(field.type)] for field in fields(kind)}  # type: ignore[arg-type]
+    with path.open(newline="") as file:
+        return [
+            kind(**{name: kinds[name](value) for name, value in line.items()})
+            for line in csv.DictReader(file)
+        ]
+
+
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the runner that went to its end: how many runs it did, in how many seconds.
+
+    `processor_seconds` is what this machine's processors spent on it, whatever else they did meanwhile; None where
+    it was not taken.
+    """
+
+    command: str
+    ended: str
+    versions: dict[str, str]
+    machine: str
+    runs: int
+    seconds: float
+    processor_seconds: float | None
+
+
+def record_call(folder: Path, command: str, *, runs: int, seconds: float, processor_seconds: float) -> None:
+    """Note a call that has just ended; `command` is kept as it is given, so leave private paths out."""
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    call = Call(
+        command,
+        ended,
+        {"python": platform.python_version(), "lvd": __version__} | _package_versions() | {"blas": _blas()},
+        _machine(),
+        runs,
+        round(seconds, 1),
+        round(processor_seconds, 1),
+    )
+    calls = folder / "calls"
+    calls.mkdir(parents=True, exist_ok=True)
+    write_calls([call], calls / f"{ended.replace(':', '')}-{os.getpid()}.json")
+
+
+def _package_versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    versions = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def processor_name() -> str:
+    """The processor's model, where the system tells it: results move with its rounding."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _blas() -> str:
+    """Whose products of matrices: torch's, and numpy's."""
+    import numpy as np
+    import torch
+
+    torch_blas = "MKL" if torch.backends.mkl.is_available() else "not MKL"
+    numpy_blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
+    return f"torch {torch_blas}, numpy {numpy_blas}"
+
+
+def _machine() -> str:
+    import torch
+
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    processor = f"{processor_name()} ({torch.backends.cpu.get_cpu_capability()})"
+    return f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} cores{gpu}"
+
+
+def processor_seconds() -> float:
+    """What this process and its ended workers have taken until now."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def write_calls(calls: list[Call], path: Path) -> None:
+    """Records as a JSON file."""
+    with atomic_path(path) as part:
+        part.write_text(json.dumps([asdict(call) for call in calls], indent=2) + "\n")
+
+
+def read_calls(path: Path) -> list[Call]:
+    """The records of a folder of results, or beside a compact table, or in a folder of them, if there are any."""
+    records = sorted((path / "calls").glob("[!.]*.json")) or sorted(path.glob("[!.]*.json"))
+    files = records if path.is_dir() else [path.with_suffix(".json")]
+    try:
+        return [Call(**entry) for file in files if file.exists() for entry in json.loads(file.read_text())]
+    except (OSError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the record of calls in {path} cannot be read ({error}); delete it and run again"
+        ) from error

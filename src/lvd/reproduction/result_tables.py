@@ -1,17 +1,28 @@
-"""From the metrics of runs to the cells of the tables: mean and standard deviation over the seeds."""
+"""What changes from the paper protocol to the sound one."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured
+from lvd.reproduction.datasets import available
+from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.layout import (
+    ALL_VARIANTS,
+    LAYOUTS,
+    Block,
+    Layout,
+    dataset_order,
+    dataset_title,
+    method_title,
+)
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.names import table_of, task_of
-from lvd.reproduction.layout import ALL_VARIANTS, LAYOUTS, Block, Layout, dataset_order, dataset_title
+from lvd.reproduction.runs import table_of, task_of
 from lvd.reproduction.significance import Sample, sample_of
 
 LONG_FORM = ("table", "metric", "confidence_level", "dataset", "method", "mean", "std", "n")
@@ -32,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ResultTables:
     """All cells of one protocol, and the rows of each dataset's test part."""
 
     protocol: str
@@ -54,7 +65,7 @@ class Tables:
         ]
 
 
-def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables:
+def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> ResultTables:
     """The tables of one protocol; it need not be named where the results have only one."""
     chosen = _only_protocol(rows, protocol)
     figures: dict[tuple[str, str, float], list[Measured]] = {}
@@ -74,7 +85,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Tables
         if bool(task_of(dataset)) == layout.of_tasks
         for cell in _row(layout, block, dataset, figures)
     ]
-    return Tables(chosen, tuple(cells), sizes)
+    return ResultTables(chosen, tuple(cells), sizes)
 
 
 def long_form(cells: Iterable[Cell]) -> str:
@@ -122,3 +133,112 @@ def _only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
             f"protocol must be one of those the results have, {', '.join(found) or 'none'}, got {protocol!r}"
         )
     return protocol
+
+
+def table_grids(tables: ResultTables) -> list[Grid]:
+    """The dataset sizes, then every table the results have something for, panel by panel."""
+    return [sizes_grid(tables), *(grid for layout in LAYOUTS for grid in _layout_grids(tables, layout))]
+
+
+def sizes_grid(tables: ResultTables) -> Grid:
+    """Rows of each dataset, and of its test part."""
+    totals = {dataset_title(dataset.name): dataset.rows for dataset in available()}
+    datasets = [name for name in tables.datasets if not task_of(name)]
+    counts = (GridEntry(f"{totals[name]} ({tables.test_sizes[name]})") for name in datasets)
+    dropped = " Molecules that stand twice in QM9's file are left out." if "QM9" in datasets else ""
+    return Grid(
+        "Datasets",
+        f"Rows of each dataset's file; those of its test part in parentheses.{dropped}",
+        ("", *datasets),
+        ((GridEntry("rows"), *counts),),
+    )
+
+
+def _layout_grids(tables: ResultTables, layout: Layout) -> Iterator[Grid]:
+    for number, panel in enumerate(layout.panels):
+        rows = {name: [tables.row(layout, block, name) for block in panel] for name in tables.datasets}
+        present = {name: row for name, row in rows.items() if any(c.sample.n for cells in row for c in cells)}
+        if present:
+            yield Grid(
+                f"{layout.title} ({tables.protocol} protocol): {_headings(panel)}",
+                layout.caption if number == 0 else "",
+                ("", *(_heading(layout, panel, block, m) for block in panel for m in block.methods)),
+                tuple(
+                    (
+                        GridEntry(_label(tables, panel, name)),
+                        *(_cell_entry(c) for cells in row for c in cells),
+                    )
+                    for name, row in present.items()
+                ),
+            )
+
+
+def _headings(panel: tuple[Block, ...]) -> str:
+    return ", ".join(dict.fromkeys(block.heading for block in panel))
+
+
+def _heading(layout: Layout, panel: tuple[Block, ...], block: Block, method: str) -> str:
+    """The method, where the title says what is shown; the metric, where a block has one method only."""
+    if len(panel) > 1 and len(block.methods) == 1:
+        return block.heading
+    return method_title(method, layout.name)
+
+
+def _label(tables: ResultTables, panel: tuple[Block, ...], dataset: str) -> str:
+    counts_rows = any(block.metric == "finite_count" for block in panel)
+    return f"{dataset} ({tables.test_sizes[dataset]})" if counts_rows else dataset
+
+
+def _cell_entry(cell: Cell) -> GridEntry:
+    if not cell.sample.n:
+        return GridEntry(MISSING)
+    mean, std = (_number(value, cell.decimals) for value in (cell.sample.mean, cell.sample.std))
+    return GridEntry(mean, std, cell.emphasis)
+
+
+def _number(value: float, decimals: int) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.{decimals}f}" if math.isfinite(value) else "\N{INFINITY}"
+
+
+_SHOWN = (
+    ("coverage", "MCR", 0.9),
+    ("coverage", "TCR", 0.9),
+    ("discrimination", "AUROC", 0.5),
+    ("discrimination", "MAD", 0.9),
+    ("width", "finite_count", 0.9),
+    ("width", "width", 0.9),
+)
+
+
+def change_grid(tables: dict[str, ResultTables]) -> Grid:
+    """LVD's main figures under both protocols."""
+    datasets = [name for name in tables["paper"].datasets if name in tables["sound"].datasets]
+    return Grid(
+        "LVD under both protocols",
+        "Mean over the seeds, paper protocol -> sound protocol; finite counts and widths at level 90%.",
+        ("", "MCR", "TCR", "AUROC", "MAD", "# finite", "width"),
+        tuple(
+            (
+                GridEntry(f"{name} ({tables['paper'].test_sizes[name]})"),
+                *(
+                    GridEntry(" -> ".join(main_figure(tables[p], metric, name) for p in ("paper", "sound")))
+                    for _, metric, _ in _SHOWN
+                ),
+            )
+            for name in datasets
+        ),
+    )
+
+
+def main_figure(tables: ResultTables, metric: str, dataset: str, method: str = MAIN_VARIANT) -> str:
+    """The mean of one of LVD's main figures, or of a rival's, as text."""
+    table, _, level = next(place for place in _SHOWN if place[1] == metric)
+    wanted = (table, metric, level, dataset, method)
+    found = [cell for cell in tables.cells if _cell_place(cell) == wanted and cell.sample.n]
+    return f"{found[0].sample.mean:.{found[0].decimals}f}" if found else MISSING
+
+
+def _cell_place(cell: Cell) -> tuple[str, str, float, str, str]:
+    return cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method

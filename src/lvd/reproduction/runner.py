@@ -4,44 +4,55 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from lvd._validation import InputError, check_choice, check_positive
-from lvd.reproduction import Dataset, load
+from lvd._validation import InputError, check_choice, check_levels, check_positive
 from lvd.reproduction import networks
-from lvd.reproduction import result_store as store
-from lvd.reproduction.paper_methods import METHODS, Method
-from lvd.reproduction.molecule_methods import MOLECULE_METHODS
-from lvd.reproduction.molecule_split import StoredNetworks, TaskSplit
-from lvd.reproduction.names import is_molecules, task_of
-from lvd.reproduction.pool import process_pool
+from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
+from lvd.reproduction.datasets import Dataset, load
+from lvd.reproduction.paper_methods import METHODS, MOLECULE_METHODS, Method
+from lvd.reproduction.pool import Progress, process_pool, silent
 from lvd.reproduction.protocols import get_protocol
-from lvd.reproduction.runs import Job, Run, group_by_split
-from lvd.reproduction.table_split import Split, TableSplit
+from lvd.reproduction.result_store import Result, failure_of, path_of, read_error, write_result
+from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, is_molecules, task_of
 
 ENGINES = ("local", "ray")
 Tables = dict[tuple[str, str], Dataset]
 """Datasets by name and version."""
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Told what is done and how much of it there is, it gives a function to call with how much was just done."""
 
 
-@contextmanager
-def silent(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress that nobody sees."""
-    yield lambda n_done: None
+def plan(
+    *,
+    protocol: str,
+    datasets: Sequence[str],
+    methods: Sequence[str] | None = None,
+    seeds: Iterable[int],
+    levels: Sequence[float] = (0.5, 0.9),
+) -> list[BenchRun]:
+    """All runs asked for, split by split. Without `methods` each dataset gets all that there are for it."""
+    get_protocol(protocol)
+    checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
+    runs = []
+    for dataset in expand(datasets):
+        known = tuple(MOLECULE_METHODS if is_molecules(dataset) else METHODS)
+        _check_known(known if methods is None else methods, known, dataset)
+        runs += [
+            BenchRun(protocol, dataset, method, seed, checked)
+            for seed in seeds
+            for method in (known if methods is None else methods)
+        ]
+    return runs
 
 
 def execute(
-    runs: Iterable[Run],
+    runs: Iterable[BenchRun],
     folder: Path,
     *,
     workers: int = 1,
@@ -63,23 +74,25 @@ def execute(
     missing = _untrained(jobs, folder)
     if missing:
         with progress("networks", len(missing)) as on_done:
-            networks.train(missing, folder, {name: table for (name, _), table in tables.items()}, on_done)
+            networks.train_and_store(
+                missing, folder, {name: table for (name, _), table in tables.items()}, on_done
+            )
     work = partial(do_job, folder=folder.absolute(), tables=tables)
     with progress("runs", len(todo)) as on_done:
         for done in _ENGINES[engine](work, jobs, workers):
             on_done(done)
 
 
-def unfinished(runs: Iterable[Run], folder: Path) -> list[Run]:
+def unfinished(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
     """The runs that have no result yet, and those that failed."""
-    paths = ((run, store.path_of(folder, run)) for run in runs)
-    return [run for run, path in paths if not path.exists() or store.read_error(path) is not None]
+    paths = ((run, path_of(folder, run)) for run in runs)
+    return [run for run, path in paths if not path.exists() or read_error(path) is not None]
 
 
-def failures(runs: Iterable[Run], folder: Path) -> list[tuple[Run, str]]:
+def failures(runs: Iterable[BenchRun], folder: Path) -> list[tuple[BenchRun, str]]:
     """The runs that failed, with their errors."""
-    paths = ((run, store.path_of(folder, run)) for run in runs)
-    errors = ((run, store.read_error(path)) for run, path in paths if path.exists())
+    paths = ((run, path_of(folder, run)) for run in runs)
+    errors = ((run, read_error(path)) for run, path in paths if path.exists())
     return [(run, error) for run, error in errors if error is not None]
 
 
@@ -89,8 +102,8 @@ def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
     if is_molecules(job.table):
-        stored = StoredNetworks(job.table, job.seed, protocol, folder)
-        by_task: dict[str, list[Run]] = {}
+        stored = networks.StoredNetworks(job.table, job.seed, protocol, folder)
+        by_task: dict[str, list[BenchRun]] = {}
         for run in job.runs:
             by_task.setdefault(task_of(run.dataset), []).append(run)
         for task, runs in by_task.items():
@@ -100,6 +113,14 @@ def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     return len(job.runs)
 
 
+def _check_known(given: Sequence[str], known: Sequence[str], dataset: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"unknown name {name!r} in methods for {dataset}; choose from all, {', '.join(known)}"
+            )
+
+
 def _untrained(jobs: Iterable[Job], folder: Path) -> list[networks.Network]:
     """The networks that these jobs share and that `folder` does not have yet."""
     of_molecules = (job for job in jobs if is_molecules(job.table))
@@ -107,22 +128,20 @@ def _untrained(jobs: Iterable[Job], folder: Path) -> list[networks.Network]:
     return [network for network in needed if not network.path(folder).exists()]
 
 
-def _do_runs(runs: Iterable[Run], split: Split, methods: dict[str, Method], folder: Path) -> None:
+def _do_runs(runs: Iterable[BenchRun], split: Split, methods: dict[str, Method], folder: Path) -> None:
     for run in runs:
-        store.write(folder, _do_run(run, split, methods[run.method]))
+        write_result(folder, _do_run(run, split, methods[run.method]))
 
 
-def _do_run(run: Run, split: Split, method: Method) -> store.Result:
+def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
     start = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
             prediction, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
     except Exception as error:  # whatever it is, the other runs go on
-        return store.failure(run, f"{type(error).__name__}: {error}", time.process_time() - start)
-    return store.Result(
-        run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds
-    )
+        return failure_of(run, f"{type(error).__name__}: {error}", time.process_time() - start)
+    return Result(run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds)
 
 
 def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:

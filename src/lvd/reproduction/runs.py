@@ -1,4 +1,4 @@
-"""What a run is: its content, its key, and the plan of all runs."""
+"""What a run is: its dataset, its content and its key; a task is a target of a table of molecules."""
 
 from __future__ import annotations
 
@@ -7,16 +7,61 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from lvd._validation import InputError, check_levels
-from lvd.reproduction.names import expand, is_molecules, table_of
+from lvd._validation import InputError
 from lvd.reproduction.protocols import get_protocol
+from lvd.reproduction.registry import ENTRIES
+
+SMALL_DATASETS = ("yacht", "housing", "energy", "bike", "kin8nm", "concrete")
+OTHER_DATASETS = ("synthetic", "diabetes")
+MOLECULE_DATASETS = ("qm8", "qm9")
+
+
+def is_molecules(dataset: str) -> bool:
+    """Whether the name is that of a table of molecules or of one of its tasks."""
+    return table_of(dataset) in MOLECULE_DATASETS
+
+
+def table_of(dataset: str) -> str:
+    """``"qm9"`` of ``"qm9(mu)"``."""
+    return dataset.partition("(")[0]
+
+
+def task_of(dataset: str) -> str:
+    """``"mu"`` of ``"qm9(mu)"``."""
+    return dataset.partition("(")[2].removesuffix(")")
+
+
+def expand(datasets: Sequence[str]) -> list[str]:
+    """The names with every table of molecules replaced by its tasks."""
+    expanded = [
+        name
+        for dataset in datasets
+        for name in (_tasks(dataset) if dataset in MOLECULE_DATASETS else [dataset])
+    ]
+    known = {
+        *SMALL_DATASETS,
+        *OTHER_DATASETS,
+        *(task for table in MOLECULE_DATASETS for task in _tasks(table)),
+    }
+    for name in expanded:
+        if name not in known:
+            listed = ", ".join((*SMALL_DATASETS, *OTHER_DATASETS, *MOLECULE_DATASETS))
+            raise InputError(
+                f"unknown name {name!r} in datasets; choose from all, {listed}, or a task such as qm9(mu)"
+            )
+    return expanded
+
+
+def _tasks(table: str) -> list[str]:
+    return [f"{table}({target})" for target in ENTRIES[table].targets]
+
 
 FORMAT = 1
 MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchRun:
     """One method on one split of one dataset under one protocol."""
 
     protocol: str
@@ -42,38 +87,12 @@ class Job:
     protocol: str
     table: str
     seed: int
-    runs: tuple[Run, ...]
+    runs: tuple[BenchRun, ...]
 
 
-def plan(
-    *,
-    protocol: str,
-    datasets: Sequence[str],
-    methods: Sequence[str] | None = None,
-    seeds: Iterable[int],
-    levels: Sequence[float] = (0.5, 0.9),
-) -> list[Run]:
-    """All runs asked for, split by split. Without `methods` each dataset gets all that there are for it."""
-    from lvd.reproduction.paper_methods import METHODS
-    from lvd.reproduction.molecule_methods import MOLECULE_METHODS
-
-    get_protocol(protocol)
-    checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
-    runs = []
-    for dataset in expand(datasets):
-        known = tuple(MOLECULE_METHODS if is_molecules(dataset) else METHODS)
-        _check_methods(known if methods is None else methods, known, dataset)
-        runs += [
-            Run(protocol, dataset, method, seed, checked)
-            for seed in seeds
-            for method in (known if methods is None else methods)
-        ]
-    return runs
-
-
-def group_by_split(runs: Iterable[Run]) -> list[Job]:
+def group_by_split(runs: Iterable[BenchRun]) -> list[Job]:
     """Jobs, one per split, in the order of their first run."""
-    jobs: dict[tuple[str, str, int], list[Run]] = {}
+    jobs: dict[tuple[str, str, int], list[BenchRun]] = {}
     for run in runs:
         jobs.setdefault((run.protocol, table_of(run.dataset), run.seed), []).append(run)
     return [Job(*split, tuple(members)) for split, members in jobs.items()]
@@ -107,11 +126,3 @@ def parse_seeds(text: str) -> list[int]:
     if len(seeds) > MOST_SEEDS:
         raise InputError(f"seeds must be {MOST_SEEDS:,} at most, got {text!r}; give fewer at a time")
     return seeds
-
-
-def _check_methods(given: Sequence[str], known: Sequence[str], dataset: str) -> None:
-    for name in given:
-        if name not in known:
-            raise InputError(
-                f"unknown name {name!r} in methods for {dataset}; choose from all, {', '.join(known)}"
-            )

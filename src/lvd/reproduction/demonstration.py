@@ -14,12 +14,93 @@ from matplotlib.figure import Figure
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.writing import TableWriter
 from lvd.intervals import widths
-from lvd.metrics import marginal_coverage_rate
+from lvd.methods import LVDRegressor, SplitConformalRegressor
+from lvd.metrics import Summary, marginal_coverage_rate, summary
+from lvd.models import NetRegressor
 from lvd.reproduction import figures
-from lvd.reproduction.demo_findings import Comparison, findings
-from lvd.reproduction.demo_fit import LEVELS, LVD, SPLIT, Outcome, Progress, fit_and_ask, load_examples, silent
+from lvd.reproduction.datasets import Dataset, load
+from lvd.reproduction.demo_findings import LocalBesideSplit, findings
+from lvd.reproduction.pool import Progress, silent
+from lvd.tables.splits import Parts, split_indices
+from lvd.tables.writing import TableWriter
+
+LVD, SPLIT = "LVD", "split conformal"
+LEVELS = (0.5, 0.9)
+SEED = 0
+N_BATCHES = 1000
+WEIGHT_DECAY = 0.1
+"""Keeps the network from learning the noise of so few rows by heart: the best of 0, 0.01, 0.03, 0.1 and 0.3 in a
+5-fold cross-validation of the diabetes training rows. On the synthetic rows less would predict as well; there it
+was chosen among these for the picture that is easiest to read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A dataset, the numbers of its training, calibration and test rows, and the unit of its target."""
+
+    name: str
+    data: Dataset
+    parts: Parts
+    unit: str
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Both methods, fitted to an example, and what they say of its test rows; intervals by method.
+
+    `similar_rows` is the summed similarity of the calibration rows to each test row: what they are worth to
+    it, counted in rows just like it.
+    """
+
+    example: Example
+    methods: dict[str, LVDRegressor | SplitConformalRegressor]
+    X: Float[NDArray, "n p"]
+    y: Float[NDArray, "n"]
+    y_pred: Float[NDArray, "n"]
+    intervals: dict[str, Float[NDArray, "n 2 l"]]
+    similar_rows: Float[NDArray, "n"]
+
+    def summary(self, method: str) -> Summary:
+        """The metrics of a method at all levels."""
+        return summary(self.y, self.y_pred, self.intervals[method], LEVELS)
+
+
+def load_examples() -> list[Example]:
+    """The paper's synthetic data, and the diabetes table that comes with scikit-learn."""
+    synthetic, diabetes = load("synthetic", random_state=SEED), load("diabetes")
+    train, calib, test = np.split(np.arange(len(synthetic.y)), 3)
+    parts = split_indices(len(diabetes.y), SEED, sizes=(0.4, 0.4, 0.2))
+    return [
+        Example("synthetic", synthetic, (train, calib, test), unit=""),
+        Example("diabetes", diabetes, parts, unit=" (score)"),
+    ]
+
+
+def fit_and_ask(example: Example, *, progress: Progress = silent) -> Outcome:
+    """Train one network, put both methods around it, and ask them about the test rows."""
+    X, y = example.data.X, example.data.y
+    train, calib, test = example.parts
+    net = NetRegressor(n_batches=N_BATCHES, weight_decay=WEIGHT_DECAY, device="cpu", random_state=SEED)
+    with progress(f"{example.name}: training the network", N_BATCHES) as advance:
+        net.fit(X[train], y[train], on_batch=lambda: advance(1))
+    lvd = LVDRegressor(net, prefit=True, calib_size=None, device="cpu", random_state=SEED)
+    split = SplitConformalRegressor(net, prefit=True, calib_size=None, device="cpu", random_state=SEED)
+    with progress(f"{example.name}: calibrating the intervals", 2) as advance:
+        for method in (lvd, split):
+            method.fit(X[train], y[train]).conformalize(X[calib], y[calib])
+            advance(1)
+    methods = {LVD: lvd, SPLIT: split}
+    return Outcome(
+        example,
+        methods,
+        X=X[test],
+        y=y[test],
+        y_pred=net.predict(X[test]),
+        intervals={name: method.predict_interval(X[test], LEVELS)[1] for name, method in methods.items()},
+        similar_rows=lvd.kernels_[0](lvd.embed(X[test]), lvd.embed(X[calib])).sum(axis=1),
+    )
+
 
 SHOWN = LEVELS.index(0.9)
 """The level of the figures and sentences."""
@@ -37,16 +118,16 @@ class Demo:
 
 def run_demo(out: Path, *, progress: Progress = silent) -> Demo:
     """Train, calibrate, and write figures and a table of intervals into the folder `out`."""
-    with _refusing(out):
+    with _refusing_folder(out):
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()  # a folder that takes no files is refused before the work
     outcomes = tuple(fit_and_ask(example, progress=progress) for example in load_examples())
-    drawings = {out / f"{outcome.example.name}.png": band_figure(outcome) for outcome in outcomes}
-    drawings[out / "width_error.png"] = width_error_figure(outcomes)
+    drawings = {out / f"{outcome.example.name}.png": demo_bands(outcome) for outcome in outcomes}
+    drawings[out / "width_error.png"] = demo_widths(outcomes)
     table = out / "intervals.csv"
-    with _refusing(out), progress("writing the figures", len(drawings)) as advance:
+    with _refusing_folder(out), progress("writing the figures", len(drawings)) as advance:
         for path, figure in drawings.items():
-            figures.save(figure, path)
+            figures.save_figure(figure, path)
             advance(1)
         with TableWriter(table) as writer:
             writer.write(interval_table(outcomes))
@@ -56,7 +137,7 @@ def run_demo(out: Path, *, progress: Progress = silent) -> Demo:
 def sentences(outcome: Outcome) -> list[str]:
     """What to see, in plain words."""
     return findings(
-        Comparison(
+        LocalBesideSplit(
             confidence_level=LEVELS[SHOWN],
             X=outcome.X,
             feature_names=outcome.example.data.feature_names,
@@ -90,12 +171,12 @@ def interval_table(outcomes: Sequence[Outcome]) -> pa.Table:
     )
 
 
-def band_figure(outcome: Outcome) -> Figure:
+def demo_bands(outcome: Outcome) -> Figure:
     """The bands of both methods: over the input when there is one, else over the rows by width of LVD."""
     return _over_input(outcome) if outcome.X.shape[1] == 1 else _over_rows(outcome)
 
 
-def width_error_figure(outcomes: Sequence[Outcome]) -> Figure:
+def demo_widths(outcomes: Sequence[Outcome]) -> Figure:
     """A panel per dataset: LVD's widths against the errors, beside split conformal's constant radius."""
     return figures.width_error_figure(
         [
@@ -160,7 +241,7 @@ def _title(outcome: Outcome, method: str) -> str:
 
 
 @contextmanager
-def _refusing(out: Path) -> Iterator[None]:
+def _refusing_folder(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from lvd.kernels import MahalanobisKernel
 from lvd.kernels.regression import KernelRegressor
 from lvd.models import NetRegressor
 from lvd.reproduction.datasets import Dataset
+from lvd.reproduction.networks import Outputs, StoredNetworks
 from lvd.reproduction.protocols import Protocol
 from lvd.reproduction.stages import Stages
 from lvd.tables.splits import split_indices
@@ -40,12 +42,14 @@ class Split(ABC):
     def error_estimator(self) -> Any:
         """Two functions of a second network, which predicts the base network's absolute error."""
 
+    @abstractmethod
+    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
+        """CQR's network for one level, and whether it is trained already."""
+
     def kernel(self, *, smoothness: bool) -> MahalanobisKernel:
         """The kernel trained with the smoothness term, or without it."""
         template = self.protocol.kernel(self.seed, smoothness=smoothness, device=self.device)
-        return self.stages.once(
-            f"kernel {smoothness=}", lambda: self.kernel_regressor(template).kernels_[0]
-        )
+        return self.stages.once(f"kernel {smoothness=}", lambda: self.kernel_regressor(template).kernels_[0])
 
     def kernel_regressor(self, kernel: MahalanobisKernel) -> KernelRegressor:
         """The kernel regression in the base network's embedding; a kernel that is not fitted yet is fitted."""
@@ -75,8 +79,48 @@ class TableSplit(Split):
         network = self.stages.once("errors", lambda: self._fit_network(self.train, self._errors()))
         return network.predict, network.embed
 
+    def quantile_estimator(self, level: float) -> tuple[NetRegressor, bool]:
+        """A network that CQR trains."""
+        return self.protocol.network(self.seed), False
+
     def _errors(self) -> Float[NDArray, "n"]:
         return np.abs(self.y[self.train] - self.estimator.evaluate(self.X[self.train]).y_pred[:, 0])
 
     def _fit_network(self, rows: Int[NDArray, "r"], target: Float[NDArray, "r"]) -> NetRegressor:
         return self.protocol.network(self.seed).fit(self.X[rows], target)
+
+
+class TaskSplit(Split):
+    """A split as the methods see it, for one target of a table of molecules."""
+
+    def __init__(
+        self, dataset: Dataset, target: str, stored: StoredNetworks, protocol: Protocol, seed: int
+    ) -> None:
+        self.task, self.n_tasks = dataset.target_names.index(target), len(dataset.target_names)
+        self.stored = stored
+        super().__init__(dataset.y[:, self.task], protocol, seed)
+        self.X = np.arange(len(self.y))  # a row is its number: the networks' answers are stored
+
+    @property
+    def estimator(self) -> Any:
+        """The base network's predictions of this task, and the embeddings that all tasks share."""
+        return self._functions(self.stored.base, [self.task])
+
+    @property
+    def error_estimator(self) -> Any:
+        """The second network's predictions of the base network's absolute error in this task."""
+        return self._functions(self.stored.errors, [self.task])
+
+    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
+        """The lower and upper quantiles of this task."""
+        return self._functions(self.stored.quantiles(level), [self.task, self.n_tasks + self.task]), True
+
+    def _functions(self, outputs: Outputs, columns: Sequence[int]) -> Any:
+        """What a stored network says, as two functions of rows; only the base network embeds."""
+        embeddings = self.stored.base.embeddings
+        assert embeddings is not None
+        return lambda rows: outputs.y_pred[rows][:, columns], lambda rows: embeddings[rows]
+
+    def columns(self, outputs: Outputs) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
+        """The two outputs per task of a network that has so many."""
+        return outputs.y_pred[:, self.task], outputs.y_pred[:, self.n_tasks + self.task]

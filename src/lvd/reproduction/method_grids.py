@@ -1,0 +1,207 @@
+"""What each method promises, does and costs, in one line each: looked up or measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, geometric_mean
+
+from lvd.reproduction.collect import Measured
+from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.layout import MAIN, dataset_order, dataset_title, method_title
+from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
+from lvd.reproduction.result_tables import ResultTables
+from lvd.reproduction.significance import P_VALUE, Sample, p_above, p_below, sample_of
+
+FEATURED = (*MAIN, "split")
+
+
+def features_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
+    """The paper's table of features, with figures in place of judgements."""
+    seconds = _seconds(rows, tables.protocol)
+    shown = _present(FEATURED, seconds)
+    return Grid(
+        f"Features ({tables.protocol} protocol)",
+        "Valid: the promise of coverage. Discriminative: datasets on which the AUROC is significantly above 50% "
+        "(p = 0.05). Post hoc: works on a trained model, which it leaves as it is. Overhead: seconds a split takes "
+        "beyond the base network, mean over datasets, and as a share of the network's own time.",
+        ("", *(method_title(method, "features") for method in shown)),
+        (
+            (GridEntry("Valid"), *(GridEntry(REGRESSORS[method].guarantee) for method in shown)),
+            (GridEntry("Discriminative"), *(GridEntry(_discriminative(tables, method)) for method in shown)),
+            (
+                GridEntry("Post hoc"),
+                *(GridEntry("yes" if REGRESSORS[method].post_hoc else "no") for method in shown),
+            ),
+            (GridEntry("Overhead"), *(GridEntry(_overhead(seconds, method)) for method in shown)),
+        ),
+    )
+
+
+def seconds_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
+    """Where the time goes: seconds a split takes with one method alone."""
+    seconds = _seconds(rows, tables.protocol)
+    shown = _present((*FEATURED, "LVD-NN-nosmooth-base"), seconds)
+    return Grid(
+        f"Seconds per split ({tables.protocol} protocol)",
+        "As if the method were run alone, both levels. Split conformal is the network and little else; MADSplit "
+        "adds a second network; LVD adds its kernel. Methods of one split share these parts, so that a split takes "
+        "less than the sum of its line. Seconds are those of the machine that each command ran on.",
+        ("", *(method_title(method, "features") for method in shown)),
+        tuple(
+            (GridEntry(dataset), *(GridEntry(_seconds_text(by_method.get(method))) for method in shown))
+            for dataset, by_method in sorted(seconds.items(), key=lambda item: dataset_order(item[0]))
+        ),
+    )
+
+
+def _present(names: Sequence[str], seconds: dict[str, dict[str, float]]) -> list[str]:
+    return [name for name in names if any(name in by_method for by_method in seconds.values())]
+
+
+def _discriminative(tables: ResultTables, method: str) -> str:
+    cells = [
+        cell
+        for cell in tables.cells
+        if cell.table in ("discrimination", "split") and cell.metric == "AUROC" and cell.method == method
+    ]
+    known = [cell for cell in cells if cell.sample.n]
+    return f"{sum(cell.emphasis == 'bold' for cell in known)} of {len(known)}" if known else MISSING
+
+
+def _seconds(rows: Sequence[Measured], protocol: str) -> dict[str, dict[str, float]]:
+    """Mean seconds of a run: dataset, then method. A run stands in several rows, once for each level.
+
+    Runs whose time was not taken (NaN) are left out.
+    """
+    runs = {
+        (dataset_title(row.dataset), row.method, row.seed): row.seconds
+        for row in rows
+        if row.protocol == protocol and not row.error and not math.isnan(row.seconds)
+    }
+    grouped: dict[str, dict[str, list[float]]] = {}
+    for (dataset, method, _), seconds in runs.items():
+        grouped.setdefault(dataset, {}).setdefault(method, []).append(seconds)
+    return {d: {m: fmean(values) for m, values in by_method.items()} for d, by_method in grouped.items()}
+
+
+def _overhead(seconds: dict[str, dict[str, float]], method: str) -> str:
+    pairs = [(by["split"], by[method]) for by in seconds.values() if "split" in by and method in by]
+    if not pairs:
+        return MISSING
+    network, whole = (sum(column) for column in zip(*pairs, strict=True))
+    return f"{(whole - network) / len(pairs):.1f} s ({whole / network - 1:.0%})"
+
+
+def _seconds_text(seconds: float | None) -> str:
+    return MISSING if seconds is None else f"{seconds:.1f}"
+
+
+TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
+
+
+class MetricsByDataset:
+    """The figures of one protocol by method, level and dataset."""
+
+    def __init__(self, rows: Sequence[Measured], protocol: str) -> None:
+        self._rows: dict[tuple[str, float], dict[str, list[Measured]]] = {}
+        for row in rows:
+            if row.protocol == protocol and not row.error:
+                by_dataset = self._rows.setdefault((row.method, row.confidence_level), {})
+                by_dataset.setdefault(row.dataset, []).append(row)
+
+    def by_dataset(self, method: str, level: float, name: str) -> dict[str, list[float]]:
+        """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
+        values = {
+            dataset: [getattr(row, name) for row in members]
+            for dataset, members in self._rows.get((method, level), {}).items()
+        }
+        known = {d: [v for v in members if not math.isnan(v)] for d, members in values.items()}
+        return {dataset: members for dataset, members in known.items() if members}
+
+
+def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
+    """One line per method: where its coverage holds, where its widths tell, how wide and how often finite it is."""
+    figures = MetricsByDataset(rows, protocol)
+    return Grid(
+        f"The methods at a glance ({protocol} protocol)",
+        "MCR, TCR: datasets on which the rate at 90% is not significantly below the level. AUROC: those on which "
+        "the width tells large errors from small ones (significantly above 50). Finite: share of rows, mean over "
+        "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
+        "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
+        ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
+        tuple(_decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")),
+    )
+
+
+def _decision_line(figures: MetricsByDataset, method: str) -> tuple[GridEntry, ...]:
+    rates = [figures.by_dataset(method, 0.9, name) for name in ("MCR", "TCR")]
+    holds = [[p >= P_VALUE for p in _tested(p_below, rate, 90.0)] for rate in rates]
+    tells = [p < P_VALUE for p in _tested(p_above, figures.by_dataset(method, 0.5, "AUROC"), 50.0)]
+    return (
+        GridEntry(method_title(method, "decision")),
+        *(GridEntry(f"{sum(found)} of {len(found)}") for found in (*holds, tells)),
+        *(GridEntry(_finite(figures, method, level)) for level in (0.5, 0.9)),
+        GridEntry(_width_beside_split(figures, method)),
+    )
+
+
+def _tested(
+    test: Callable[[Sample, float], float], by_dataset: dict[str, list[float]], target: float
+) -> list[float]:
+    """The p-values of the datasets with seeds enough for a test."""
+    p_values = (test(sample_of(values), target) for values in by_dataset.values())
+    return [p for p in p_values if not math.isnan(p)]
+
+
+def _finite(figures: MetricsByDataset, method: str, level: float) -> str:
+    counts, sizes = (figures.by_dataset(method, level, name) for name in ("finite_count", "n_test"))
+    shares = [fmean(values) / fmean(sizes[dataset]) for dataset, values in counts.items()]
+    return f"{fmean(shares):.0%}" if shares else MISSING
+
+
+def _width_beside_split(figures: MetricsByDataset, method: str) -> str:
+    ours, split = (figures.by_dataset(name, 0.9, "width_lvd") for name in (method, "split"))
+    ratios = [fmean(values) / fmean(split[dataset]) for dataset, values in ours.items() if dataset in split]
+    return f"{geometric_mean(ratios):.2f}" if ratios else MISSING
+
+
+def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Measured] = ()) -> Grid:
+    """Coverage in the tails, and on how many tail rows it is that of a finite interval.
+
+    `recounted` are runs whose `finite_tail` is known where that of `rows` is not.
+    """
+    figures, again = MetricsByDataset(rows, protocol), MetricsByDataset(recounted, protocol)
+    shown = [method for method in TAIL_METHODS if figures.by_dataset(method, 0.9, "TCR")]
+    datasets = sorted(
+        figures.by_dataset(MAIN_VARIANT, 0.9, "TCR"), key=lambda name: dataset_order(dataset_title(name))
+    )
+    titles = [method_title(method, "decision") for method in shown]
+    return Grid(
+        f"Tails at level 90% ({protocol} protocol)",
+        "TCR in percent, and the share of finite intervals among the rows it is about: an infinite interval covers "
+        "its row without saying anything about it.",
+        ("", *(heading for title in titles for heading in (f"{title}: TCR", f"{title}: finite"))),
+        tuple(
+            (
+                GridEntry(dataset_title(name)),
+                *(entry for m in shown for entry in _tail(figures, again, m, name)),
+            )
+            for name in datasets
+        ),
+    )
+
+
+def _tail(
+    figures: MetricsByDataset, again: MetricsByDataset, method: str, dataset: str
+) -> tuple[GridEntry, GridEntry]:
+    rates = figures.by_dataset(method, 0.9, "TCR").get(dataset)
+    finite, sizes = (
+        figures.by_dataset(method, 0.9, name).get(dataset) for name in ("finite_count", "n_test")
+    )
+    known = [source.by_dataset(method, 0.9, "finite_tail").get(dataset) for source in (figures, again)]
+    share = next((fmean(values) for values in known if values), 100.0 if finite == sizes else math.nan)
+    return (
+        GridEntry(f"{fmean(rates):.1f}" if rates else MISSING),
+        GridEntry(MISSING if math.isnan(share) else f"{share:.0f}%"),
+    )
