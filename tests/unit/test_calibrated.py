@@ -8,21 +8,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lvd.conformal import calibrated
-from lvd.quantiles.engine import sort_calibration
+from lvd.conformal import guarantees
+from lvd.conformal.guarantees import calibrated_radius, standing
+from lvd.quantiles import Queries, SortedRows
 
 
-def brute_force(query, points, scores, level, *, ratios=None, own=1.0, floor=0.0):
+def brute_force(query, points, scores, level, *, ratios=None, own=1.0, bandwidths=None):
     """Keep v while, with v as the test row's score, the local quantile level at which v is reached is not extreme.
 
     Each of the m + 1 rows has the share of local weight strictly below its own score; v is kept while the rows
-    whose share is below the test row's carry less than the level, all rows weighing their likelihood ratios.
+    whose share is below the test row's carry less than the level, all rows weighing their likelihood ratios. The
+    kernel around a row has the bandwidth of that row; the last one is the query's.
     """
     m = len(scores)
     everyone = np.vstack([points, query])
     mass = np.append(np.ones(m) if ratios is None else ratios, own)
-    kernel = np.exp(-np.square(everyone[:, None] - everyone[None]).sum(-1))
-    weights = mass * ((1.0 - floor) * kernel + floor)
+    h = np.ones(m + 1) if bandwidths is None else bandwidths
+    weights = mass * np.exp(-np.square(everyone[:, None] - everyone[None]).sum(-1) / h[:, None] ** 2)
     ordered = np.unique(scores)
     kept = 0.0
     edges = np.concatenate([[ordered[0] - 1.0], ordered, [ordered[-1] + 1.0]])
@@ -34,6 +36,13 @@ def brute_force(query, points, scores, level, *, ratios=None, own=1.0, floor=0.0
     return kept
 
 
+def radius(queries, rows, levels, *, own=None, bandwidths=None, row_bandwidths=None):
+    """Bandwidths of the rows come in the order of the rows, and are sorted with them."""
+    sorted_bandwidths = None if row_bandwidths is None else row_bandwidths[rows.order]
+    asked = Queries.of(queries, own, bandwidths=bandwidths)
+    return calibrated_radius(asked, rows, standing(rows, sorted_bandwidths), np.array(levels))
+
+
 @given(
     m=st.integers(1, 25),
     k=st.integers(1, 3),
@@ -41,59 +50,46 @@ def brute_force(query, points, scores, level, *, ratios=None, own=1.0, floor=0.0
     ties=st.booleans(),
     seed=st.integers(0, 10_000),
     level=st.sampled_from([0.2, 0.5, 0.8, 0.9]),
-    floor=st.sampled_from([0.0, 0.05, 0.5]),
     weighted=st.booleans(),
+    adaptive=st.booleans(),
 )
-def test_equals_brute_force(m, k, spread, ties, seed, level, floor, weighted):
+def test_equals_brute_force(m, k, spread, ties, seed, level, weighted, adaptive):
     rng = np.random.default_rng(seed)
     points, query = rng.normal(size=(m, k)) * spread, rng.normal(size=(1, k)) * spread
     scores = np.abs(rng.normal(size=m))
     scores = scores.round(1) + 0.1 if ties else scores
     ratios, own = (rng.gamma(2.0, size=m), rng.gamma(2.0)) if weighted else (None, 1.0)
-    calibration = sort_calibration(
-        torch.tensor(points),
-        torch.tensor(scores),
-        weights=None if ratios is None else torch.tensor(ratios),
-        floor=floor,
+    h = np.exp(rng.uniform(0.0, 1.5, size=m + 1)) if adaptive else None
+    rows = SortedRows.of(
+        torch.tensor(points), torch.tensor(scores), ratios=None if ratios is None else torch.tensor(ratios)
     )
-    ours = calibrated.radius(
+    ours = radius(
         torch.tensor(query),
-        calibration,
-        calibrated.standing(calibration),
-        np.array([level]),
-        torch.tensor([own], dtype=torch.float64),
+        rows,
+        [level],
+        own=torch.tensor([own], dtype=torch.float64),
+        bandwidths=None if h is None else torch.tensor(h[-1:]),
+        row_bandwidths=None if h is None else torch.tensor(h[:-1]),
     )
-    assert ours.item() == brute_force(query, points, scores, level, ratios=ratios, own=own, floor=floor)
+    assert ours.item() == brute_force(query, points, scores, level, ratios=ratios, own=own, bandwidths=h)
 
 
 def test_streaming_in_chunks_changes_nothing(rng, monkeypatch):
     points, scores = torch.tensor(rng.normal(size=(60, 2))), torch.tensor(np.abs(rng.normal(size=60)))
-    queries, levels = torch.tensor(rng.normal(size=(30, 2))), np.array([0.5, 0.9])
-    calibration = sort_calibration(points, scores)
-    whole = calibrated.radius(queries, calibration, calibrated.standing(calibration), levels)
-    monkeypatch.setattr(calibrated, "CHUNK_ELEMENTS", 128)
-    parts = calibrated.radius(queries, calibration, calibrated.standing(calibration), levels)
-    torch.testing.assert_close(whole, parts, rtol=0, atol=0)
+    queries, rows = torch.tensor(rng.normal(size=(30, 2))), SortedRows.of(points, scores)
+    whole = radius(queries, rows, [0.5, 0.9])
+    monkeypatch.setattr(guarantees, "CHUNK_ELEMENTS", 128)
+    torch.testing.assert_close(whole, radius(queries, rows, [0.5, 0.9]), rtol=0, atol=0)
 
 
 def test_no_calibration_row_is_infinite():
-    calibration = sort_calibration(
-        torch.empty(0, 2, dtype=torch.float64), torch.empty(0, dtype=torch.float64)
-    )
-    ours = calibrated.radius(
-        torch.zeros(3, 2, dtype=torch.float64), calibration, calibrated.standing(calibration), np.array([0.9])
-    )
-    assert torch.isinf(ours).all()
+    rows = SortedRows.of(torch.empty(0, 2, dtype=torch.float64), torch.empty(0, dtype=torch.float64))
+    assert torch.isinf(radius(torch.zeros(3, 2, dtype=torch.float64), rows, [0.9])).all()
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_a_constant_kernel_gives_split_conformal(rng, level):
     scores = np.abs(rng.normal(size=99))
-    calibration = sort_calibration(torch.zeros(99, 2, dtype=torch.float64), torch.tensor(scores))
-    ours = calibrated.radius(
-        torch.zeros(1, 2, dtype=torch.float64),
-        calibration,
-        calibrated.standing(calibration),
-        np.array([level]),
-    )
+    rows = SortedRows.of(torch.zeros(99, 2, dtype=torch.float64), torch.tensor(scores))
+    ours = radius(torch.zeros(1, 2, dtype=torch.float64), rows, [level])
     assert ours.item() == np.sort(scores)[int(np.ceil(100 * level)) - 1]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lvd import InputError
-from lvd.conformal import QuantileResidual, conformal_quantile, jackknife_plus_intervals
+from lvd.quantiles import conformal_quantile, jackknife_plus_intervals
+from lvd.scores.quantile import BoundQuantiles
 
 SCORES = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 7.0, 8.0, 6.0])
 
@@ -65,7 +66,11 @@ def test_jackknife_plus_ends_never_cross():
 
 
 def test_an_emptied_quantile_interval_shrinks_to_its_middle():
-    quantiles = QuantileResidual(np.array([0.0]), np.array([2.0]))
-    np.testing.assert_array_equal(quantiles.intervals(np.array([[-3.0]]))[0, :, 0], [1.0, 1.0])
-    moved = quantiles.intervals(np.array([[1.0]]), np.array([[-0.5]]))
-    np.testing.assert_array_equal(moved[0, :, 0], [-1.0, 1.5])
+    quantiles = np.array([0.0, 2.0])[None, :, None, None]
+    bound = BoundQuantiles(np.ones((1, 1)), np.ones((1, 1)), quantiles, np.array([0.9]), symmetric=True)
+
+    def moved(*radii):
+        return bound.intervals(np.array(radii)[None, :, None, None], np.array([0.9])).ravel()
+
+    np.testing.assert_array_equal(moved(-3.0), [1.0, 1.0])
+    np.testing.assert_array_equal(moved(1.0, -0.5), [-1.0, 1.5])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.conformal.oracle import local_weights, weighted_quantile
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = [0.5, 0.9]
 GUARANTEES = ["local", "randomized", "calibrated"]
@@ -63,7 +63,7 @@ class TestGroups:
         assert evidence.radius == math.inf
         assert evidence.group == "c"
         assert "there is no calibration row of group 'c'" in evidence.sentence
-        assert "9 more rows of group 'c' like this one would make it finite" in evidence.sentence
+        assert "9 more rows of group 'c' like it would make it finite" in evidence.sentence
 
     def test_neighbours_keep_their_place_in_the_calibration_set(self, rows):
         X, scores = rows
@@ -124,15 +124,15 @@ class TestWeights:
 
         def expected(masses):
             return [
-                [weighted_quantile(scores, local_weights(query, X, ratios), w, level) for level in LEVELS]
+                [weighted_quantile(scores, ratios * gaussian_weights(query, X), w, level) for level in LEVELS]
                 for query, w in zip(queries, masses, strict=True)
             ]
 
         largest = np.maximum(own, ratios.max())
         np.testing.assert_array_equal(conformal.radius(queries, LEVELS, weights=own), expected(largest))
-        conformal.max_weight = 20.0
+        conformal.conformalize(X, scores, weights=ratios, max_weight=20.0)
         np.testing.assert_array_equal(conformal.radius(queries, LEVELS, weights=own), expected([20.0] * 30))
-        weights = local_weights(queries[0], X, ratios)
+        weights = ratios * gaussian_weights(queries[0], X)
         size = conformal.effective_sample_size(queries[:1])[0]
         assert size == pytest.approx(weights.sum() ** 2 / np.square(weights).sum(), rel=1e-5)
 
@@ -171,14 +171,13 @@ class TestWeights:
             conformalize(*rows, weights=-np.ones(120))
         with pytest.raises(lvd.InputError, match="rows has 120, weights has 3"):
             conformalize(*rows, weights=np.ones(3))
-        bounded = lvd.LocalConformal(plain_kernel(), max_weight=2.0)
         with pytest.raises(lvd.InputError, match="weights must be at most max_weight=2, got 3"):
-            bounded.conformalize(*rows, weights=np.full(120, 3.0))
-        bounded.conformalize(*rows, weights=np.ones(120))
+            conformalize(*rows, weights=np.full(120, 3.0), max_weight=2.0)
+        bounded = conformalize(*rows, weights=np.ones(120), max_weight=2.0)
         with pytest.raises(lvd.InputError, match="raise max_weight to the largest likelihood ratio"):
             bounded.radius(queries, weights=np.full(30, 3.0))
         with pytest.raises(lvd.InputError, match="max_weight must be a positive number"):
-            lvd.LocalConformal(plain_kernel(), max_weight=0.0).conformalize(*rows)
+            conformalize(*rows, max_weight=0.0)
         with pytest.raises(lvd.InputError, match="came without weights: leave weights= out"):
             conformalize(*rows).radius(queries, weights=np.ones(30))
         with pytest.raises(lvd.InputError, match="came with weights: give weights="):
@@ -225,7 +224,7 @@ class TestRegressor:
             )
         assert len(reg.explain(X[new], **labels)) == 80
         reg.update(X[new], np.stack([y, -y], 1)[new], **labels).forget(50)
-        assert reg.n_calib_ == len(reg.errors_calib_) == 50
+        assert reg.n_calib_ == len(reg.residuals_calib_) == 50
 
     def test_labels_of_a_fit_that_sets_no_rows_aside(self, table):
         X, y, groups = table
@@ -244,7 +243,7 @@ class TestRegressor:
 
     def test_the_network_runs_once(self, table, monkeypatch):
         X, y, _ = table
-        reg = self.regressor(calib_size=0.5, score="normalized").fit(X, y)
+        reg = self.regressor(calib_size=0.5, conformity_score="normalized").fit(X, y)
         calls = []
         evaluate = reg.model_.evaluate
         monkeypatch.setattr(reg.model_, "evaluate", lambda rows: calls.append(1) or evaluate(rows))

@@ -1,4 +1,4 @@
-"""What is chosen at predict time from one calibration: the guarantee; and before: the bandwidth."""
+"""What is chosen at predict time from one calibration: the guarantee."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import torch
 
 import lvd
 from lvd._validation import row_digests
-from lvd.conformal.bandwidth import choose_bandwidth, infinite_share
-from lvd.conformal.randomized import draw_centres, draw_shares, row_uniforms
+from lvd.conformal.guarantees import draw_centres, draw_shares, row_uniforms
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ class TestChoice:
         assert 0.3 < empty.mean() < 0.7
         np.testing.assert_array_equal(intervals[empty, 0, 0], y_pred[empty])
         assert np.isinf(intervals[~empty]).all()
-        radius = reg.conformals_[0].radius(
+        radius = reg.conformals_[0][0].radius(
             reg.embed(far), 0.5, guarantee="randomized", smoothed=True, row_keys=row_digests(far)
         )
         np.testing.assert_array_equal(radius, np.where(empty, -np.inf, np.inf))
@@ -104,7 +103,7 @@ class TestChoice:
 
     def test_refused_keys(self, regressor):
         reg, X = regressor
-        radius = reg.conformals_[0].radius
+        radius = reg.conformals_[0][0].radius
         with pytest.raises(
             lvd.InputError, match=r"row_keys must be whole numbers, one for each row, got float64"
         ):
@@ -118,32 +117,6 @@ class TestChoice:
             lvd.InputError, match="guarantee must be one of 'local', 'randomized', 'calibrated'"
         ):
             reg.predict_interval(X[:5], guarantee="global")
-
-
-class TestBandwidth:
-    def test_auto_leaves_at_most_the_wanted_share_infinite(self, rng):
-        points = torch.tensor(rng.normal(size=(500, 2)) * 3)
-        chosen = choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=100)
-        assert chosen > 1.0
-        assert infinite_share(points, chosen, 0.9, 100) <= 0.05
-        assert infinite_share(points, chosen / 1.02, 0.9, 100) > 0.05
-
-    def test_a_kernel_that_reaches_far_enough_is_left_as_it_is(self, rng):
-        points = torch.tensor(rng.normal(size=(500, 2)) * 0.1)
-        assert choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=100) == 1.0
-
-    def test_too_few_calibration_rows_for_any_bandwidth(self, rng):
-        points = torch.tensor(rng.normal(size=(50, 2)))
-        with pytest.raises(lvd.InputError, match=r"no bandwidth makes at most 0\.05 of the radii infinite"):
-            choose_bandwidth(points, level=0.9, max_infinite=0.05, n_calib=5)
-
-    def test_the_regressor_passes_it_on(self, regressor):
-        reg, X = regressor
-        wide = lvd.LVDRegressor(reg.model_, prefit=True, bandwidth="auto", max_infinite=0.02, random_state=0)
-        wide.fit(X, X[:, 0])
-        assert wide.conformals_[0].bandwidth_ >= 1.0
-        with pytest.raises(lvd.InputError, match="bandwidth must be a positive number, got 0"):
-            lvd.LVDRegressor(reg.model_, prefit=True, bandwidth=0, random_state=0).fit(X, X[:, 0])
 
 
 def test_the_regressor_can_be_watched(regressor):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lvd.conformal.oracle import gaussian_weights, local_weights, weighted_quantile
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 INF = math.inf
 
@@ -22,10 +22,13 @@ def test_gaussian_weights_are_exp_of_minus_the_squared_distance():
     np.testing.assert_allclose(weights, [1.0, math.exp(-1.0), math.exp(-5.0), 0.0], rtol=1e-15)
 
 
-def test_ratios_multiply_the_raised_kernel():
-    points, ratios = np.array([[0.0], [1.0], [100.0]]), np.array([1.0, 2.0, 4.0])
-    weights = local_weights(np.zeros(1), points, ratios, 0.25)
-    np.testing.assert_allclose(weights, [1.0, 2.0 * (0.75 * math.exp(-1.0) + 0.25), 1.0], rtol=1e-15)
+@pytest.mark.parametrize(
+    "precision", [0.25, np.array([0.25, 0.25, 4.0])], ids=["of the query", "of each row"]
+)
+def test_the_precision_divides_by_the_squared_bandwidth(precision):
+    points = np.array([[0.0], [2.0], [0.5]])
+    expected = [1.0, math.exp(-1.0), math.exp(-0.25 * np.broadcast_to(precision, 3)[2])]
+    np.testing.assert_allclose(gaussian_weights(np.zeros(1), points, precision), expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize(
