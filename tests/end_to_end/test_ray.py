@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import ray_cluster
-from lvd.tables import distributed
 from lvd._validation import InputError
-from lvd.tables.many_files import regroup
 from lvd.reproduction.result_store import read_all
+from lvd.tables import distributed
+from lvd.tables.reading import read_rows, regroup
 from lvd.tables.table_model import TableModel
-from lvd.tables.batches import read_rows
 
 pytestmark = ray_cluster.MARKS
 BATCH_ROWS = 50

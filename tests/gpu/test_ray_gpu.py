@@ -14,9 +14,8 @@ import ray_cluster
 from command_line import run_here
 from homes import Homes, fit_homes
 from lvd.tables import distributed
-from lvd.tables.many_files import regroup
+from lvd.tables.reading import read_rows, regroup
 from lvd.tables.table_model import TableModel
-from lvd.tables.batches import read_rows
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lvd._validation import InputError
 from lvd.tables.column_values import MISSING_MARKS, parse_text
-from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.encoding import TableEncoder
 from lvd.tables.reading import iter_batches, read_table
 
 TABLE = pa.table(
@@ -120,10 +120,10 @@ class TestMissing:
     def test_counted_per_column(self):
         assert refused(TableEncoder.fit, self.TABLE, target="y") == (
             "column 'x': 2 missing values (rows 2, 4); "
-            "fill them in, remove these rows, or fit with --impute median\n"
+            "fill them in, remove these rows, or fit with impute='median'\n"
             "column 'c': 2 missing values (rows 2, 3); "
-            "fill them in, remove these rows, or fit with --impute median\n"
-            "to leave out: --drop x --drop c"
+            "fill them in, remove these rows, or fit with impute='median'\n"
+            "to leave out: drop=['x', 'c']"
         )
 
     def test_median_and_a_category_of_their_own(self):
@@ -152,7 +152,7 @@ class TestMissing:
     @pytest.mark.parametrize("values", [pa.nulls(3), [float("nan")] * 3, ["", "", None]])
     @pytest.mark.parametrize("impute", [None, "median"])
     def test_no_values_at_all(self, values, impute):
-        message = "column 'a': has no values at all\nto leave out: --drop a"
+        message = "column 'a': has no values at all\nto leave out: drop=['a']"
         assert fit_refusal(values, impute=impute) == message
 
     def test_other_ways_to_impute(self):
@@ -218,7 +218,7 @@ class TestRefusedInFit:
     def test_dates(self, values):
         assert fit_refusal(values) == (
             "column 'a': holds dates or times; turn them into numbers first: year, month, weekday, hour, "
-            "days since a start date\nto leave out: --drop a"
+            "days since a start date\nto leave out: drop=['a']"
         )
 
     def test_infinite_values(self):
@@ -253,7 +253,7 @@ class TestRefusedInFit:
     def test_row_index(self, name):
         message = refused(TableEncoder.fit, TABLE.append_column(name, [range(4)]), target="y", drop=["id"])
         assert "looks like a row index that was saved with the table" in message
-        assert message.endswith(f"to leave out: --drop {name or repr(name)}")
+        assert message.endswith(f"to leave out: drop=[{name!r}]")
 
     def test_nested_values_and_bytes(self):
         assert "has type list<" in fit_refusal([[1], [2]])
@@ -264,7 +264,7 @@ class TestRefusedInFit:
         lines = refused(TableEncoder.fit, table, target="y").splitlines()
         assert len(lines) == 12
         assert lines[10] == "and 3 more"
-        assert lines[11].endswith("--drop c11 --drop c12")
+        assert lines[11].endswith("'c11', 'c12']")
 
     def test_unknown_names_to_drop(self):
         message = refused(TableEncoder.fit, TABLE, target="y", drop=["idd"])

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.tables.many_files import ROW, check_same_columns, find_files, read_numbered, regroup
-from lvd.tables.batches import read_rows
+from lvd.tables.distributed import ROW, read_numbered
+from lvd.tables.reading import check_same_columns, find_files, read_rows, regroup
 
 
 def batches(*sizes):

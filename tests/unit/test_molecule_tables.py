@@ -16,11 +16,9 @@ from lvd.methods.conformal import split_cases
 if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop and RDKit", allow_module_level=True)
 
-from lvd.tables.molecule_rows import MoleculeRows
-from lvd.tables.smiles_encoder import MoleculeEncoder, encoder_from_dict
-from lvd.tables.table_encoder import TableEncoder
-
 from lvd.molecules.smiles import canonical_smiles
+from lvd.tables.encoding import TableEncoder
+from lvd.tables.inputs import CellEncoder, KeptRows, encoder_from_dict
 from lvd.tables.table_model import TableModel
 
 CHAINS = ["C" * n + end for n in range(1, 13) for end in ("", "O", "N", "Cl")]
@@ -38,7 +36,7 @@ def make_regressor(**changes):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return TableModel.fit(make_table([*CHAINS, "OCC"]), make_regressor(), target="y", smiles="smiles")
+    return TableModel.fit(make_table([*CHAINS, "OCC"]), make_regressor(), target="y", column="smiles")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def saved(fitted, tmp_path_factory):
 class TestEncoder:
     def test_strings_as_they_are_and_targets(self):
         table = make_table(["OCC", "CCO", "C"], other=["a", "b", "c"])
-        encoder = MoleculeEncoder.fit(table, target="y", smiles="smiles")
+        encoder = CellEncoder.fit(table, target="y", column="smiles")
         assert encoder.transform(table).tolist() == ["OCC", "CCO", "C"]
         assert encoder.target(table).tolist() == [1.0, 1.0, 1 / 3]
         assert encoder.usable(table).all()
@@ -60,24 +58,24 @@ class TestEncoder:
     def test_texts_of_any_type(self, kind):
         table = make_table(["C", "CO"])
         table = table.set_column(0, "smiles", table["smiles"].cast(kind))
-        assert MoleculeEncoder(("y",), "smiles").transform(table).tolist() == ["C", "CO"]
+        assert CellEncoder(("y",), "smiles").transform(table).tolist() == ["C", "CO"]
 
     def test_rows_that_are_no_molecules_are_named_or_skipped(self):
         table = make_table(["C", "C1", None, "CO", "C1"])
-        encoder = MoleculeEncoder(("y",), "smiles")
-        message = r"column 'smiles': 3 molecules that RDKit refuses \(rows 12, 13, 15\): 'C1', missing; mend"
+        encoder = CellEncoder(("y",), "smiles")
+        message = r"column 'smiles': RDKit cannot read 3 molecules \(rows 12, 13, 15\): 'C1', missing; correct"
         with pytest.raises(lvd.InputError, match=message):
             encoder.usable(table, first_row=11)
-        skipping = MoleculeEncoder(("y",), "smiles", skip_invalid=True)
+        skipping = CellEncoder(("y",), "smiles", skip_invalid=True)
         assert skipping.usable(table).tolist() == [True, False, False, True, False]
 
     def test_a_column_that_holds_no_text(self):
         table = pa.table({"smiles": pa.array([[1], [2]]), "y": [1.0, 2.0]})
         with pytest.raises(lvd.InputError, match=r"column 'smiles': has type list.*turned into text"):
-            MoleculeEncoder(("y",), "smiles").usable(table)
+            CellEncoder(("y",), "smiles").usable(table)
 
     def test_a_round_trip_through_json(self):
-        encoder = MoleculeEncoder(("y", "z"), "smiles", skip_invalid=True)
+        encoder = CellEncoder(("y", "z"), "smiles", skip_invalid=True)
         assert encoder_from_dict(json.loads(json.dumps(encoder.to_dict()))) == encoder
         other = TableEncoder.fit(pa.table({"x": [1.0, 2.0], "y": [1.0, 2.0]}), target="y")
         assert encoder_from_dict(json.loads(json.dumps(other.to_dict()))) == other
@@ -105,14 +103,14 @@ class TestFit:
         assert report.inputs == ("smiles",)
         assert report.n_train + report.n_calib + report.n_test == len(CHAINS) + 1
         np.testing.assert_array_equal(
-            model.regressor.y_calib_[:, 0], [len(string) / 3 for string in model.molecules.smiles]
+            model.regressor.y_calib_[:, 0], [len(string) / 3 for string in model.kept.cells]
         )
 
     @pytest.mark.parametrize("seed", range(3))
     def test_all_copies_of_a_molecule_are_in_one_part(self, seed):
         smiles = [*CHAINS, *(string[::-1] for string in CHAINS if not string.endswith("Cl"))]
         table = make_table(smiles)
-        model, _ = TableModel.fit(table, make_regressor(), target="y", smiles="smiles", seed=seed)
+        model, _ = TableModel.fit(table, make_regressor(), target="y", column="smiles", seed=seed)
         canonical = np.array(canonical_smiles(smiles))
         calib, test = model.calibration_rows - 1, model.test_rows - 1
         train = np.setdiff1d(np.arange(len(smiles)), [*calib, *test])
@@ -121,12 +119,12 @@ class TestFit:
 
     def test_too_few_molecules(self):
         with pytest.raises(lvd.InputError, match=r"column 'smiles' holds 2 different molecule\(s\)"):
-            TableModel.fit(make_table(["CO", "OC", "C"] * 9), make_regressor(), target="y", smiles="smiles")
+            TableModel.fit(make_table(["CO", "OC", "C"] * 9), make_regressor(), target="y", column="smiles")
 
     def test_only_a_network_of_molecules_reads_them(self):
         regressor = make_regressor(estimator=lvd.NetRegressor())
         with pytest.raises(lvd.InputError, match="must be a ChempropEstimator, got NetRegressor"):
-            TableModel.fit(make_table(CHAINS), regressor, target="y", smiles="smiles")
+            TableModel.fit(make_table(CHAINS), regressor, target="y", column="smiles")
 
 
 def test_a_prediction_takes_one_pass_of_the_network(fitted, monkeypatch):
@@ -143,7 +141,7 @@ class TestSaved:
     def test_a_round_trip_gives_the_same_bits(self, fitted, saved):
         model, loaded = fitted[0], TableModel.load(saved)
         assert loaded.encoder == model.encoder
-        assert loaded.molecules.smiles == model.molecules.smiles
+        assert loaded.kept.cells == model.kept.cells
         np.testing.assert_array_equal(loaded.test_rows, model.test_rows)
         (rows,) = make_table(["CCOCC", "CCCCCC"]).to_batches()
         first, second = model.predict(rows, 0.5), loaded.predict(rows, 0.5)
@@ -151,7 +149,7 @@ class TestSaved:
             np.testing.assert_array_equal(first[name], second[name])
 
     def test_the_molecules_of_another_model(self, fitted, tmp_path):
-        other = replace(fitted[0], molecules=MoleculeRows(np.array([1]), np.array([2]), ("C",)))
+        other = replace(fitted[0], kept=KeptRows(np.array([1]), np.array([2]), ("C",)))
         other.save(tmp_path / "model")
         with pytest.raises(lvd.InputError, match="do not belong together"):
             TableModel.load(tmp_path / "model")
@@ -170,12 +168,12 @@ class TestSaved:
         ids=["fewer", "no texts", "no row", "twice", "texts", "huge", "in both"],
     )
     def test_damage_is_found(self, change):
-        content = MoleculeRows(np.array([1, 2]), np.array([3]), ("C", "CO")).to_dict()
-        assert MoleculeRows.from_dict(content, 10).smiles == ("C", "CO")
+        content = KeptRows(np.array([1, 2]), np.array([3]), ("C", "CO")).to_dict()
+        assert KeptRows.from_dict(content, 10).cells == ("C", "CO")
         with pytest.raises(lvd.InputError, match="the list of the model's molecules is damaged"):
-            MoleculeRows.from_dict(content | change, 10)
+            KeptRows.from_dict({"molecules": content["molecules"] | change}, 10)
         with pytest.raises(lvd.InputError, match="the list of the model's molecules is damaged"):
-            MoleculeRows.from_dict(None, 10)
+            KeptRows.from_dict({}, 10)
 
 
 class TestRowsSetAside:

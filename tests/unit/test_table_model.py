@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lvd
+from lvd.tables.reading import find_row, read_rows
 from lvd.tables.splits import split_indices
 from lvd.tables.table_model import TableModel
-from lvd.tables.batches import find_row, read_rows
 
 N_ROWS = 60
 
@@ -86,7 +86,7 @@ def test_medians_are_those_of_the_training_rows(fitted):
 def test_a_column_without_values_in_the_training_rows_is_refused():
     train, _, _ = split_indices(N_ROWS, 0)
     with pytest.raises(
-        lvd.InputError, match="training rows of column 'x': has no values at all\nto leave out: --drop x"
+        lvd.InputError, match="training rows of column 'x': has no values at all\nto leave out: drop=\\['x'\\]"
     ):
         fit(replace_rows(make_table(), train, x=None))
 
@@ -169,8 +169,8 @@ class TestOnePassOfTheNetwork:
 
     @pytest.mark.parametrize(
         "choices",
-        [{}, {"score": "normalized"}, {"sides": "each"}, {"sides": "joint"}, {"predictor": "kernel"}],
-        ids=["plain", "normalized", "each", "joint", "kernel"],
+        [{}, {"conformity_score": "normalized"}, {"conformity_score": "signed"}, {"bandwidth": "adaptive"}],
+        ids=["plain", "normalized", "signed", "adaptive"],
     )
     def test_prediction(self, choices, monkeypatch):
         regressor = new_regressor(confidence_level=0.5, **choices)
@@ -183,7 +183,7 @@ class TestOnePassOfTheNetwork:
         np.testing.assert_array_equal(columns["y_pred"], y_pred)
         np.testing.assert_array_equal(columns["lower_50"], intervals[:, 0, 0])
         np.testing.assert_array_equal(columns["upper_90"], intervals[:, 1, 1])
-        sizes = regressor.conformals_[0].effective_sample_size(regressor.embed(X))
+        sizes = regressor.conformals_[0][0].effective_sample_size(regressor.embed(X))
         np.testing.assert_array_equal(columns["n_effective"], sizes)
 
     def test_several_targets_and_batches(self, tmp_path, monkeypatch):

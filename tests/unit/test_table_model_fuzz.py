@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lvd
+from lvd.tables.reading import read_rows
 from lvd.tables.table_model import TableModel
-from lvd.tables.batches import read_rows
 
 PIECES = [
     b"\0",

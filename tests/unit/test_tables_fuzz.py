@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.encoding import TableEncoder
 from lvd.tables.reading import count_rows, iter_batches, read_table
 
 N_ROWS = 40

@@ -16,14 +16,12 @@ import pytest
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
 from lvd.conformal import CalibrationWarning
-from lvd.tables.columns import Column, example_of_formatted
-from lvd.tables.table_encoder import TableEncoder
-from lvd.tables.many_files import find_files
-from lvd.tables.smiles_encoder import MoleculeEncoder
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
+from lvd.tables.encoding import Column, TableEncoder, example_of_formatted
+from lvd.tables.inputs import CellEncoder
+from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
 from lvd.tables.splits import split_indices
-from lvd.tables.reading import count_rows, iter_batches, read_schema, read_table
-from lvd.tables.table_model import TableModel, _percent
+from lvd.tables.table_model import TableModel, percent_name
 
 
 def written(folder: Path, text: str, name: str = "table.csv") -> Path:
@@ -181,7 +179,7 @@ class TestOneReading:
     def test_a_column_that_is_dropped_may_hold_anything(self, tmp_path):
         path = written(tmp_path, "id,a,y\n12345678901234567890,1,1\n12345678901234567891,2,2\n")
         table = read_table(path)
-        assert "to leave out: --drop id" in refused(TableEncoder.fit, table, target="y")
+        assert "to leave out: drop=['id']" in refused(TableEncoder.fit, table, target="y")
         assert TableEncoder.fit(table, target="y", drop=["id"]).feature_names == ["a"]
         assert table["id"].to_pylist() == ["12345678901234567890", "12345678901234567891"]
 
@@ -252,24 +250,24 @@ class TestLevels:
         ],
     )
     def test_names(self, level, name):
-        assert _percent(level) == name
+        assert percent_name(level) == name
 
     def test_neighbouring_levels_have_names_of_their_own(self):
         levels = np.random.default_rng(0).uniform(size=200)
         levels = np.concatenate([levels, np.nextafter(levels, 1.0), np.nextafter(levels, 0.0)])
-        assert len({_percent(level) for level in levels.tolist()}) == len(set(levels.tolist()))
+        assert len({percent_name(level) for level in levels.tolist()}) == len(set(levels.tolist()))
 
 
 class TestBounds:
-    @pytest.mark.parametrize("bounds", [{"y_min": np.nan}, {"y_max": np.inf}, {"y_min": -np.inf}])
+    @pytest.mark.parametrize("bounds", [(np.nan, None), (None, np.inf), (-np.inf, 1.0)])
     def test_refused_before_training(self, bounds):
         class NoTraining(lvd.NetRegressor):
             def fit(self, X, y, **options):
                 raise AssertionError("trained")
 
-        regressor = lvd.LVDRegressor(NoTraining(), **bounds)
+        regressor = lvd.LVDRegressor(NoTraining(), y_range=bounds)
         message = refused(regressor.fit, np.zeros((20, 1)), np.arange(20.0))
-        assert "must be a finite number, or None for no bound, got" in message
+        assert "y_range must hold finite numbers, or None for no bound, got" in message
 
 
 def test_masked_values_are_refused_like_nan():
@@ -342,7 +340,7 @@ class TestArrowTypes:
         pq.write_table(self.table(kind), path)
         message = refused(TableModel.fit, read_table(path), small_regressor(), target="y")
         assert message.startswith("column 'a': ")
-        assert message.endswith("to leave out: --drop a")
+        assert message.endswith("to leave out: drop=['a']")
         model, _ = TableModel.fit(read_table(path), small_regressor(), target="y", drop=["a"])
         out = tmp_path / "o.parquet"
         assert model.predict_to(out, iter_batches(path, column_types={})).n_rows == self.N
@@ -407,7 +405,7 @@ class TestNames:
             f"{name!r} has the name of a column that predictions are written to; rename it in the table"
         )
         message = refused(TableModel.fit, table, small_regressor(), target="y")
-        assert message == f"column {expected}, or leave it out with --drop {name}"
+        assert message == f"column {expected}, or leave it out with drop=[{name!r}]"
         assert refused(TableModel.fit, table, small_regressor(), target=name) == f"target {expected}"
         model, _ = TableModel.fit(table, small_regressor(), target="y", drop=[name])
         assert model.encoder.feature_names == ["x"]
@@ -457,9 +455,9 @@ class TestLongMolecules:
         parse = chem.MolFromSmiles
         monkeypatch.setattr(chem, "MolFromSmiles", lambda text: (seen.append(len(text)), parse(text))[1])
         table = pa.table({"smiles": ["CCO", "C" * 200_000, "CC"], "y": [1.0, 2.0, 3.0]})
-        encoder = MoleculeEncoder(("y",), "smiles")
+        encoder = CellEncoder(("y",), "smiles")
         message = refused(encoder.usable, table, first_row=11)
-        assert "1 molecule that RDKit refuses (row 12)" in message
+        assert "RDKit cannot read 1 molecule (row 12)" in message
         assert "(SMILES of more than 10,000 characters are not read)" in message
         assert len(message) < 500
         message = refused(canonical_smiles, table["smiles"].to_pylist())

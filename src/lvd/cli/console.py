@@ -35,8 +35,8 @@ def escape_controls(text: str) -> str:
 
 
 def count_refused(n_rows: int) -> str:
-    """``3 rows whose SMILES RDKit refuses``."""
-    return f"{n_rows:,} row{'' if n_rows == 1 else 's'} whose SMILES RDKit refuses"
+    """``3 rows that the model cannot read``."""
+    return f"{n_rows:,} row{'' if n_rows == 1 else 's'} that the model cannot read"
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:

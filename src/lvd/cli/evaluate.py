@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, Levels, Model, SkipInvalid, load_model
+from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, load_model, show_metrics
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -18,7 +17,7 @@ EXAMPLES = console.examples(
 )
 
 
-def evaluate(
+def evaluate_table(
     model: Model,
     data: Data,
     *,
@@ -45,14 +44,14 @@ def evaluate(
     the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
     ones: 50% is chance.
 
-    Use rows that the model has not seen; it warns of those it was trained on, and knows molecules by their
-    canonical SMILES. lvd fit --test-out keeps its test rows for this.
+    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps its test rows
+    for this.
 
     With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
-    from lvd.tables.batches import read_rows
+    from lvd.tables.reading import read_rows
 
     fitted = load_model(model, skip_invalid=skip_invalid)
     with console.working("evaluating"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Data, Json, Model
+from lvd.cli.shared import Data, Json, Model
 
 if TYPE_CHECKING:
     from lvd.methods.local import Explanation
@@ -20,7 +20,7 @@ EXAMPLES = console.examples(
 )
 
 
-def explain(
+def explain_row(
     model: Model,
     data: Data,
     row: Annotated[
@@ -41,12 +41,12 @@ def explain(
 
     Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit
     (1 is the first row below the header), their share of the weight, their similarity (1 is the same as this
-    row), the error made on them, and their true value. The weight that no calibration row carries stands for
-    what is unknown; when it is too much for the level, the interval is infinite, and the number of rows that
-    are missing is given. Molecules are shown by their SMILES; lvd report draws them.
+    row), the error made on them, and their true value. The weight that no calibration row carries is that of
+    the unknown; when it is too much for the level, the interval is infinite, and the number of rows that are
+    missing is given. Where the model reads a single column, rows are shown with its cell.
     """
+    from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel
-    from lvd.tables.batches import read_rows
 
     fitted = TableModel.load(model)
     explanations = fitted.explain(read_rows(data), row, level, n_neighbors=neighbors)
@@ -55,10 +55,10 @@ def explain(
         console.show_json([asdict(e) | {"target": t, "sentence": e.sentence} for t, e in by_target.items()])
     else:
         for target, explanation in by_target.items():
-            _show(explanation, target)
+            _show_explanation(explanation, target, fitted.encoder.inputs[0])
 
 
-def _show(explanation: Explanation, target: str) -> None:
+def _show_explanation(explanation: Explanation, target: str, column: str) -> None:
     evidence, named = explanation.evidence, explanation.label is not None
     row = f"row {explanation.row} ({explanation.label})" if named else f"row {explanation.row}"
     console.show(f"{row}, {target}: prediction {explanation.y_pred:.6g}")
@@ -71,7 +71,7 @@ def _show(explanation: Explanation, target: str) -> None:
         f"{evidence.weight_at_infinity:.1%}\n"
     )
     console.show_table(
-        [*(["molecule"] if named else []), "calibration row", "weight", "similarity", "error", target],
+        [*([column] if named else []), "calibration row", "weight", "similarity", "error", target],
         [
             [
                 *([str(neighbor.label)] if named else []),

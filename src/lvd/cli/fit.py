@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lvd.cli import console
-from lvd.cli.metrics import show_metrics
-from lvd.cli.options import Data, Json, SkipInvalid, number_or_word
+from lvd.cli.shared import Data, Json, SkipInvalid, show_metrics
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
@@ -105,7 +104,7 @@ def fit(
             metavar="FILE", show_default=False, help="Also write the test rows, to evaluate by group."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model that stands at --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model at --out.")] = False,
     json: Json = False,
 ) -> None:
     """Fit a model to a table and report how good its intervals are.
@@ -124,14 +123,14 @@ def fit(
     from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.tables.reading import read_table
+    from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
-    from lvd.tables.table_model import TableModel, check_free
 
     if smiles is None and (skip_invalid or hidden_size is not None):
         raise InputError(
             "--skip-invalid and --hidden-size are about molecules; give --smiles COLUMN with them"
         )
-    check_free(out, force=force)
+    _check_free(out, force=force)
     if test_out is not None:
         check_output(test_out, data, out, name="--test-out")
     resolve_device(device)
@@ -139,7 +138,7 @@ def fit(
     regressor = LVDRegressor(
         _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
         confidence_level=level,
-        bandwidth=number_or_word(bandwidth, "--bandwidth", "adaptive"),
+        bandwidth=_as_bandwidth(bandwidth),
         y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
         random_state=seed,
@@ -151,7 +150,7 @@ def fit(
                 target=target,
                 drop=drop or (),
                 impute=impute,
-                smiles=smiles,
+                column=smiles,
                 skip_invalid=skip_invalid,
                 seed=seed,
             )
@@ -161,7 +160,30 @@ def fit(
     if json:
         console.show_json({"model": str(out), **asdict(report)})
     else:
-        _show(report, data, out, seed)
+        _show_fit(report, data, out, seed)
+
+
+def _check_free(out: Path, *, force: bool) -> None:
+    """A model may be written there: nothing is there, or, with --force, an older model."""
+    import os
+
+    from lvd import store
+    from lvd._validation import InputError
+
+    if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+    store.check_replaceable(out)
+
+
+def _as_bandwidth(text: str) -> float | str:
+    from lvd._validation import InputError
+
+    if text == "adaptive":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--bandwidth must be a number or adaptive, got {text!r}") from None
 
 
 def _network(
@@ -190,8 +212,8 @@ def _showing(n_rows: int, n_targets: int, *, of_molecules: bool) -> AbstractCont
     return nullcontext()
 
 
-def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
-    from lvd.tables.columns import PLAIN_NUMBERS
+def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
+    from lvd.tables.encoding import PLAIN_NUMBERS
 
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
@@ -217,8 +239,8 @@ def _show(report: FitReport, data: Path, out: Path, seed: int) -> None:
         )
     if report.n_duplicates:
         console.show(
-            f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
-            "in the same part, so that none calibrates or tests that was trained on"
+            f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are in the "
+            "same part, so that no molecule of the training rows calibrates or tests"
         )
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
     if _many_infinite(report):

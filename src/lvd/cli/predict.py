@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Json, Levels, Model, SkipInvalid, load_model
+from lvd.cli.shared import Json, Levels, Model, SkipInvalid, load_model
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -19,7 +19,7 @@ EXAMPLES = console.examples(
 )
 
 
-class Engine(StrEnum):
+class PredictEngine(StrEnum):
     """Where rows are predicted."""
 
     local = "local"
@@ -48,8 +48,8 @@ def predict(
     level: Levels = None,
     skip_invalid: SkipInvalid = False,
     engine: Annotated[
-        Engine, typer.Option(help="This machine, or a Ray cluster (extra ray).")
-    ] = Engine.local,
+        PredictEngine, typer.Option(help="This machine, or a Ray cluster (extra ray).")
+    ] = PredictEngine.local,
     address: Annotated[
         str | None,
         typer.Option(
@@ -67,8 +67,8 @@ def predict(
     target's: y_pred_mu. An infinite interval, from -inf to inf, says that too little is known about rows like
     this one; lvd explain says how much is missing.
 
-    A model of molecules refuses a table with SMILES that RDKit cannot read, and names the rows. With --skip-invalid
-    they stay in the output, so that it has the rows of the input, with empty cells for prediction and intervals.
+    Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output, so that
+    it has the rows of the input, with empty cells for prediction and intervals.
 
     Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
     name; rows are counted through all of them.
@@ -79,14 +79,12 @@ def predict(
     """
     from lvd._files import check_output
     from lvd._validation import InputError
-    from lvd.tables.many_files import find_files
-    from lvd.tables.reading import count_rows
-    from lvd.tables.batches import read_rows
+    from lvd.tables.reading import count_rows, find_files, read_rows
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
-    if address is not None and engine is not Engine.ray:
-        raise InputError(f"--address is of a Ray cluster, got --engine {engine}; give --engine ray with it")
+    if address is not None and engine is not PredictEngine.ray:
+        raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
     paths = find_files(data)
     counts = [count_rows(path) for path in paths]
     if out != "-":
@@ -94,19 +92,19 @@ def predict(
     fitted = load_model(model, skip_invalid=skip_invalid)
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
-        if engine is Engine.ray:
+        if engine is PredictEngine.ray:
             from lvd.tables import distributed
 
             report = distributed.predict_to(out, paths, fitted, level, address=address, on_rows=on_rows)
         else:
-            rows = read_rows(*paths, batch_rows=fitted.batch_rows)
+            rows = read_rows(*paths, batch_rows=fitted.encoder.batch_rows)
             report = fitted.predict_to(out, rows, level, on_rows=on_rows)
     if json:
         console.show_json({"out": out, **asdict(report)})
     elif out != "-":
         console.show(f"{report.n_rows:,} rows written to {out}")
         if report.n_skipped:
-            console.show(f"{report.n_skipped:,} of them without a prediction: RDKit refuses their SMILES")
+            console.show(f"{report.n_skipped:,} of them without a prediction: the model cannot read them")
         if report.n_skipped == report.n_rows:
             console.show("no row has an interval")
             return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.options import Data, Model, SkipInvalid, load_model
+from lvd.cli.shared import Data, Model, SkipInvalid, load_model
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -88,18 +88,18 @@ def report(
     import warnings
 
     from lvd._files import check_output
-    from lvd.tables.reading import read_table
     from lvd.methods import CalibrationWarning
-    from lvd.page.drawings import draw
+    from lvd.molecules.drawing import draw_molecule
     from lvd.page.render import Origin, write_page
     from lvd.page.report import check_one_target, make_report
     from lvd.page.rivals import parse_rivals
     from lvd.page.row_details import Pictures
+    from lvd.tables.reading import read_table
 
     check_output(out, model, data, fitted_on)
     rivals, fitted = parse_rivals(compare), load_model(model, skip_invalid=skip_invalid)
     one_target = check_one_target(target or fitted.encoder.targets)
-    drawn = smiles or getattr(fitted.encoder, "smiles", None)
+    drawn = smiles or fitted.encoder.drawn
     with console.working("evaluating"):
         content = make_report(
             fitted,
@@ -109,7 +109,7 @@ def report(
             rivals=rivals,
             confidence_level=level,
             fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
-            pictures=None if drawn is None else Pictures(drawn, draw),
+            pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_page(content, Origin(model.resolve().name, data.name, today), out)

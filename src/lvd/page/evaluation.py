@@ -23,7 +23,7 @@ class Evaluated:
 
     `row_numbers` are those of the table, in which others may have been left out. `n_known` counts the rows that are
     known from training, and `y_range` is what y can be: the bounds that clip the intervals, infinite where there
-    are none. Molecules have no features, and their names are none.
+    are none. Cells that the model reads as they are have no features.
     """
 
     target: str

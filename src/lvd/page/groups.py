@@ -12,10 +12,10 @@ from scipy.special import bdtrc
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.tables.column_values import to_numbers, to_texts
-from lvd.tables.reports import MAX_VALUES
 from lvd.metrics import binomial_band, group_coverage
 from lvd.metrics.strata import holm, quantile_bins
+from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.reports import MAX_VALUES
 
 MISSING = "missing"
 ROWS_PER_VALUE, ROWS_PER_SLAB, MOST_SLABS = 5, 40, 10

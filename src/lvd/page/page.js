@@ -116,7 +116,7 @@
   }
 
   function drawings(row) {
-    const list = element("ul", { class: "molecules" });
+    const list = element("ul", { class: "drawings" });
     if (row.picture !== null) list.append(element("li", {}, drawing(row.picture, `row ${row.row}`)));
     for (const [place, weight, , , target] of row.neighbors) {
       const index = data.neighbors[place]?.[1] ?? null;

@@ -13,9 +13,7 @@ import pyarrow as pa
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.targets import check_names
 from lvd.intervals import covered
-from lvd.tables.table_model import TableModel
 from lvd.metrics import (
     CalibrationCurve,
     GroupCoverage,
@@ -45,6 +43,8 @@ from lvd.page.row_details import ROWS_MISSING, STATUS, Pictures, embed_rows, rea
 from lvd.page.sample import choose_rows
 from lvd.page.slab import JointSlab, joint_slab
 from lvd.page.verdict import Verdict, judge, tolerated
+from lvd.tables.column_values import check_columns
+from lvd.tables.table_model import TableModel
 
 MOST_GROUPS = 60
 """So many groups of a column, or slabs of all features, are listed."""
@@ -93,7 +93,7 @@ class Infinite:
 class Report:
     """The content of the page.
 
-    `n_skipped` rows of the table were left out as no molecules; `repeated` is what is said of the `n_known` rows.
+    The model cannot read `n_skipped` rows of the table; `repeated` is what is said of the `n_known` rows.
     """
 
     target: str
@@ -154,15 +154,15 @@ def make_report(
 ) -> Report:
     """Evaluate the model on the rows of a table whose true values are known.
 
-    `fitted_on` is the table of ``lvd fit``, to show the cells of the neighbours; without it a model of molecules
-    shows these. `pictures` says which column is drawn, as molecules are.
+    `fitted_on` is the table of the fit, to show the cells of the neighbours; without it they are shown where the model
+    keeps them. `pictures` says which column is drawn.
     """
-    check_names(table, by)
+    check_columns(table, by)
     place = find_target(model, target)
     neighbors = model.calibration_cells() if fitted_on is None else read_neighbors(model, target, fitted_on)
     if pictures is not None:
-        check_names(table, [pictures.column])
-        pictures.draw("")  # what it needs is missing now, not after the work
+        check_columns(table, [pictures.column])
+        pictures.draw("")  # fails now where something is missing, not after the work
     evaluated = evaluate(model, table, target, confidence_level)
     n_skipped, table = table.num_rows - len(evaluated.y), table.take(evaluated.row_numbers - 1)
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
@@ -221,7 +221,7 @@ def check_one_target(targets: Sequence[str]) -> str:
     """The one target of a page."""
     if len(targets) != 1:
         raise InputError(
-            f"a page shows one target, here are {len(targets)}: {', '.join(targets)}; give one with --target"
+            f"a page shows one target, here are {len(targets)}: {', '.join(targets)}; name one with target="
         )
     return targets[0]
 

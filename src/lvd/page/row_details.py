@@ -13,12 +13,11 @@ import pyarrow as pa
 from lvd._typing import Int, NDArray
 from lvd._validation import InputError
 from lvd.conformal.explanation import Evidence
-from lvd.tables.column_values import to_texts
-from lvd.tables.targets import check_names
 from lvd.intervals import covered
-from lvd.tables.table_model import TableModel
 from lvd.page.evaluation import Evaluated, find_target, read_target
 from lvd.page.numbers import short
+from lvd.tables.column_values import check_columns, to_texts
+from lvd.tables.table_model import TableModel
 
 Draw: TypeAlias = Callable[[str], str | None]
 """From a cell to a drawing of it in SVG, or None."""
@@ -130,7 +129,7 @@ class _Gallery:
         """The cells to draw, of every row."""
         if self.pictures is None or table is None:
             return None
-        check_names(table, [self.pictures.column])
+        check_columns(table, [self.pictures.column])
         return list(to_texts(table[self.pictures.column]).to_pylist())
 
     def add(self, texts: Sequence[str] | None, row: int) -> int | None:

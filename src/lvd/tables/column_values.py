@@ -6,7 +6,8 @@ null or the empty text, so that a category may be called "NA". Rows are counted 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+Result = TypeVar("Result")
 
 MISSING_MARKS = (
     *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "None", "null", "NULL"),
@@ -119,6 +121,48 @@ def plain_types(rows: Rows) -> Rows:
 def is_text(arrow_type: pa.DataType) -> bool:
     """Whether values of this type are texts."""
     return arrow_type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def for_each_column(
+    names: Sequence[str], function: Callable[[str], Result], *, noun: str = "column", may_drop: bool = False
+) -> list[Result]:
+    """``[function(name) for name in names]``; all refusals are in one error, each with its column."""
+    results: list[Result] = []
+    refused: dict[str, InputError] = {}
+    for name in names:
+        try:
+            results.append(function(name))
+        except InputError as error:
+            refused[name] = error
+    if refused:
+        lines = [f"{noun} {name!r}: {error}" for name, error in refused.items()]
+        lines[10:] = [f"and {len(lines) - 10} more"] if len(lines) > 10 else []
+        if may_drop:
+            lines.append(f"to leave out: drop={list(refused)}")
+        raise InputError("\n".join(lines))
+    return results
+
+
+def check_columns(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> None:
+    """The table has columns of these names; an error suggests similar ones."""
+    known = table.schema.names
+    lacking = [name for name in names if name not in known]
+    if not lacking:
+        return
+    similar = difflib.get_close_matches(lacking[0].casefold(), [name.casefold() for name in known], n=3)
+    hints = [name for name in known if name.casefold() in similar]
+    hint = f"did you mean {' or '.join(map(repr, hints))}?" if hints else f"it has {list_names(known)}"
+    raise InputError(f"the table has no column {list_names(lacking)}; {hint}")
+
+
+def as_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
+    """A batch as a table."""
+    return pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Ten names at most, in quotes."""
+    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def to_mask(condition: pa.Array | pa.ChunkedArray) -> Bool[NDArray, "n"]:

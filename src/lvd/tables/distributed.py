@@ -24,19 +24,12 @@ import torch
 
 from lvd._typing import Levels, NDArray
 from lvd._validation import InputError, check_positive
-from lvd.tables.many_files import (
-    ROW,
-    as_one,
-    check_same_columns,
-    count_text_rows,
-    noting_refusals,
-    read_numbered,
-)
-from lvd.tables.reading import count_rows, read_schema
-from lvd.tables.writing import with_columns
+from lvd.tables.reading import as_one, check_same_columns, count_rows, iter_batches, read_schema
 from lvd.tables.table_model import TableModel
-from lvd.tables.reports import PredictReport
-from lvd.tables.predictions import write_predictions
+from lvd.tables.writing import PredictReport, with_columns, write_predictions
+
+ROW = "lvd: number of the row"
+"""The column in which rows carry their numbers from one machine to another, for the error messages."""
 
 CPUS_PER_THREAD = 0.4
 """What an actor reserves for each of its threads; with 0.9 nothing is left on two cores to read the files."""
@@ -159,7 +152,7 @@ def predict_interval(
     if not isinstance(model, TableModel):
         model = TableModel.load(model)
     if batch_rows is None:
-        batch_rows = model.batch_rows
+        batch_rows = model.encoder.batch_rows
     check_positive(batch_rows, "batch_rows", integer=True)
     levels = model.resolve_levels(confidence_level)
     n_threads = torch.get_num_threads()
@@ -277,3 +270,28 @@ def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
     if n_gpus := int(ray.cluster_resources().get("GPU", 0)):
         share["num_gpus"], n_actors = 1, n_gpus
     return share | {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n_actors)}
+
+
+def count_text_rows(path: Path) -> int:
+    """The number of rows of a CSV file, found by reading it."""
+    return sum(batch.num_rows for batch in iter_batches(path, column_types={}))
+
+
+def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
+    """The rows of the files in the column ``path``, with their numbers from ``first_row`` on in a column `ROW`."""
+    for file in files.to_pylist():
+        first_row = file["first_row"]
+        with noting_refusals():
+            for batch in iter_batches(file["path"], column_types={}):
+                yield with_columns(batch, {ROW: np.arange(first_row, first_row + batch.num_rows)})
+                first_row += batch.num_rows
+
+
+@contextmanager
+def noting_refusals() -> Iterator[None]:
+    """The message of an `InputError` also as a note: it stays as it is where others add to the message itself."""
+    try:
+        yield
+    except InputError as error:
+        error.add_note(str(error))
+        raise

@@ -6,17 +6,22 @@ import os
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from glob import has_magic
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lvd._validation import InputError, check_positive
+from lvd._typing import Int, NDArray
+from lvd._validation import InputError, RowError, check_positive
 from lvd.tables import csv_text
-from lvd.tables.column_values import guess_types, parse_text, plain_types
-from lvd.tables.columns import for_each_column
+from lvd.tables.column_values import for_each_column, guess_types, parse_text, plain_types
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 BATCH_ROWS = 65_536
@@ -39,8 +44,8 @@ def read_table(
     if table_format(path) != "parquet":
         table = pa.Table.from_batches(iter_batches(path, column_types=column_types or {}))
         return guess_types(table) if column_types is None else table
-    with _refusing(path), _open_parquet(path) as file:
-        _check_names(path, file.schema_arrow.names)
+    with _told_as_refusal(path), _open_parquet(path) as file:
+        _check_unique(path, file.schema_arrow.names)
         table = file.read()
         table.validate(full=True)
     if table.num_rows == 0:
@@ -64,7 +69,7 @@ def iter_batches(
         else _csv_batches(path, column_types)
     )
     n_rows = 0
-    with _refusing(path):
+    with _told_as_refusal(path):
         for batch in batches:
             n_rows += batch.num_rows
             for start in range(0, batch.num_rows, batch_rows):
@@ -78,14 +83,14 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
     path = _check_path(path)
     if table_format(path) != "parquet":
         return None
-    with _refusing(path), _open_parquet(path) as file:
+    with _told_as_refusal(path), _open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
 
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
     """The names and types of the columns; those of a CSV file are text."""
     path = _check_path(path)
-    with _refusing(path):
+    with _told_as_refusal(path):
         if table_format(path) != "parquet":
             return pa.schema([(name, pa.string()) for name in csv_text.read_header(path)])
         with _open_parquet(path) as file:
@@ -100,9 +105,104 @@ def table_format(path: str | os.PathLike[str]) -> str:
     raise InputError(f"{path} must end in one of {', '.join(SUFFIXES)}; lvd reads and writes no other tables")
 
 
+def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, or of several as one table, batch by batch, for the methods of `TableModel`.
+
+    The cells of a CSV file stay the text they are, so that they are written back as they were read.
+    """
+    if len(paths) > 1:
+        check_same_columns([Path(path) for path in paths])
+    files = (iter_batches(path, column_types={}) for path in paths)
+    return regroup(chain.from_iterable(files), batch_rows)
+
+
+def numbered(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each batch with the number of its first row; rows count from 1."""
+    first_row = 1
+    for batch in batches:
+        yield first_row, batch
+        first_row += batch.num_rows
+
+
+@contextmanager
+def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
+    """A refusal of some of these rows names them by their numbers in the table."""
+    try:
+        yield
+    except RowError as error:
+        raise RowError(error.message, tuple(numbers[list(error.rows)].tolist())) from None
+
+
+def find_row(batches: Batches, row: int) -> pa.RecordBatch:
+    """Row number `row`, alone."""
+    check_positive(row, "row", integer=True)
+    n_rows = 0
+    for first_row, batch in numbered(batches):
+        n_rows = first_row + batch.num_rows - 1
+        if row <= n_rows:
+            return batch.slice(row - first_row, 1)
+    raise InputError(f"row must lie between 1 and {n_rows}, the number of rows of the table, got {row}")
+
+
+def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The files that the names stand for: those of ``data/*.parquet`` sorted by name, others as they are given."""
+    paths: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if os.path.exists(path) or not has_magic(path.name):  # noqa: PTH110  (Path.exists raises for odd names)
+            paths.append(path)
+        elif found := sorted(path.parent.glob(path.name)):
+            paths += found
+        else:
+            raise InputError(f"no file matches {os.fspath(name)!r}; check the folder and the pattern")
+    return paths
+
+
+def check_same_columns(paths: Sequence[Path]) -> None:
+    """All files have the columns of the first, with the same types in the same order."""
+    first = read_schema(paths[0])
+    for path in paths[1:]:
+        schema = read_schema(path)
+        if not schema.equals(first):
+            ours, theirs = ({f"{field.name!r} ({field.type})": None for field in s} for s in (schema, first))
+            more, fewer = [c for c in ours if c not in theirs], [c for c in theirs if c not in ours]
+            found = [f"{label} {', '.join(c)}" for label, c in (("it has", more), ("it lacks", fewer)) if c]
+            raise InputError(
+                f"{path} does not have the columns of {paths[0]}: {'; '.join(found) or 'their order differs'}; "
+                "files that are read as one table must have the same columns with the same types"
+            )
+
+
+def regroup(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of exactly `n_rows`, but for the last: numbers then do not depend on the files.
+
+    A product of matrices rounds a row differently in batches of different sizes.
+    """
+    waiting: list[pa.RecordBatch] = []
+    missing = n_rows
+    for batch in batches:
+        rest = batch
+        while rest.num_rows >= missing:
+            yield as_one([*waiting, rest.slice(0, missing)])
+            rest, waiting, missing = rest.slice(missing), [], n_rows
+        if rest.num_rows:
+            waiting.append(rest)
+            missing -= rest.num_rows
+    if waiting:
+        yield as_one(waiting)
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows in one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
+
+
 def _csv_batches(path: Path, column_types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     names = csv_text.read_header(path)
-    _check_names(path, names)
+    _check_unique(path, names)
     first_row = 1
     for batch in csv_text.iter_text(path, names):
         yield _with_types(batch, column_types, first_row)
@@ -123,7 +223,7 @@ def _with_types(
 
 def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
     with _open_parquet(path) as file:
-        _check_names(path, file.schema_arrow.names)
+        _check_unique(path, file.schema_arrow.names)
         for batch in file.iter_batches(batch_rows):
             batch.validate(full=True)
             yield plain_types(batch)
@@ -153,7 +253,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _check_names(path: Path, names: list[str]) -> None:
+def _check_unique(path: Path, names: list[str]) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(f"{path} has several columns named {', '.join(map(repr, repeated))}; rename them")
@@ -164,7 +264,7 @@ def _refuse_no_rows(path: Path) -> None:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _told_as_refusal(path: Path) -> Iterator[None]:
     """What the system and the parsers say about a file they cannot read is told as an `InputError`."""
     try:
         yield

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.column_values import to_numbers, to_texts
 from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
+from lvd.tables.column_values import to_numbers, to_texts
 
 MAX_VALUES = 20
 """A numeric column with more distinct values than this is grouped in ten equally full bins."""
@@ -37,9 +37,9 @@ class TargetReport:
 class FitReport:
     """How a table was used, and the metrics on its test rows, which no step has seen.
 
-    `n_repeated` counts the calibration and test rows whose inputs also stand in a training row, `n_duplicates` the
-    rows that repeat the molecule of an earlier row, which are in the same part with it, and `n_skipped` the rows
-    left out because RDKit refuses their SMILES. `left_out` names the columns that are neither inputs nor targets,
+    `n_repeated` counts the calibration and test rows whose inputs a training row also has, `n_duplicates` the rows
+    that repeat the case of an earlier row, which are in the same part with it, and `n_skipped` the rows left out
+    because the model cannot read them. `left_out` names the columns that are neither inputs nor targets,
     `formatted` those whose categories look like numbers, each with one of them.
     """
 
@@ -58,7 +58,7 @@ class FitReport:
 
 @dataclass(frozen=True)
 class EvaluateReport:
-    """The metrics on `n_rows` rows of a table, and how many others were left out as no molecules.
+    """The metrics on `n_rows` rows of a table, and how many others the model cannot read.
 
     `n_known` counts the rows that the model knows from training.
     """
@@ -67,18 +67,6 @@ class EvaluateReport:
     n_skipped: int
     n_known: int
     targets: tuple[TargetReport, ...]
-
-
-@dataclass(frozen=True)
-class PredictReport:
-    """How many rows were written, and for each pair of columns the share of finite intervals.
-
-    `n_skipped` of the rows are no molecules and have no prediction; they do not count among the intervals.
-    """
-
-    n_rows: int
-    n_skipped: int
-    finite_fraction: dict[str, float]
 
 
 def report_target(
@@ -93,7 +81,7 @@ def report_target(
     """The metrics of one target at all levels, and by the values of a column of `groups`."""
     by = []
     if groups is not None:
-        numbers = _as_numbers(groups)
+        numbers = _all_numbers(groups)
         for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True):
             if numbers is None:
                 texts = [text or "missing" for text in to_texts(groups).to_pylist()]
@@ -106,7 +94,7 @@ def report_target(
     return TargetReport(target, summary(y, y_pred, intervals, levels), tuple(by))
 
 
-def _as_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
+def _all_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
     """The column as numbers if all of it is numbers."""
     try:
         array = to_numbers(values)

@@ -29,7 +29,7 @@ def three_way_split(
     With an integer `random_state` and no groups this is the split of the paper's experiments.
 
     Args:
-        X: Inputs: array, data frame, tensor, or list (of SMILES strings, say).
+        X: Inputs: array, data frame, tensor, or list (of texts, say).
         y: Targets, one for each row of X.
         sizes: Shares of the three parts; they add up to 1.
         groups: A label for each row; rows of one label stay together, and the shares are kept as nearly as

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lvd import store as _store
 from lvd._typing import Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_levels, row_digests
 from lvd.conformal import CalibrationWarning
-from lvd.tables.column_values import plain_types
-from lvd.tables.columns import example_of_formatted
-from lvd.tables.smiles_encoder import MoleculeEncoder, RowEncoder, encoder_from_dict
-from lvd.tables.splits import split_indices
-from lvd.tables.reading import BATCH_ROWS
-from lvd.tables.targets import check_names
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.lvd import LVDRegressor
 from lvd.methods.local import Explanation
-from lvd.tables.molecule_rows import MoleculeRows
-from lvd.tables.parts import prepare_columns, prepare_molecules
-from lvd.tables.reports import EvaluateReport, FitReport, PredictReport, report_target
-from lvd.tables.batches import Batches, counting_in_table, find_row, numbered
-from lvd.tables.predictions import check_names_free, write_predictions
-from lvd.molecules import ChempropEstimator
-from lvd.molecules.lazy import chemprop_adapter
-
-BATCH_MOLECULES = 8192
-"""Graphs take longer than rows of numbers: in batches of so many there is progress to show."""
+from lvd.methods.lvd import LVDRegressor
+from lvd.tables.column_values import check_columns, plain_types
+from lvd.tables.encoding import example_of_formatted
+from lvd.tables.inputs import (
+    CellEncoder,
+    KeptRows,
+    RowEncoder,
+    encoder_from_dict,
+    prepare_cells,
+    prepare_columns,
+)
+from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
+from lvd.tables.reports import EvaluateReport, FitReport, report_target
+from lvd.tables.splits import split_indices
+from lvd.tables.writing import PredictReport, write_predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +43,15 @@ class TableModel:
     Parameters
     ----------
     encoder, regressor : what belongs together.
-    n_rows, seed : of the table and of its split, which tell where in that table the calibration rows stand.
-    molecules : tells the same of a table of molecules, whose split depends on them.
+    n_rows, seed : of the table and of its split, which tell which rows of that table calibrate and test.
+    kept : tells the same where the split depends on more than these two.
     """
 
     encoder: RowEncoder
     regressor: LVDRegressor
     n_rows: int
     seed: int
-    molecules: MoleculeRows | None = None
+    kept: KeptRows | None = None
 
     @classmethod
     def fit(
@@ -65,44 +62,41 @@ class TableModel:
         target: str | Sequence[str],
         drop: Sequence[str] = (),
         impute: str | None = None,
-        smiles: str | None = None,
+        column: str | None = None,
         skip_invalid: bool = False,
         seed: int = 0,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
-        All columns but `target` and `drop` are inputs. With `smiles` only the molecules of that column are, the
-        regressor's estimator must be a :class:`ChempropEstimator`, and all rows of a molecule are in one part;
-        `skip_invalid` leaves rows out that RDKit refuses.
+        All columns but `target` and `drop` are inputs. With `column` only the cells of that one are, as the
+        regressor's estimator reads them, and all rows of one case are in one part; `skip_invalid` leaves out rows
+        that it cannot read.
         """
         table = plain_types(table)
-        if smiles is None:
+        if column is None:
             prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
+        elif drop or impute:
+            raise InputError(
+                "column= takes the cells of one column alone as inputs; leave drop= and impute= out"
+            )
         else:
-            if drop or impute:
-                raise InputError("--smiles takes molecules alone as inputs; leave --drop and --impute out")
-            if not isinstance(regressor.estimator, ChempropEstimator):
-                raise InputError(
-                    "with smiles the regressor's estimator must be a ChempropEstimator, "
-                    f"got {type(regressor.estimator).__name__}"
-                )
-            prepared = prepare_molecules(
+            prepared = prepare_cells(
                 *(table, regressor.estimator),
                 target=target,
-                smiles=smiles,
+                column=column,
                 skip_invalid=skip_invalid,
                 seed=seed,
             )
-        inputs = (smiles,) if smiles else tuple(column.name for column in prepared.encoder.columns)
-        check_names_free(inputs, prepared.encoder.targets)
+        encoder = prepared.encoder
+        check_names_free(encoder.inputs, encoder.targets)
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
-            # Rows that stand in a table twice are no mistake of the caller's: the report counts them.
+            # Rows that a table holds twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
             regressor.conformalize(X[calib], y[calib])
-        model = cls(prepared.encoder, regressor, table.num_rows, seed, prepared.molecules)
+        model = cls(encoder, regressor, table.num_rows, seed, prepared.kept)
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
         return model, FitReport(
@@ -112,13 +106,15 @@ class TableModel:
             n_repeated=tested.n_known + model.count_training_rows(X[calib]),
             n_duplicates=prepared.n_duplicates,
             n_skipped=table.num_rows - len(X),
-            n_features=len(prepared.encoder.feature_names),
-            inputs=inputs,
-            left_out=prepared.left_out,
+            n_features=len(encoder.feature_names),
+            inputs=encoder.inputs,
+            left_out=tuple(
+                name for name in table.column_names if name not in {*encoder.inputs, *encoder.targets}
+            ),
             formatted={
-                column.name: example
-                for column in prepared.encoder.columns
-                if (example := example_of_formatted(column)) is not None
+                one.name: example
+                for one in encoder.columns
+                if (example := example_of_formatted(one)) is not None
             },
             targets=tested.targets,
         )
@@ -126,74 +122,56 @@ class TableModel:
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
         """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
-        if self.molecules is not None:
-            columns["molecules"] = self.molecules.to_dict()
+        if self.kept is not None:
+            columns |= self.kept.to_dict()
         try:
             saving.save(self.regressor, folder, columns=columns, replace=replace)
         except OSError as error:
             raise InputError(
                 f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
-                "the folder it stands in must exist, be yours to write to, and have space"
+                "the folder above it must exist, be yours to write to, and have space"
             ) from error
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> TableModel:
         """What :meth:`save` wrote."""
         columns = saving.load_columns(folder)
-        if isinstance(columns, dict) and "molecules" in columns:
-            chemprop_adapter()  # where chemprop is missing, that is what is wrong, and not the folder
+        encoder = encoder_from_dict(columns.get("encoder")) if isinstance(columns, dict) else None
         regressor = saving.load(folder)
-        if not isinstance(regressor, LVDRegressor) or not isinstance(columns, dict):
+        if not isinstance(regressor, LVDRegressor) or encoder is None:
             raise InputError(
                 f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
             )
-        encoder, molecules = encoder_from_dict(columns.get("encoder")), None
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
-        if isinstance(encoder, MoleculeEncoder):
-            molecules = MoleculeRows.from_dict(columns.get("molecules"), n_rows)
+        kept = KeptRows.from_dict(columns, n_rows) if isinstance(encoder, CellEncoder) else None
         if (
             type(n_rows) is not int
             or type(seed) is not int
             or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
             or len(encoder.targets) != regressor.n_targets_
-            or (molecules is None and abs(0.2 * n_rows - n_calib) > 1)
-            or (molecules is not None and len(molecules.smiles) != n_calib)
+            or (abs(0.2 * n_rows - n_calib) > 1 if kept is None else len(kept.cells) != n_calib)
         ):
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
-        return cls(encoder, regressor, n_rows, seed, molecules)
+        return cls(encoder, regressor, n_rows, seed, kept)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
-        """Where the calibration rows stand in the table of :meth:`fit`; its rows count from 1."""
-        if self.molecules is not None:
-            return self.molecules.calibration
-        return split_indices(self.n_rows, self.seed)[1] + 1
+        """The numbers of the calibration rows in the table of :meth:`fit`, counting from 1."""
+        return split_indices(self.n_rows, self.seed)[1] + 1 if self.kept is None else self.kept.calibration
 
     @property
     def test_rows(self) -> Int[NDArray, "k"]:
-        """Where the rows stand that no step has seen."""
-        if self.molecules is not None:
-            return self.molecules.test
-        return split_indices(self.n_rows, self.seed)[2] + 1
-
-    @property
-    def batch_rows(self) -> int:
-        """How many rows are best predicted at a time."""
-        return BATCH_ROWS if self.molecules is None else BATCH_MOLECULES
+        """The numbers of the rows that no step has seen."""
+        return split_indices(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
 
     def skipping_invalid(self) -> TableModel:
-        """The same model, which leaves rows out whose SMILES RDKit refuses."""
-        if not isinstance(self.encoder, MoleculeEncoder):
-            raise InputError(
-                "--skip-invalid is for models of molecules, fitted with --smiles, and this one is none; "
-                "leave it out"
-            )
-        return replace(self, encoder=replace(self.encoder, skip_invalid=True))
+        """The same model, which leaves out rows that it cannot read."""
+        return replace(self, encoder=self.encoder.skipping_invalid())
 
     def inputs(self, rows: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Any:
-        """Usable rows as the regressor takes them: a matrix, or molecules."""
+        """Usable rows as the regressor takes them."""
         return self.regressor.model_.check(self.encoder.transform(rows, first_row=first_row))
 
     def count_training_rows(self, X: Any) -> int:
@@ -201,10 +179,10 @@ class TableModel:
         return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
 
     def calibration_cells(self) -> pa.Table | None:
-        """What the model keeps of the cells of its calibration rows: their molecules."""
-        if self.molecules is None or not isinstance(self.encoder, MoleculeEncoder):
+        """What the model keeps of the cells of its calibration rows."""
+        if self.kept is None:
             return None
-        return pa.table({self.encoder.smiles: list(self.molecules.smiles)})
+        return pa.table({self.encoder.inputs[0]: list(self.kept.cells)})
 
     def predict(
         self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
@@ -231,8 +209,8 @@ class TableModel:
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
             columns[f"y_pred{suffix}"] = y_pred[:, t]
             for j, level in enumerate(levels.tolist()):
-                columns[f"lower_{_percent(level)}{suffix}"] = intervals[:, 0, j, t]
-                columns[f"upper_{_percent(level)}{suffix}"] = intervals[:, 1, j, t]
+                columns[f"lower_{percent_name(level)}{suffix}"] = intervals[:, 0, j, t]
+                columns[f"upper_{percent_name(level)}{suffix}"] = intervals[:, 1, j, t]
             columns[f"n_effective{suffix}"] = n_effective[:, t]
         return columns
 
@@ -287,25 +265,30 @@ class TableModel:
     ) -> list[Explanation]:
         """Why the interval of row number `row` is as it is, one explanation per target.
 
-        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. The `label`
-        of a molecule is its SMILES.
+        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a single
+        input column, the `label` is its cell.
         """
         found = find_row(batches, row)
         self.encoder.usable(found, first_row=row)
         X = self.inputs(found, first_row=row)
-        own, known = (None, None) if self.molecules is None else (str(X.smiles[0]), self.molecules.smiles)
-        places = self.calibration_rows
+        own, known = self.encoder.labels(found), None if self.kept is None else self.kept.cells
+        numbers = self.calibration_rows
         explanations = []
         with counting_in_table(np.array([row])):
             explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors)
         for explanation in explained:
             evidence = explanation.evidence
             neighbors = tuple(
-                replace(n, index=int(places[n.index]), label=None if known is None else known[n.index])
+                replace(n, index=int(numbers[n.index]), label=None if known is None else known[n.index])
                 for n in evidence.neighbors
             )
             explanations.append(
-                replace(explanation, row=row, label=own, evidence=replace(evidence, neighbors=neighbors))
+                replace(
+                    explanation,
+                    row=row,
+                    label=own and own[0],
+                    evidence=replace(evidence, neighbors=neighbors),
+                )
             )
         return explanations
 
@@ -323,7 +306,7 @@ class TableModel:
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
         ys, y_preds, intervals, groups, n_known, n_skipped = [], [], [], [], 0, 0
         for first_row, batch in numbered(map(plain_types, batches)):
-            check_names(batch, [] if by is None else [by])
+            check_columns(batch, [] if by is None else [by])
             usable = encoder.usable(batch, first_row=first_row)
             n_skipped += int((~usable).sum())
             if not usable.any():
@@ -348,7 +331,7 @@ class TableModel:
         return EvaluateReport(len(y), n_skipped, n_known, reports)
 
     def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
-        """The levels asked for, by default the regressor's; none may stand there twice."""
+        """The levels asked for, by default the regressor's; each once."""
         levels = check_levels(
             self.regressor.confidence_level if confidence_level is None else confidence_level
         )
@@ -363,13 +346,18 @@ class TableModel:
         return self.encoder.targets.index(name)
 
 
-def check_free(folder: str | os.PathLike[str], *, force: bool) -> None:
-    """A model may be written to `folder`: nothing stands there, or, with `force`, an older model."""
-    if os.path.exists(folder) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
-        raise InputError(f"{os.fspath(folder)} exists already; give --force to replace it, or another --out")
-    _store.check_replaceable(Path(folder))
+def check_names_free(inputs: Sequence[str], targets: Sequence[str]) -> None:
+    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
+    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
+    added = re.compile(rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    for noun, names in (("target", targets), ("column", inputs)):
+        for name in filter(added.fullmatch, names):
+            raise InputError(
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
+                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
+            )
 
 
-def _percent(level: float) -> str:
+def percent_name(level: float) -> str:
     """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
     return f"{(Decimal(repr(level)) * 100).normalize():f}"

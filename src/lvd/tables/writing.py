@@ -5,29 +5,45 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from lvd._files import atomic_path
-from lvd._typing import NDArray
+from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.tables.reading import table_format
+
+
+@dataclass(frozen=True)
+class PredictReport:
+    """How many rows were written, and for each pair of columns the share of finite intervals.
+
+    `n_skipped` of the rows cannot be read by the model: they have no prediction, and count among no intervals.
+    """
+
+    n_rows: int
+    n_skipped: int
+    finite_fraction: dict[str, float]
 
 
 class TableWriter:
     """Writes batches of a table with columns added to them; a context manager.
 
     A file appears under its name when the block ends well. When it fails or is interrupted, nothing is left,
-    and a file that stood there before is unchanged. `BrokenPipeError` (standard output is no longer read) is
+    and a file that was there before is unchanged. `BrokenPipeError` (standard output is no longer read) is
     the caller's.
 
     Parameters
@@ -45,7 +61,7 @@ class TableWriter:
         self._has_header = False
 
     def __enter__(self) -> TableWriter:
-        with self._refusing(), ExitStack() as files:
+        with self._refused_if_unwritable(), ExitStack() as files:
             if self.path == "-":
                 self._sink = sys.stdout.buffer
                 files.callback(self._sink.flush)
@@ -57,7 +73,7 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._refusing():
+        with self._refused_if_unwritable():
             self._files.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
@@ -66,7 +82,7 @@ class TableWriter:
         Infinite numbers are written as inf and -inf to CSV, missing values, NaN among those added, as empty cells.
         """
         table = with_columns(batch, added or {})
-        with self._refusing():
+        with self._refused_if_unwritable():
             if self._format == "parquet":
                 self._write_parquet(table)
                 return
@@ -92,7 +108,7 @@ class TableWriter:
         self._parquet.write_table(table)
 
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def _refused_if_unwritable(self) -> Iterator[None]:
         """What goes wrong while writing is told as an `InputError`."""
         try:
             yield
@@ -120,6 +136,30 @@ def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray])
     return table
 
 
+def write_predictions(
+    out: str | os.PathLike[str],
+    predicted: Iterable[tuple[pa.RecordBatch | pa.Table, Mapping[str, Float[NDArray, "_"]]]],
+    *,
+    on_rows: Callable[[int], None] | None = None,
+) -> PredictReport:
+    """Write rows and the columns predicted for them to the file `out` (see `TableWriter`), part by part.
+
+    A row without a prediction has NaN there, and empty cells in the file.
+    """
+    n_rows, n_skipped, n_finite = 0, 0, Counter[str]()
+    with TableWriter(out) as writer:
+        for rows, columns in predicted:
+            writer.write(rows, columns)
+            n_rows += rows.num_rows
+            n_skipped += int(np.isnan(next(iter(columns.values()))).sum())
+            n_finite.update(_count_finite(columns))
+            if on_rows is not None:
+                on_rows(rows.num_rows)
+    n_predicted = n_rows - n_skipped
+    shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
+    return PredictReport(n_rows, n_skipped, shares)
+
+
 def _csv_header(names: list[str]) -> bytes:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(names)
@@ -136,3 +176,12 @@ def _csv_rows(table: pa.Table) -> bytes:
         return rows("none")
     except pa.ArrowInvalid:  # a text contains a comma, a quote or a line break
         return rows("needed")
+
+
+def _count_finite(columns: Mapping[str, Float[NDArray, "n"]]) -> dict[str, int]:
+    """The number of finite intervals for what follows ``lower_`` in the names of the columns."""
+    names = [name.removeprefix("lower_") for name in columns if name.startswith("lower_")]
+    return {
+        name: int((np.isfinite(columns[f"lower_{name}"]) & np.isfinite(columns[f"upper_{name}"])).sum())
+        for name in names
+    }

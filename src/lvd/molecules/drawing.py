@@ -1,4 +1,4 @@
-"""Drawings of molecules."""
+"""Drawings of molecules, for the page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from lvd._validation import InputError
 
-WIDTH, HEIGHT = 180, 130
+WIDE, HIGH = 180, 130
 LONGEST = 400
 """A longer SMILES is a polymer or a protein, whose drawing nobody could read."""
 
@@ -17,7 +17,7 @@ DEFAULT_STYLES = (
 )
 
 
-def draw(smiles: str) -> str | None:
+def draw_molecule(smiles: str) -> str | None:
     """An SVG drawing made by RDKit; None for what it does not read as a molecule.
 
     The text of the SMILES is not part of the drawing.
@@ -33,14 +33,14 @@ def draw(smiles: str) -> str | None:
         molecule: Any = Chem.MolFromSmiles(smiles) if 0 < len(smiles) <= LONGEST else None
         if molecule is None:
             return None
-        canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT, WIDTH, HEIGHT, True)
+        canvas: Any = rdMolDraw2D.MolDraw2DSVG(WIDE, HIGH, WIDE, HIGH, True)
         canvas.drawOptions().clearBackground = False
         rdMolDraw2D.PrepareAndDrawMolecule(canvas, Chem.RemoveHs(molecule))
         canvas.FinishDrawing()
-    return compact(canvas.GetDrawingText())
+    return compact_svg(canvas.GetDrawingText())
 
 
-def compact(svg: str) -> str:
+def compact_svg(svg: str) -> str:
     """The same drawing in fewer bytes: no XML header, comments, classes and default styles, and one decimal."""
     svg = re.sub(
         r"<!--.*?-->|\s(?:class|xmlns:\w+|xml:space)='[^']*'", "", svg[svg.index("<svg") :], flags=re.DOTALL

@@ -1,16 +1,49 @@
-"""Metrics as printed by ``lvd fit`` and ``lvd evaluate``."""
+"""Arguments, options and tables of metrics that several commands share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lvd.cli import console
 
 if TYPE_CHECKING:
     from lvd.tables.reports import TargetReport
+    from lvd.tables.table_model import TableModel
 
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
+]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA", show_default=False, help="A table with a header: .csv, .csv.gz or .parquet."
+    ),
+]
+Levels = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--level",
+        metavar="LEVEL",
+        show_default="that of lvd fit",
+        help="Confidence level between 0 and 1; repeat it for several levels.",
+    ),
+]
+SkipInvalid = Annotated[
+    bool,
+    typer.Option(
+        "--skip-invalid",
+        help="Leave out, and count, rows that the model cannot read; else they are an error.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON for machines; infinite and undefined numbers are null."),
+]
 _COLUMNS = {
     "level": ("confidence_level", "g"),
     "coverage": ("marginal_coverage_rate", ".1%"),
@@ -22,6 +55,14 @@ _COLUMNS = {
 }
 
 
+def load_model(folder: Path, *, skip_invalid: bool) -> TableModel:
+    """The model that lvd fit wrote."""
+    from lvd.tables.table_model import TableModel
+
+    fitted = TableModel.load(folder)
+    return fitted.skipping_invalid() if skip_invalid else fitted
+
+
 def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None = None) -> None:
     """For each target a table of metrics on these `rows`, and one per level of the coverage `by` a column."""
     for report in reports:
@@ -29,7 +70,7 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
         console.show_table(
             list(_COLUMNS),
             [
-                [_text(metrics[name], spec) for name, spec in _COLUMNS.values()]
+                [_metric_text(metrics[name], spec) for name, spec in _COLUMNS.values()]
                 for metrics in report.summary.rows
             ],
             text_columns=0,
@@ -52,5 +93,5 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
             )
 
 
-def _text(value: float, spec: str) -> str:
+def _metric_text(value: float, spec: str) -> str:
     return "-" if math.isnan(value) else format(value, spec)
