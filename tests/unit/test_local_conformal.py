@@ -127,7 +127,7 @@ class TestCertificate:
         embeddings, scores = calibration
         query, order = embeddings[:1] + 0.2, np.argsort(scores)
         weights = kernel(query, embeddings)[0]
-        levels = weights[order].cumsum() / (1.0 + weights.sum()) + 1e-9
+        levels = weights[order].cumsum() / (1.0 + weights.sum()) + 1e-12
         return query, levels, [weighted_quantile(scores, weights, 1.0, level) for level in levels]
 
     def test_few_rows_are_settled(self, conformal, on_the_edge):
