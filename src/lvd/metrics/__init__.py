@@ -24,17 +24,20 @@ from lvd.metrics.strata import (
     size_stratified_coverage,
 )
 from lvd.metrics.summary_table import Summary, summary
+from lvd.metrics.target_coverage import TargetCoverageRisk, excess_risk_of_target_coverage
 from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, winkler_score
 
 __all__ = [
     "CalibrationCurve",
     "GroupCoverage",
     "Summary",
+    "TargetCoverageRisk",
     "WorstSlab",
     "binomial_band",
     "calibration_curve",
     "coverage_gap",
     "crps",
+    "excess_risk_of_target_coverage",
     "feature_stratified_coverage",
     "finite_fraction",
     "finite_rows",
