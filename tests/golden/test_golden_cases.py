@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.scores.residuals import AbsoluteResidual, NormalizedResidual
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.kernels.training import descend
+from lvd.scores.residuals import BoundResidual, error_unit
 
 
 @pytest.fixture(scope="module", params=[0, 1])
@@ -36,15 +36,15 @@ def intervals_of(case, kernel, predictor, score):
         calib, test = kernel.predict(case["f_val"]), kernel.predict(case["f_test"])
     else:
         calib, test = case["yhat_nn_val"], case["yhat_nn_test"]
-    if score == "base":
-        on_calib, on_test = AbsoluteResidual(calib), AbsoluteResidual(test)
-    else:
-        on_calib, on_test = (
-            NormalizedResidual(calib, case["rhat_val"]),
-            NormalizedResidual(test, case["rhat_test"]),
-        )
-    conformal = lvd.LocalConformal(kernel).conformalize(case["f_val"], on_calib(case["y_val"]))
-    return on_test.intervals(conformal.radius(case["f_test"], [0.9, 0.5]))
+    levels = np.array([0.9, 0.5])
+    scale = np.ones_like if score == "base" else error_unit
+    on_calib, on_test = (
+        BoundResidual(y_pred[:, None], *[scale(errors)[:, None]] * 3)
+        for y_pred, errors in ((calib, case["rhat_val"]), (test, case["rhat_test"]))
+    )
+    scores = on_calib(case["y_val"][:, None])[:, 0, 0]
+    radius = lvd.LocalConformal(kernel).conformalize(case["f_val"], scores).radius(case["f_test"], levels)
+    return on_test.intervals(radius[:, None, :, None], levels)[..., 0]
 
 
 @pytest.mark.parametrize("smoothness", [True, False])

@@ -27,7 +27,7 @@ def regenerate():
     y = X[:, 0] + 0.5 * rng.normal(size=80) * np.abs(X[:, 1])
     reg = lvd.LVDRegressor(
         lvd.NetRegressor(hidden_sizes=(4,), n_batches=50),
-        score="normalized",
+        conformity_score="normalized",
         kernel=lvd.MahalanobisKernel(n_components=2, max_iter=20),
         confidence_level=0.8,
         random_state=0,

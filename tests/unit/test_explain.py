@@ -37,7 +37,7 @@ def test_neighbours_carry_weight_score_and_target():
     assert evidence.n_effective == pytest.approx(total**2 / (1.0 + math.exp(-2) + math.exp(-50)))
     assert evidence.radius == 3.0
     assert evidence.rows_missing == 0
-    assert evidence.sentence.startswith("Radius 3 at 50%")
+    assert evidence.sentence.endswith("50% of which had an error of at most 3.")
 
 
 def test_the_count_of_missing_rows_is_exact(conformal):
@@ -62,8 +62,8 @@ def test_an_infinite_radius_says_what_is_missing(conformal):
     (evidence,) = conformal.explain([[40.0]], 0.9)
     assert math.isinf(evidence.radius)
     assert evidence.rows_missing == 9
-    assert "9 more rows like this one would make it finite" in evidence.sentence
-    assert "no calibration row is nearly like it" in evidence.sentence
+    assert "9 more rows like it would make it finite" in evidence.sentence
+    assert "no calibration row is similar to this one" in evidence.sentence
 
 
 def test_rows_missing_at_the_edge():

@@ -10,9 +10,9 @@ from torch import nn
 
 import lvd
 from lvd._validation import like
-from lvd.conformal.oracle import local_weights
 from lvd.kernels.rows import column_moments
 from lvd.models.scaling import mean_and_scale
+from lvd.quantiles.oracle import gaussian_weights
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
 REGRESSORS = [
@@ -84,7 +84,7 @@ class TestARowDoesNotFeelItsNeighbours:
 FAR = [1e8, 1e10, 1e11, 1e13, 1e15, 1e150, 1e200]
 
 
-def far_problem(far, *, weighted, floor):
+def far_problem(far, *, weighted):
     """A local conformal predictor, its points, weights and values; two calibration rows lie far out."""
     rng = np.random.default_rng(3)
     kernel = lvd.MahalanobisKernel.from_components(
@@ -94,7 +94,7 @@ def far_problem(far, *, weighted, floor):
     points[5] = [far, 1.0]
     points[6] = [far, 0.5]
     weights = rng.uniform(0.5, 2.0, size=80) if weighted else None
-    conformal = lvd.LocalConformal(kernel, kernel_floor=floor)
+    conformal = lvd.LocalConformal(kernel)
     conformal.conformalize(points, rng.exponential(size=80), weights=weights)
     queries = np.concatenate([rng.normal(size=(20, 2)), points[5:7]])
     return conformal, queries, points, np.ones(80) if weights is None else weights, values
@@ -103,11 +103,10 @@ def far_problem(far, *, weighted, floor):
 class TestRowsFarOut:
     @pytest.mark.parametrize("far", FAR)
     @pytest.mark.parametrize("weighted", [False, True])
-    @pytest.mark.parametrize("floor", [0.0, 0.2])
-    def test_sizes_and_means_are_the_oracles(self, far, weighted, floor):
-        conformal, queries, points, weights, values = far_problem(far, weighted=weighted, floor=floor)
+    def test_sizes_and_means_are_the_oracles(self, far, weighted):
+        conformal, queries, points, weights, values = far_problem(far, weighted=weighted)
         given = np.ones(len(queries)) if weighted else None
-        local = np.stack([local_weights(query, points, weights, floor) for query in queries])
+        local = np.stack([weights * gaussian_weights(query, points) for query in queries])
         size = local.sum(1) ** 2 / np.square(local).sum(1)
         mean = local @ values / local.sum(1)
         summary = conformal.summary(queries, values=values, weights=given)
@@ -117,12 +116,12 @@ class TestRowsFarOut:
 
     @pytest.mark.parametrize("far", FAR[:5])
     def test_kernel_regression_too(self, far):
-        points = far_problem(far, weighted=False, floor=0.0)[2]
+        points = far_problem(far, weighted=False)[2]
         y = np.random.default_rng(0).normal(size=80)
         kernel = lvd.MahalanobisKernel.from_components(
             np.eye(2), mean=np.zeros(2), scale=np.ones(2), distance="sum", embeddings=points, y=y
         )
-        local = np.stack([local_weights(query, points, np.ones(80)) for query in points])
+        local = np.stack([gaussian_weights(query, points) for query in points])
         expected = (local @ y + y.mean()) / (local.sum(1) + 1.0)
         np.testing.assert_allclose(kernel.predict(points), expected, rtol=2e-5, atol=2e-5)
 
@@ -207,22 +206,13 @@ class TestScales:
         assert min(fits[1].loss_curve_) / unit**2 == pytest.approx(min(fits[0].loss_curve_), rel=0.05)
 
 
-class TestUpdate:
+class TestDraws:
     @pytest.fixture
     def rows(self):
         rng = np.random.default_rng(0)
         kernel = lvd.MahalanobisKernel(2, max_iter=30, random_state=0)
         embeddings, scores = rng.normal(size=(300, 3)) * 3.0, rng.exponential(size=300)
         return kernel.fit(embeddings, embeddings[:, 0]), embeddings, scores
-
-    def test_gives_the_radii_of_calibrating_at_once_with_the_same_bandwidth(self, rows):
-        kernel, embeddings, scores = rows
-        grown = lvd.LocalConformal(kernel, bandwidth="auto").conformalize(embeddings[:15], scores[:15])
-        grown.update(embeddings[15:], scores[15:])
-        at_once = lvd.LocalConformal(kernel, bandwidth=grown.bandwidth_).conformalize(embeddings, scores)
-        np.testing.assert_array_equal(grown.radius(embeddings), at_once.radius(embeddings))
-        chosen = lvd.LocalConformal(kernel, bandwidth="auto").conformalize(embeddings, scores)
-        assert chosen.bandwidth_ < grown.bandwidth_
 
     def test_equal_rows_share_their_draw_unless_they_have_keys(self, rows):
         kernel, embeddings, scores = rows
@@ -279,28 +269,12 @@ class TestMessages:
         [lvd.SplitConformalRegressor(), lvd.MADSplitRegressor(), lvd.ConformalizedQuantileRegressor()],
     )
     def test_labels_that_are_not_taken_are_refused_before_training(self, regressor, rows):
-        message = f"{type(regressor).__name__}.fit takes no groups=, only X, y; LVDRegressor takes groups="
+        message = (
+            f"{type(regressor).__name__} weighs all .* takes no groups=; leave it out, or use LVDRegressor"
+        )
         with pytest.raises(lvd.InputError, match=message):
             regressor.fit(*rows, groups=np.zeros(80))
         assert not hasattr(regressor, "model_")
-
-    def test_of_lvd(self, rows):
-        reg = lvd.LVDRegressor(SMALL_NET, confidence_level=0.5, random_state=0)
-        with pytest.raises(
-            lvd.InputError, match=r"LVDRegressor.fit takes no sample_weight=, only X, y, groups, w"
-        ):
-            reg.fit(*rows, sample_weight=np.ones(80))
-        reg.fit(*rows)
-        with pytest.raises(
-            lvd.InputError, match=r"LVDRegressor.conformalize takes no group=.* mean groups=\?"
-        ):
-            reg.conformalize(*rows, group=np.zeros(80))
-        for ask in (reg.predict_interval, reg.predict_with_evidence):
-            wrong = (
-                f"{ask.__name__} takes no confidence_levle=, only X, confidence_level, guarantee, .*mean conf"
-            )
-            with pytest.raises(lvd.InputError, match=wrong):
-                ask(rows[0], confidence_levle=0.9)
 
     def test_an_empty_set_is_not_to_be_sorted(self):
         with pytest.raises(lvd.InputError, match=r"both ends at the prediction.* width 0") as raised:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.conformal.oracle import local_weights
+from lvd.quantiles.oracle import gaussian_weights
 
 
 def predict(X):
@@ -63,14 +63,12 @@ class TestLocalDistribution:
         for score in (-1.0, 0.0, 2.0):
             assert local.cdf([score])[0] == pytest.approx(masses[places <= score].sum())
 
-    def test_masses_with_groups_ratios_and_a_floor(self, rng):
+    def test_masses_with_groups_and_ratios(self, rng):
         X, scores, ratios = rng.normal(size=(60, 1)), rng.normal(size=60), rng.gamma(2.0, size=60)
         groups = np.arange(60) % 2
-        conformal = lvd.LocalConformal(plain_kernel(), kernel_floor=0.5).conformalize(
-            X, scores, groups=groups, weights=ratios
-        )
+        conformal = lvd.LocalConformal(plain_kernel()).conformalize(X, scores, groups=groups, weights=ratios)
         masses = conformal.distribution([[0.2]], groups=[1], weights=[30.0]).masses()[0]
-        weights = np.where(groups == 1, local_weights(np.array([0.2]), X, ratios, 0.5), 0.0)
+        weights = np.where(groups == 1, ratios * gaussian_weights(np.array([0.2]), X), 0.0)
         total = 30.0 + weights.sum()
         np.testing.assert_allclose(masses, np.concatenate([[15.0], weights, [15.0]]) / total, rtol=1e-12)
 
@@ -116,7 +114,9 @@ def regressor(rows, n_targets=1, **changes):
 
 
 class TestRegressor:
-    @pytest.mark.parametrize("changes", [{}, {"sides": "each"}, {"score": "normalized"}])
+    @pytest.mark.parametrize(
+        "changes", [{}, {"conformity_score": "signed"}, {"conformity_score": "normalized"}]
+    )
     def test_cdf_of_the_quantiles(self, rows, changes):
         reg, X = regressor(rows, **changes), rows[0][:50]
         for q in (0.2, 0.5, 0.8):
@@ -127,9 +127,9 @@ class TestRegressor:
             assert (reached < q + 0.1).all()
         assert reg.predict_quantiles(X, [0.2, 0.8]).shape == (50, 2)
 
-    def test_the_distribution_does_not_depend_on_the_sides(self, rows):
+    def test_the_distribution_is_that_of_signed_errors_for_either_score(self, rows):
         X, y = rows[0][:30], rows[1][:30]
-        same, each = regressor(rows), regressor(rows, sides="each")
+        same, each = regressor(rows), regressor(rows, conformity_score="signed")
         np.testing.assert_array_equal(same.cdf(X, y), each.cdf(X, y))
         np.testing.assert_array_equal(same.predict_quantiles(X, 0.3), each.predict_quantiles(X, 0.3))
 

@@ -1,4 +1,4 @@
-"""Groups, weights, floors and sides come back from disk with the same bits."""
+"""Groups, weights, bandwidths and scores come back from disk with the same bits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def some(labels, rows):
 @pytest.mark.parametrize("groups", GROUPS)
 def test_local_conformal(groups, weights, tmp_path):
     labels = {"groups": GROUPS[groups], "weights": WEIGHTS[weights]}
-    conformal = lvd.LocalConformal(identity_kernel(), kernel_floor=0.5).conformalize(X, Y, **labels)
+    conformal = lvd.LocalConformal(identity_kernel(), bandwidth=2.0).conformalize(X, Y, **labels)
     loaded = round_trip(conformal, tmp_path)
     rows = slice(40)
     for guarantee in ("local", "calibrated"):
@@ -51,14 +51,14 @@ def test_local_conformal(groups, weights, tmp_path):
     loaded.update(X[rows], Y[rows], **some(labels, rows)).forget(100)
 
 
-@pytest.mark.parametrize("sides", ["same", "each", "joint"])
+@pytest.mark.parametrize("score", ["absolute", "signed", "sided"])
 @pytest.mark.parametrize("groups", GROUPS)
-def test_regressor(sides, groups, tmp_path):
+def test_regressor(score, groups, tmp_path):
     labels = {"groups": GROUPS[groups], "weights": None}
     reg = lvd.LVDRegressor(
         lvd.NetRegressor(hidden_sizes=(5,), n_batches=20),
-        sides=sides,
-        kernel_floor="auto",
+        conformity_score=score,
+        bandwidth="adaptive",
         kernel=lvd.MahalanobisKernel(n_components=2, max_iter=5),
         calib_size=0.5,
         random_state=0,

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal import SidedResidual, SignedResidual
-from lvd.conformal.oracle import local_weights, weighted_quantile
-from lvd.scores.side_scales import side_scales
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.scores.residuals import BoundResidual, BoundSigned, _side_scales
 
 LEVELS = [0.5, 0.8, 0.9]
 
@@ -30,56 +29,59 @@ def plain_kernel():
     )
 
 
+def column(*numbers):
+    return np.array(numbers, dtype=float)[:, None]
+
+
+ANY = np.array([0.9])
+
+
+def one_level(bound, *radii):
+    """Intervals (n, 2) of radii, a row for each column of scores."""
+    radius = np.array(radii, dtype=float).T[:, :, None, None]
+    return bound.intervals(radius, ANY)[:, :, 0, 0]
+
+
 class TestScores:
     def test_signed(self):
-        score = SignedResidual(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
-        np.testing.assert_array_equal(score(np.array([0.0, 6.0])), [-1.0, 2.0])
-        ends = np.array([[[-1.0], [3.0]], [[-2.0], [0.5]]])
-        np.testing.assert_array_equal(score.intervals(ends)[..., 0], [[0.0, 4.0], [-2.0, 3.0]])
+        bound = BoundSigned(column(1.0, 2.0), column(1.0, 2.0))
+        np.testing.assert_array_equal(bound(column(0.0, 6.0))[..., 0], [[1.0, -1.0], [-2.0, 2.0]])
+        np.testing.assert_array_equal(one_level(bound, [1.0, 2.0], [3.0, 0.5]), [[0.0, 4.0], [-2.0, 3.0]])
 
     def test_signed_scores_of_several_targets(self):
-        y_pred, unit = np.array([[1.0, 10.0]]), np.array([[1.0, 2.0]])
-        score = SignedResidual(y_pred, unit)
-        np.testing.assert_array_equal(score(np.array([[3.0, 6.0]])), [[2.0, -2.0]])
-        np.testing.assert_array_equal(
-            score.targets(np.array([[[1.0, 1.0], [2.0, 2.0]]]))[0], [[2, 12], [3, 14]]
-        )
+        bound = BoundSigned(np.array([[1.0, 10.0]]), np.array([[1.0, 2.0]]))
+        np.testing.assert_array_equal(bound(np.array([[3.0, 6.0]]))[0], [[-2.0, 2.0], [2.0, -2.0]])
 
     def test_an_empty_set_shrinks_to_the_prediction(self):
-        signed = SignedResidual(np.array([5.0]), np.array([2.0]))
-        np.testing.assert_array_equal(signed.intervals(np.array([[[np.inf], [-np.inf]]])), [[[5.0], [5.0]]])
-        sided = SidedResidual(np.array([5.0]), np.array([2.0]), np.array([1.0]))
-        np.testing.assert_array_equal(sided.intervals(np.array([[-np.inf]])), [[[5.0], [5.0]]])
+        bound = BoundSigned(column(5.0), column(2.0))
+        np.testing.assert_array_equal(one_level(bound, [-np.inf], [-np.inf]), [[5.0, 5.0]])
+        sided = BoundResidual(column(5.0), column(1.0), column(2.0), column(1.0))
+        np.testing.assert_array_equal(one_level(sided, [-np.inf]), [[5.0, 5.0]])
 
     def test_sided(self):
-        score = SidedResidual(np.array([0.0, 0.0]), np.array([1.0, 1.0]), np.array([4.0, 4.0]))
-        np.testing.assert_array_equal(score(np.array([-2.0, 2.0])), [2.0, 0.5])
-        np.testing.assert_array_equal(score.intervals(np.array([[2.0], [1.0]]))[..., 0], [[-2, 8], [-1, 4]])
+        bound = BoundResidual(column(0.0, 0.0), column(1.0, 1.0), column(1.0, 1.0), column(4.0, 4.0))
+        np.testing.assert_array_equal(bound(column(-2.0, 2.0))[:, 0, 0], [2.0, 0.5])
+        np.testing.assert_array_equal(one_level(bound, [2.0, 1.0]), [[-2.0, 8.0], [-1.0, 4.0]])
 
     def test_past_the_largest_number_an_end_is_infinite(self):
-        y_pred, unit, radius = np.zeros(1), np.full(1, 1e200), np.full((1, 1), 1e200)
+        y_pred, unit = column(0.0), column(1e200)
         for intervals in (
-            SidedResidual(y_pred, unit, unit).intervals(radius),
-            SignedResidual(y_pred, unit).intervals(np.stack([-radius, radius], axis=1)),
-            lvd.conformal.NormalizedResidual(y_pred, unit).intervals(radius),
+            one_level(BoundResidual(y_pred, unit, unit, unit), [1e200]),
+            one_level(BoundSigned(y_pred, unit), [1e200], [1e200]),
         ):
-            np.testing.assert_array_equal(intervals, [[[-np.inf], [np.inf]]])
+            np.testing.assert_array_equal(intervals, [[-np.inf, np.inf]])
 
-    @pytest.mark.parametrize("error_pred", [None, 0.7])
-    def test_equal_sides_are_the_known_scores_bit_for_bit(self, rng, error_pred):
-        y_pred, y, radius = rng.normal(size=50), rng.normal(size=50), rng.gamma(1.0, size=(50, 2))
-        if error_pred is None:
-            known, unit = lvd.conformal.AbsoluteResidual(y_pred), np.ones(50)
-        else:
-            errors = error_pred * rng.gamma(1.0, size=50)
-            known, unit = lvd.conformal.NormalizedResidual(y_pred, errors), 1e-5 + errors
-        sided = SidedResidual(y_pred, unit, unit)
-        np.testing.assert_array_equal(sided(y), known(y))
-        np.testing.assert_array_equal(sided.intervals(radius), known.intervals(radius))
+    def test_equal_sides_are_the_error_in_its_unit_bit_for_bit(self, rng):
+        y_pred, y, radius = rng.normal(size=50), rng.normal(size=50), rng.gamma(1.0, size=50)
+        unit = 1e-5 + rng.gamma(1.0, size=50)
+        bound = BoundResidual(*(column(*part) for part in (y_pred, unit, unit, unit)))
+        np.testing.assert_array_equal(bound(column(*y))[:, 0, 0], np.abs(y - y_pred) / unit)
+        expected = np.stack([y_pred - radius * unit, y_pred + radius * unit], axis=1)
+        np.testing.assert_array_equal(one_level(bound, radius), expected)
 
     def test_scales_by_hand(self):
-        points, errors = torch.tensor([[0.0], [1e3]]).double(), torch.tensor([-3.0, 1.0]).double()
-        below, above = side_scales(torch.tensor([[0.0]]).double(), points, errors)
+        points = torch.tensor([[0.0], [1e3]], dtype=torch.float64)
+        below, above = _side_scales(points[:1], points, np.array([-3.0, 1.0]))
         # Weight 1 on the near row, whose error is -3, and 1 on the mean squares 4.5 and 0.5 of the two sides.
         assert below == pytest.approx(((9.0 + 4.5) / 2.0) ** 0.5, abs=1e-4)
         assert above == pytest.approx(((0.0 + 0.5) / 2.0) ** 0.5, abs=1e-4)
@@ -96,7 +98,7 @@ class TestInterval:
         queries = rng.normal(size=(20, 1))
         points, scores = conformal.calibration_.rows.points.numpy(), conformal.calibration_.scores.numpy()
         for query, ends in zip(queries, conformal.interval(queries, 0.8), strict=True):
-            weights = local_weights(query, points, np.ones(150))
+            weights = gaussian_weights(query, points)
             assert ends[0] == -weighted_quantile(-scores, weights, 1.0, 0.9)
             assert ends[1] == weighted_quantile(scores, weights, 1.0, 0.9)
 
@@ -129,8 +131,10 @@ class TestInterval:
         ends = conformal.interval(queries, 0.8)
         near, far = conformal.explain(queries, 0.8, two_sided=True)
         assert (-near.lower_radius, near.radius) == tuple(ends[0])
-        assert near.sentence.startswith(f"From {ends[0, 0]:.4g} to {ends[0, 1]:.4g} at 80%")
-        assert "at most 10% of the weight past either of these error scores" in near.sentence
+        told = (
+            f"at most 10% of which had an error below {ends[0, 0]:.3g}, and as many above {ends[0, 1]:.3g}."
+        )
+        assert near.sentence.endswith(told)
         assert far.radius == far.lower_radius == math.inf
         assert far.rows_missing == 9
 
@@ -138,12 +142,8 @@ class TestInterval:
 def test_rescored_rows_are_those_of_a_new_calibration(rng):
     X, first, second = rng.normal(size=(80, 1)), rng.gamma(1.0, size=80), rng.gamma(2.0, size=80)
     groups, weights = np.arange(80) % 2, rng.gamma(2.0, size=80)
-    old = lvd.LocalConformal(plain_kernel(), kernel_floor=0.5).conformalize(
-        X, first, groups=groups, weights=weights
-    )
-    new = lvd.LocalConformal(plain_kernel(), kernel_floor=0.5).conformalize(
-        X, second, groups=groups, weights=weights
-    )
+    old = lvd.LocalConformal(plain_kernel()).conformalize(X, first, groups=groups, weights=weights)
+    new = lvd.LocalConformal(plain_kernel()).conformalize(X, second, groups=groups, weights=weights)
     labels = {"groups": groups, "weights": weights}
     before = old.radius(X, LEVELS, **labels)
     np.testing.assert_array_equal(
@@ -173,29 +173,30 @@ class TestRegressor:
         X, y = skewed
         fit, test = slice(1000), slice(1000, None)
         widths = {}
-        for sides in ("same", "each", "joint"):
-            _, intervals = regressor(sides=sides).fit(X[fit], y[fit]).predict_interval(X[test], 0.9)
+        for score in ("absolute", "signed", "sided"):
+            _, intervals = (
+                regressor(conformity_score=score).fit(X[fit], y[fit]).predict_interval(X[test], 0.9)
+            )
             covered = (intervals[:, 0, 0] <= y[test]) & (y[test] <= intervals[:, 1, 0])
             assert 0.87 < covered.mean() < 0.96
-            widths[sides] = np.median(intervals[:, 1, 0] - intervals[:, 0, 0])
-        assert widths["each"] < 0.85 * widths["same"]
-        assert widths["joint"] < 0.85 * widths["same"]
+            widths[score] = np.median(intervals[:, 1, 0] - intervals[:, 0, 0])
+        assert widths["signed"] < 0.85 * widths["absolute"]
+        assert widths["sided"] < 0.85 * widths["absolute"]
 
     def test_symmetric_errors_are_not_made_skewed(self, rng):
         X = rng.uniform(-1.0, 1.0, size=(1500, 1))
         y = X[:, 0] + rng.normal(size=1500)
-        for sides in ("each", "joint"):
-            y_pred, intervals = regressor(sides=sides).fit(X, y).predict_interval(X, 0.8)
+        for score in ("signed", "sided"):
+            y_pred, intervals = regressor(conformity_score=score).fit(X, y).predict_interval(X, 0.8)
             assert np.median(intervals[:, 1, 0] - y_pred) == pytest.approx(
                 np.median(y_pred - intervals[:, 0, 0]), rel=0.3
             )
 
-    @pytest.mark.parametrize("sides", ["each", "joint"])
-    @pytest.mark.parametrize("score", ["absolute", "normalized"])
-    def test_all_choices_go_together(self, skewed, sides, score):
+    @pytest.mark.parametrize("score", ["signed", "sided"])
+    def test_all_choices_go_together(self, skewed, score):
         X, y = skewed[0][:300], np.stack([skewed[1], -2.0 * skewed[1]], axis=1)[:300]
         net = lvd.NetRegressor(hidden_sizes=(5,), n_batches=20, device="cpu")
-        reg = regressor(estimator=net, prefit=False, sides=sides, score=score)
+        reg = regressor(estimator=net, prefit=False, conformity_score=score)
         groups = np.where(X[:, 0] > 0, "right", "left")
         reg.fit(X, y, groups=groups)
         for choices in ({}, {"guarantee": "calibrated"}, {"guarantee": "randomized", "smoothed": True}):
@@ -206,19 +207,19 @@ class TestRegressor:
         _, intervals = reg.predict_interval(X[:3], 0.8, groups=groups[:3])
         for e in explained:
             assert (e.lower, e.upper) == tuple(intervals[e.row, :, 0, e.target])
-            assert (e.evidence.lower_radius is None) == (sides == "joint")
+            assert (e.evidence.lower_radius is None) == (score == "sided")
 
     def test_each_side_needs_its_own_rows(self, skewed):
         X, y = skewed[0][:60], skewed[1][:60]
         with pytest.warns(lvd.CalibrationWarning, match="at least 19 calibration rows, there are 15"):
-            regressor(sides="each", calib_size=0.25).fit(X, y)
+            regressor(conformity_score="signed", calib_size=0.25).fit(X, y)
 
     def test_the_watch_looks_at_the_size_of_signed_errors(self, skewed):
         X, y = skewed
-        watch = regressor(sides="each").fit(X, y).monitor(random_state=0)
+        watch = regressor(conformity_score="signed").fit(X, y).monitor(random_state=0)
         rng = np.random.default_rng(1)
         assert watch.take(X[:300], X[:300, 0] + 5.0 * rng.choice([-1.0, 1.0], size=300)).alarm
 
     def test_an_unknown_choice(self, skewed):
-        with pytest.raises(lvd.InputError, match="sides must be one of 'same', 'each', 'joint', got 'both'"):
-            regressor(sides="both").fit(*skewed)
+        with pytest.raises(lvd.InputError, match=r"conformity_score must be one of .*got 'both'"):
+            regressor(conformity_score="both").fit(*skewed)
