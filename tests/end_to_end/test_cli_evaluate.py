@@ -84,7 +84,7 @@ def test_training_rows_are_warned_of(lvd_here, homes):
     [
         (("--target", "area"), "target must be what the model was fitted to predict, 'price', got 'area'"),
         (("--by", "distict"), "no column 'distict'; did you mean 'district'?"),
-        (("--level", 90), "confidence_level must lie in (0, 1), got 90; did you mean 0.9?"),
+        (("--level", 90), "--level must lie in (0, 1), got 90; did you mean 0.9?"),
         (("--level", 0.9, "--level", 0.9), "must name each level once"),
     ],
 )

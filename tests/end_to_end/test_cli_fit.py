@@ -113,7 +113,7 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
         tmp_path / "model",
         "--force",
     )
-    note = "--bandwidth auto looks further for similar rows, --kernel-floor auto makes all intervals finite"
+    note = "--bandwidth adaptive looks as far as needed for similar rows"
     assert note in lvd_here(*arguments).out
     assert note not in lvd_here(*arguments, "--level", 0.99).out  # 40 rows are too few, however near
 
@@ -123,18 +123,20 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
 
     plain = finite()
     assert plain < 0.5
-    assert finite("--bandwidth", "auto") > 0.5
+    assert finite("--bandwidth", "adaptive") > 0.5
     assert finite("--bandwidth", 2) > plain
-    assert finite("--kernel-floor", "auto") == 1.0
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (("--bandwidth", "wide"), "--bandwidth must be a number or auto, got 'wide'"),
-        (("--bandwidth", "0"), "bandwidth must be a positive number, got 0"),
-        (("--bandwidth", "inf"), "bandwidth must be finite, got inf"),
-        (("--kernel-floor", "1"), 'kernel_floor must be "auto" or lie in [0, 1), got 1'),
+        (("--bandwidth", "wide"), "--bandwidth must be a number or adaptive, got 'wide'"),
+        (("--bandwidth", "auto"), "--bandwidth must be a number or adaptive, got 'auto'"),
+        (("--bandwidth", "0"), "--bandwidth must be a positive number"),
+        (("--bandwidth", "inf"), "--bandwidth must be finite"),
+        (("--kernel-floor", "1"), "No such option: --kernel-floor"),
+        (("--y-min", 5, "--y-max", 1), "--y-min, --y-max must be (lowest, highest) with lowest < highest"),
+        (("--level", 90), "--level must lie in (0, 1), got 90; did you mean 0.9?"),
     ],
 )
 def test_a_kernel_that_cannot_be(choice, message, lvd_here, tiny, tmp_path):

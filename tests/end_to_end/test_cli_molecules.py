@@ -238,7 +238,7 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
         (("--smiles", "smile"), "the table has no column 'smile'; did you mean 'smiles'?"),
         (("--smiles", "smiles", "--drop", "name"), "leave --drop and --impute out"),
         (("--smiles", "mu"), "column 'mu' holds the molecules and cannot be a target"),
-        (("--smiles", "name", "--skip-invalid"), "column 'name': RDKit refuses every row; is it a column of"),
+        (("--smiles", "name", "--skip-invalid"), "column 'name': RDKit cannot read any row; is it a column of"),
         (
             ("--smiles", "smiles"),
             "column 'smiles': 3 molecules that RDKit refuses (rows 51, 52, 53): 'C1CC', mis",
@@ -257,7 +257,7 @@ def test_fit_refuses(lvd_here, files, tmp_path, options, message):
 def test_other_models_have_no_molecules_to_skip(lvd_here, homes, tmp_path):
     outcome = lvd_here("predict", homes.model, homes.new, "--skip-invalid", "--out", tmp_path / "out.csv")
     assert outcome.code == 2
-    assert "--skip-invalid is for models of molecules, fitted with --smiles" in outcome.err
+    assert "--skip-invalid is for models fitted with --smiles; leave it out" in outcome.err
 
 
 def test_without_chemprop_the_error_says_what_to_install(lvd_here, files, new, monkeypatch, tmp_path):

@@ -17,7 +17,16 @@ def data_of(page):
 @pytest.fixture(scope="module")
 def page(lvd_here, homes, tmp_path_factory):
     out = tmp_path_factory.mktemp("report") / "report.html"
-    options = ("--by", "district", "--by", "rooms", "--compare", "split,madsplit", "--fitted-on", homes.table)
+    options = (
+        "--by",
+        "district",
+        "--by",
+        "rooms",
+        "--compare",
+        "split,madsplit,localcqr",
+        "--fitted-on",
+        homes.table,
+    )
     outcome = lvd_here("report", homes.model, homes.new, "--target", "price", *options, "--out", out)
     assert outcome.code == 0, outcome.err
     assert outcome.err == ""
@@ -49,7 +58,7 @@ def test_parquet_gives_the_same_page_as_csv(lvd_here, homes, page, tmp_path):
         "--by",
         "rooms",
         "--compare",
-        "split,madsplit",
+        "split",
     )  # the target is the model's
     outcome = lvd_here(
         "report", homes.model, tmp_path / "new.parquet", *options, "--out", tmp_path / "other.html"
@@ -57,6 +66,17 @@ def test_parquet_gives_the_same_page_as_csv(lvd_here, homes, page, tmp_path):
     assert outcome.code == 0, outcome.err
     figures = [[row[:6] for row in data_of(one)["rows"]] for one in (page, tmp_path / "other.html")]
     assert figures[0] == figures[1]
+
+
+def test_rivals_are_shown(page):
+    text = page.read_text()
+    for name, how in (
+        ("Split", "one width for all rows"),
+        ("MADSplit", "around the same network"),
+        ("LocalCQR", "networks of its own"),
+    ):
+        assert name in text
+        assert how in text
 
 
 def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
@@ -71,14 +91,19 @@ def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--target", "area"), "target must be what the model was fitted to predict, 'price', got 'area'"),
+        (("--target", "area"), "--target must be what the model was fitted to predict, 'price', got 'area'"),
         (
             ("--target", "price", "--target", "area"),
-            "a page shows one target, here are 2: price, area; give one",
+            "a page shows one target, here are 2: price, area; name one with --target",
         ),
         (("--target", "price", "--by", "distict"), "no column 'distict'; did you mean 'district'?"),
-        (("--target", "price", "--compare", "cqr"), "compare must be one of 'split', 'madsplit', got 'cqr'"),
-        (("--target", "price", "--level", 90), "confidence_level must lie in (0, 1), got 90; did you mean"),
+        (("--compare", "mad"), "--compare must be one of 'split', 'madsplit', 'cqr', 'localcqr'"),
+        (("--compare", "split,"), "got ''"),
+        (
+            ("--compare", "split,localcqr"),
+            "--compare must be 'split' where --fitted-on is not given, got 'localcqr'",
+        ),
+        (("--target", "price", "--level", 90), "--level must lie in (0, 1), got 90; did you mean"),
         (("--target", "price", "--smiles", "smile"), "the table has no column 'smile'"),
     ],
 )
@@ -96,7 +121,10 @@ def test_the_neighbours_table_must_be_the_fitted_one(lvd_here, homes, tmp_path):
         *("--out", tmp_path / "report.html"),
     )
     assert outcome.code == 2
-    assert "must be the one that lvd fit was given, of 500 rows, got one of 120" in outcome.err
+    assert (
+        "--fitted-on must be the table that the model was fitted on, of 500 rows, got one of 120"
+        in outcome.err
+    )
 
 
 @pytest.mark.parametrize("out", [".", "nowhere/report.html"])

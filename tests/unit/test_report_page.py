@@ -15,12 +15,12 @@ import pytest
 import lvd
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
-from lvd.tables.table_model import TableModel
-from lvd.page import report as page_report
+from lvd.page import content as page_report
 from lvd.page import row_details as page_rows
-from lvd.page.render import Origin, render, write_page
-from lvd.page.report import make_report
+from lvd.page.content import make_report
+from lvd.page.render import Origin, render_report, write_report
 from lvd.page.row_details import Pictures
+from lvd.tables.table_model import TableModel
 
 EVIL = "<script>alert(1)</script>"
 BREAKOUT = '"></script><img src=x onerror=alert(2)>'
@@ -71,7 +71,7 @@ def report(model, new):
         new,
         target=TARGET,
         by=["kind", EVIL],
-        rivals=("split", "madsplit"),
+        rivals=("split", "madsplit", "localcqr"),
         fitted_on=make_table(),
         pictures=Pictures(
             "id", lambda text: f"<svg xmlns='http://www.w3.org/2000/svg'><desc>{text[:3]}</desc></svg>"
@@ -81,7 +81,7 @@ def report(model, new):
 
 @pytest.fixture(scope="module")
 def page(report):
-    return render(report, Origin("<i>model</i>", "a&b.csv", "2026-01-01"))
+    return render_report(report, Origin("<i>model</i>", "a&b.csv", "2026-01-01"))
 
 
 def predicted(model, table, levels):
@@ -154,20 +154,63 @@ def test_madsplit_covers_on_average_and_adapts(report):
     assert mad.auroc != 0.5
 
 
-def test_rivals_need_absolute_errors(new):
-    normalized = fit(make_table(), score="normalized")
-    with pytest.raises(InputError, match="compare needs a model of absolute errors"):
-        make_report(normalized, new, target=TARGET, rivals=("split",))
-    assert make_report(normalized, new, target=TARGET).verdict.kind in ("holds", "cannot tell", "fails")
+def test_localcqr_has_its_own_networks_and_a_local_promise(report):
+    local = report.comparison.methods[3]
+    assert (local.name, local.promise) == ("LocalCQR", "near each row")
+    assert "networks of its own" in local.how
+    assert "around the same network" in report.comparison.methods[2].how
+    assert 0.7 < local.coverage <= 1.0
+    assert 0.0 < local.finite < 1.0
+
+
+def test_madsplit_is_the_public_class_around_the_same_network(model, new, report):
+    table, calib, test = make_table(), model.calibration_rows - 1, model.test_rows - 1
+    train = np.setdiff1d(np.arange(N_ROWS), [*calib, *test])
+    X, y = model.encoder.transform(table), model.encoder.target(table)
+    prefit = lvd.MADSplitRegressor(model.regressor.model_, prefit=True, calib_size=None, random_state=0)
+    prefit.fit(X[train], y[train]).conformalize(X[calib], y[calib])
+    _, intervals = prefit.predict_interval(model.encoder.transform(new), 0.9)
+    assert report.comparison.methods[2].width == pytest.approx(widths(intervals[:, :, 0]).mean(), rel=1e-6)
+
+
+def test_split_uses_plain_errors_whatever_the_score(new):
+    normalized = fit(make_table(), conformity_score="normalized")
+    report = make_report(normalized, new, target=TARGET, rivals=("split",))
+    errors = np.sort(np.abs(normalized.regressor.residuals_calib_[:, 0]))
+    radius = errors[int(np.ceil(0.9 * (len(errors) + 1))) - 1]
+    assert report.comparison.methods[1].width == pytest.approx(2.0 * radius, rel=1e-6)
+
+
+def test_a_method_without_calibration_learns_from_both_parts(model, new):
+    report = make_report(model, new, target=TARGET, rivals=("mcdropout",), fitted_on=make_table())
+    assert (report.comparison.methods[1].name, report.comparison.methods[1].promise) == (
+        "MCDropout",
+        "nothing",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rivals", "said"),
+    [
+        (("madsplit",), "compare must be 'split' where fitted_on= is not given, got 'madsplit'"),
+        (("split", "best"), "compare must be one of 'split', 'madsplit', 'cqr', 'localcqr', .* got 'best'"),
+        (("lvd",), "got 'lvd'"),
+        (("",), "got ''"),
+    ],
+)
+def test_rivals_are_refused_before_the_work(model, new, rivals, said, monkeypatch):
+    monkeypatch.setattr(page_report, "evaluate_rows", lambda *arguments: pytest.fail("evaluated"))
+    with pytest.raises(InputError, match=said):
+        make_report(model, new, target=TARGET, rivals=rivals)
 
 
 def test_clipped_intervals_over_the_whole_range_count_as_infinite(new):
-    clipped = fit(make_table(), y_min=-9.0, y_max=9.0)
+    clipped = fit(make_table(), y_range=(-9.0, 9.0))
     report = make_report(clipped, new, target=TARGET, confidence_level=0.99)
     assert report.infinite.clipped_to == (-9.0, 9.0)
     assert report.infinite.count > 0
     assert report.comparison.methods[0].finite == 1.0
-    assert "counts as infinite here" in render(report, Origin("m", "d", ""))
+    assert "counts as infinite here" in render_report(report, Origin("m", "d", ""))
 
 
 def test_one_of_several_targets(new):
@@ -190,7 +233,7 @@ def test_one_of_several_targets(new):
 def test_training_rows_are_told(model):
     report = make_report(model, make_table(), target=TARGET)
     assert report.n_known >= 0.6 * N_ROWS
-    assert "<strong>Caution.</strong>" in render(report, Origin("m", "d", ""))
+    assert "<strong>Caution.</strong>" in render_report(report, Origin("m", "d", ""))
 
 
 @pytest.mark.parametrize(("n_rows", "level"), [(3, 0.9), (1, 0.5), (3, 0.999)])
@@ -203,7 +246,7 @@ def test_few_rows_and_infinite_intervals(model, n_rows, level):
         rivals=("split",),
         confidence_level=level,
     )
-    text = render(report, Origin("m", "d", ""))
+    text = render_report(report, Origin("m", "d", ""))
     assert report.joint is None
     if level == 0.999:
         assert report.infinite.count == n_rows
@@ -238,7 +281,7 @@ def test_neighbours_show_the_cells_of_the_table_they_come_from(report):
 
 @pytest.mark.parametrize("other", [make_table(N_ROWS - 1), make_table(seed=3)])
 def test_neighbours_come_from_the_very_table(model, new, other):
-    with pytest.raises(InputError, match="must be the one that lvd fit was given"):
+    with pytest.raises(InputError, match="fitted_on must be the table that the model was fitted on"):
         make_report(model, new, target=TARGET, fitted_on=other)
 
 
@@ -250,7 +293,7 @@ def test_the_page_is_bounded(model, monkeypatch):
     original = page_rows.embed_rows
     monkeypatch.setattr(page_report, "embed_rows", lambda *a, **k: original(*a, **k, **bounded))
     report = make_report(model, long, target=TARGET)
-    text = render(report, Origin("m", "d", ""))
+    text = render_report(report, Origin("m", "d", ""))
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
     assert 20 < len(report.rows["rows"]) < 300
     assert 40_000 < len(data.encode()) < 70_000
@@ -323,8 +366,8 @@ def test_the_data_of_the_page_can_be_read_back(page, report):
 def test_nothing_is_written_where_it_cannot_be(report, tmp_path):
     origin = Origin("m", "d", "")
     with pytest.raises(InputError, match="it is a folder"):
-        write_page(report, origin, tmp_path)
+        write_report(report, origin, tmp_path)
     with pytest.raises(InputError, match="cannot write"):
-        write_page(report, origin, tmp_path / "nowhere" / "report.html")
-    write_page(report, origin, tmp_path / "report.html")
+        write_report(report, origin, tmp_path / "nowhere" / "report.html")
+    write_report(report, origin, tmp_path / "report.html")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

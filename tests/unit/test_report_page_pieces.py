@@ -12,25 +12,24 @@ import pytest
 
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, calibration_curve
-from lvd.page import axes
+from lvd.molecules.drawing import compact_svg, draw_molecule
 from lvd.page import charts
+from lvd.page.content import axis_floor, only_target
 from lvd.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
 from lvd.page.groups import (
     feature_slabs,
     group_rows,
+    joint_slab,
     judged_together,
     measure,
     most_infinite_first,
     worst_first,
 )
-from lvd.page.drawings import compact, draw
-from lvd.page.numbers import Digits, digits_for, short
+from lvd.page.numbers import Digits, digits_for, percent, short
 from lvd.page.render import to_script_json
-from lvd.page.report import axis_floor, check_one_target
-from lvd.page.rivals import parse_rivals
-from lvd.page.sample import choose_rows, missed_by
-from lvd.page.slab import joint_slab
-from lvd.page.verdict import judge, percent, rows_to_tell, tolerated
+from lvd.page.rivals import check_rivals
+from lvd.page.row_details import choose_rows, missed_by
+from lvd.page.verdict import judge, rows_to_tell, tolerated
 
 INF = np.inf
 
@@ -229,12 +228,12 @@ def test_missed_by_and_says_nothing():
 
 
 def test_scales_and_ticks():
-    scale = axes.Scale(0.0, 10.0, 100.0, 0.0)
+    scale = charts.Scale(0.0, 10.0, 100.0, 0.0)
     assert [scale(0.0), scale(5.0), scale(20.0)] == [100.0, 50.0, 0.0]
-    assert axes.nice_ticks(10.0) == [0, 2, 4, 6, 8, 10]
-    assert axes.nice_ticks(0.37) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert charts.nice_ticks(10.0) == [0, 2, 4, 6, 8, 10]
+    assert charts.nice_ticks(0.37) == pytest.approx([0, 0.1, 0.2, 0.3])
     for high in (1e-9, 0.03, 7.0, 99.0, 1e12):
-        values = axes.nice_ticks(high)
+        values = charts.nice_ticks(high)
         assert 2 <= len(values) <= 7
         assert values[-1] <= high * (1 + 1e-9)
 
@@ -301,18 +300,16 @@ def test_json_cannot_leave_its_element():
 
 
 def test_rivals_are_named():
-    assert parse_rivals(None) == ()
-    assert parse_rivals("split, MADSplit,split") == ("split", "madsplit")
-    with pytest.raises(InputError, match="compare must be one of 'split', 'madsplit', got 'cqr'"):
-        parse_rivals("split,cqr")
+    assert check_rivals((), None) == ()
+    assert check_rivals(("split", " MADSplit", "split"), pa.table({})) == ("split", "madsplit")
 
 
 def test_one_target_a_page():
-    assert check_one_target(["mu"]) == "mu"
+    assert only_target(["mu"]) == "mu"
     with pytest.raises(
-        InputError, match="a page shows one target, here are 2: mu, alpha; give one with --target"
+        InputError, match="a page shows one target, here are 2: mu, alpha; name one with target="
     ):
-        check_one_target(["mu", "alpha"])
+        only_target(["mu", "alpha"])
 
 
 # --- molecules
@@ -320,13 +317,13 @@ def test_one_target_a_page():
 
 def test_molecules_are_drawn():
     pytest.importorskip("rdkit", reason="drawing molecules needs RDKit")
-    drawing = draw("CC(=O)Oc1ccccc1C(=O)O")
+    drawing = draw_molecule("CC(=O)Oc1ccccc1C(=O)O")
     root = ET.fromstring(drawing)
     assert root.tag.endswith("svg")
     assert len(drawing) < 5000
-    assert draw("no molecule") is None
-    assert draw("") is None
-    assert draw("C" * 500) is None
+    assert draw_molecule("no molecule") is None
+    assert draw_molecule("") is None
+    assert draw_molecule("C" * 500) is None
 
 
 def test_drawings_lose_what_nobody_sees():
@@ -334,4 +331,4 @@ def test_drawings_lose_what_nobody_sees():
         "<?xml version='1.0'?>\n<svg version='1.1'\n  xmlns:xlink='x'\n  width='9px'>\n<!-- END -->\n"
         "<path class='bond-0' d='M 1.234,2.00' style='fill:none;stroke-opacity:1' />\n</svg>\n"
     )
-    assert compact(svg) == "<svg version='1.1' width='9px'><path d='M 1.2,2' style='fill:none;' /></svg> "
+    assert compact_svg(svg) == "<svg version='1.1' width='9px'><path d='M 1.2,2' style='fill:none;' /></svg> "

@@ -44,8 +44,8 @@ def evaluate_table(
     the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
     ones: 50% is chance.
 
-    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps its test rows
-    for this.
+    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps the test
+    rows for this.
 
     With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the

@@ -74,8 +74,8 @@ def fit(
         str,
         typer.Option(
             metavar="adaptive|NUMBER",
-            help="Widen the kernel: above 1 fewer intervals are infinite, and they are less local. adaptive: for each "
-            "row as little as makes its interval finite at --level, by what the training rows tell.",
+            help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive widens "
+            "it row by row, no more than a finite interval at --level should need, judged by the training rows.",
         ),
     ] = "1",
     epochs: Annotated[
@@ -239,14 +239,14 @@ def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
         )
     if report.n_duplicates:
         console.show(
-            f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are in the "
-            "same part, so that no molecule of the training rows calibrates or tests"
+            f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
+            "in the same part, so that no molecule of the training rows calibrates or tests"
         )
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
     if _many_infinite(report):
         console.show(
-            "\nnote: many intervals are infinite: too little is known about rows like theirs. --bandwidth "
-            "adaptive looks as far as needed for similar rows, and is less local there"
+            "\nnote: many intervals are infinite: there are too few similar calibration rows. --bandwidth adaptive "
+            "looks as far as needed for similar rows, and is less local there"
         )
     console.show(f"\nmodel written to {out}")
 

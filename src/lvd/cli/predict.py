@@ -67,8 +67,8 @@ def predict(
     target's: y_pred_mu. An infinite interval, from -inf to inf, says that too little is known about rows like
     this one; lvd explain says how much is missing.
 
-    Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output, so that
-    it has the rows of the input, with empty cells for prediction and intervals.
+    Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output,
+    so that it has the rows of the input, with empty cells for prediction and intervals.
 
     Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
     name; rows are counted through all of them.

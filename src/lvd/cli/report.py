@@ -43,7 +43,8 @@ def report(
         typer.Option(
             metavar="NAMES",
             show_default=False,
-            help="Rival methods to show, separated by commas: split, and with --fitted-on madsplit, cqr and others.",
+            help="Rival methods to show, separated by commas: split; with --fitted-on also madsplit, cqr, "
+            "localcqr, jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
         ),
     ] = None,
     level: Annotated[
@@ -55,7 +56,7 @@ def report(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="The table that lvd fit was given, to show the cells of the neighbours, too.",
+            help="The table that lvd fit was given, to show the cells of the neighbours and to fit rivals.",
         ),
     ] = None,
     smiles: Annotated[
@@ -70,7 +71,7 @@ def report(
 ) -> None:
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
-    The page stands alone: it opens offline, asks nothing of any network, and can be sent by mail. It shows a
+    The page is one file: it opens offline, loads nothing from any network, and can be sent by mail. It shows a
     verdict with its exact binomial band; coverage and width; the calibration curve; the coverage by group and by
     feature, worst first; width against error; where intervals are infinite; and rows that can be sorted,
     filtered and opened, each with its neighbours and the sentence of lvd explain.
@@ -90,15 +91,14 @@ def report(
     from lvd._files import check_output
     from lvd.methods import CalibrationWarning
     from lvd.molecules.drawing import draw_molecule
-    from lvd.page.render import Origin, write_page
-    from lvd.page.report import check_one_target, make_report
-    from lvd.page.rivals import parse_rivals
+    from lvd.page.content import make_report, only_target
+    from lvd.page.render import Origin, write_report
     from lvd.page.row_details import Pictures
     from lvd.tables.reading import read_table
 
     check_output(out, model, data, fitted_on)
-    rivals, fitted = parse_rivals(compare), load_model(model, skip_invalid=skip_invalid)
-    one_target = check_one_target(target or fitted.encoder.targets)
+    fitted = load_model(model, skip_invalid=skip_invalid)
+    one_target = only_target(target or fitted.encoder.targets)
     drawn = smiles or fitted.encoder.drawn
     with console.working("evaluating"):
         content = make_report(
@@ -106,13 +106,13 @@ def report(
             read_table(data, column_types={}),
             target=one_target,
             by=tuple(dict.fromkeys(by or ())),
-            rivals=rivals,
+            rivals=() if compare is None else compare.split(","),
             confidence_level=level,
             fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
             pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        write_page(content, Origin(model.resolve().name, data.name, today), out)
+        write_report(content, Origin(model.resolve().name, data.name, today), out)
     if content.n_known:
         warnings.warn(
             f"{content.n_known} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "

@@ -73,7 +73,7 @@ def read_target(model: TableModel, table: pa.Table, target: str) -> Float[NDArra
     return replace(model.encoder, targets=(target,)).target(table)
 
 
-def evaluate(
+def evaluate_rows(
     model: TableModel, table: pa.Table, target: str, confidence_level: float | None = None
 ) -> Evaluated:
     """Predict every row of the table at the page's level and at those of the calibration curve."""

@@ -1,4 +1,4 @@
-"""Rows in groups: the values of a column, or slabs of it, and how the intervals do in each of them."""
+"""Rows in groups: values of a column, slabs of it or of all features, and how the intervals do in each of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from scipy.special import bdtrc
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.metrics import binomial_band, group_coverage
+from lvd.metrics import binomial_band, group_coverage, worst_slab_coverage
 from lvd.metrics.strata import holm, quantile_bins
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.reports import MAX_VALUES
 
 MISSING = "missing"
 ROWS_PER_VALUE, ROWS_PER_SLAB, MOST_SLABS = 5, 40, 10
+LEAST_ROWS, SEARCHED_ROWS, SEARCHED_SHARE, N_NAMED = 200, 2500, 0.25, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +139,47 @@ def most_infinite_first(groups: Sequence[Group], share: float, significance: flo
     flags = holm(bdtrc(infinite - 1, counts, share), significance).tolist()
     found = [group for group, flag in zip(groups, flags, strict=True) if flag]
     return sorted(found, key=lambda group: (-group.infinite, -group.count))
+
+
+@dataclass(frozen=True)
+class JointSlab:
+    """Coverage between two parallel planes: found on some rows, judged on `count` others, with its exact band.
+
+    `along` names the features that turn the planes most, with their share of the direction.
+    """
+
+    coverage: float
+    lower: float
+    upper: float
+    count: int
+    n_searched: int
+    along: tuple[tuple[str, float], ...]
+
+
+def joint_slab(
+    X: Float[NDArray, "n p"],
+    feature_names: tuple[str, ...],
+    y: Float[NDArray, "n"],
+    intervals: Float[NDArray, "n 2"],
+) -> JointSlab | None:
+    """The worst slab with a tenth of the rows, over directions in the standardised features.
+
+    The search sees a quarter of the rows, at most 2,500; all others judge. None where there are too few rows to
+    do both, or no judged row lies in the slab, or fewer than two features vary.
+    """
+    spread = X.std(axis=0)
+    varies = np.flatnonzero(spread > 0)
+    if len(X) < LEAST_ROWS or len(varies) < 2:
+        return None
+    standardised = (X[:, varies] - X[:, varies].mean(axis=0)) / spread[varies]
+    share = min(SEARCHED_SHARE, SEARCHED_ROWS / len(X))
+    slab = worst_slab_coverage(standardised, y, intervals, search_fraction=share, random_state=0)
+    if slab.count == 0:
+        return None
+    lower, upper = binomial_band(round(slab.coverage * slab.count), slab.count)
+    largest = np.argsort(-np.abs(slab.direction), kind="stable")[:N_NAMED]
+    along = tuple((feature_names[varies[i]], float(slab.direction[i])) for i in largest)
+    return JointSlab(slab.coverage, float(lower), float(upper), slab.count, round(share * len(X)), along)
 
 
 def _as_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:

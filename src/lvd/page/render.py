@@ -16,12 +16,12 @@ from markupsafe import Markup
 from lvd._files import atomic_path
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.page.report import Report
+from lvd.page.content import ReportContent
+from lvd.page.numbers import percent
 from lvd.page.row_details import cut
-from lvd.page.verdict import percent
 
 N_STATIC_ROWS = 20
-"""So many rows stand in the page itself, for readers without JavaScript."""
+"""So many rows are in the page itself, for readers without JavaScript."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Origin:
     date: str
 
 
-def render(report: Report, origin: Origin) -> str:
+def render_report(report: ReportContent, origin: Origin) -> str:
     """The page; whatever comes from the user is escaped."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(_read),
+        loader=FunctionLoader(_asset),
     )
     environment.filters["cut"] = cut
     environment.filters["percent"] = percent
     environment.filters["number"] = report.digits.text
-    style, script = _read("page.css"), _read("page.js")
+    style, script = _asset("page.css"), _asset("page.js")
     return environment.get_template("page.html.jinja").render(
         report=report,
         origin=origin,
@@ -68,9 +68,9 @@ def render(report: Report, origin: Origin) -> str:
     )
 
 
-def write_page(report: Report, origin: Origin, out: Path) -> None:
+def write_report(report: ReportContent, origin: Origin, out: Path) -> None:
     """Write the page, whole or not at all."""
-    text = render(report, origin)
+    text = render_report(report, origin)
     try:
         if out.is_dir():
             raise InputError(f"cannot write {out}: it is a folder; give the name of a file")
@@ -84,17 +84,17 @@ def write_page(report: Report, origin: Origin, out: Path) -> None:
 
 
 def to_script_json(content: Any) -> Markup:
-    """JSON that may stand inside a script element: no ``<`` in it can end the element."""
+    """JSON for the inside of a script element: no ``<`` in it can end the element."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
 
 
-def _static_rows(report: Report) -> list[list[Any]]:
+def _static_rows(report: ReportContent) -> list[list[Any]]:
     """The rows with the largest errors, as the page's script sorts them first."""
     return sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[:N_STATIC_ROWS]
 
 
-def _read(name: str) -> str:
+def _asset(name: str) -> str:
     return (files("lvd.page") / name).read_text(encoding="utf-8")
 
 

@@ -1,34 +1,51 @@
-"""Rival methods on the same rows as the model.
+"""The model beside rival methods on the same rows.
 
-Split conformal needs no more than the errors of the calibration rows, which a model keeps. The others are fitted anew, on
-the training and calibration rows of the table that the model was fitted on.
+Split conformal needs no more than the errors of the calibration rows, which a model keeps. The others are fitted
+anew, on the training and calibration rows of the table that the model was fitted on.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice, to_numpy
 from lvd.conformal import GlobalConformal
-from lvd.intervals import clip, from_radius
-from lvd.methods import ALL_METHODS, IntervalRegressor, LVDRegressor
+from lvd.intervals import clip, covered, from_radius
+from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalBase
+from lvd.metrics import (
+    binomial_band,
+    finite_fraction,
+    finite_rows,
+    mean_finite_width,
+    residual_auroc,
+    tail_coverage_rate,
+    winkler_score,
+)
 from lvd.page.evaluation import Evaluated
-from lvd.tables.splits import split_indices
 from lvd.tables.table_model import TableModel
 
-RIVALS: dict[str, type[IntervalRegressor]] = {
-    regressor.__name__.removesuffix("Regressor").removesuffix("Conformal").lower(): regressor
-    for regressor in ALL_METHODS
-    if regressor is not LVDRegressor
+def _label(method: type[IntervalRegressor]) -> str:
+    name = method.__name__.removesuffix("Regressor").removesuffix("Conformal")
+    return name.replace("ConformalizedQuantile", "CQR")
+
+
+LABELS = {method: _label(method) for method in ALL_METHODS if method is not LVDRegressor}
+RIVALS: dict[str, type[IntervalRegressor]] = {label.lower(): method for method, label in LABELS.items()}
+"""Every other method by its name in lower case."""
+PROMISES = {
+    "local": "near each row",
+    "marginal": "on average",
+    "marginal 1-2a": "on average, with up to twice the misses",
 }
-"""Every other method by the name that ``--compare`` takes."""
-PROMISES = {"local": "near each row", "marginal": "on average", "marginal 1-2a": "on average, twice the misses"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,86 +58,137 @@ class Method:
     all_intervals: Float[NDArray, "n 2 l"]
 
 
-def parse_rivals(text: str | None) -> tuple[str, ...]:
-    """The names in a list separated by commas."""
-    names = [] if text is None else [name.strip().lower() for name in text.split(",")]
-    return tuple(dict.fromkeys(check_choice(name, "compare", tuple(RIVALS)) for name in names))
+def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str, ...]:
+    """The names in lower case, each once; all but split need the table of the fit."""
+    known = tuple(RIVALS)
+    rivals = tuple(dict.fromkeys(check_choice(name.strip().lower(), "compare", known) for name in names))
+    if fitted_on is None and (refit := [name for name in rivals if name != "split"]):
+        raise InputError(
+            f"compare must be 'split' where fitted_on= is not given, got {refit[0]!r}: it is fitted anew, to the "
+            "table of the fit"
+        )
+    return rivals
 
 
 def local_method(evaluated: Evaluated) -> Method:
     """The model's own intervals."""
-    return Method(
-        "LVD",
-        "near each row",
-        "the calibration errors, weighted by their similarity to the row",
-        evaluated.all_intervals,
-    )
+    how = "the calibration errors, weighted by their similarity to the row"
+    return Method("LVD", PROMISES["local"], how, evaluated.all_intervals)
 
 
 def make_rivals(
     names: Sequence[str], evaluated: Evaluated, model: TableModel, place: int, fitted_on: pa.Table | None
 ) -> list[Method]:
     """The named rivals at all levels of the page, for target number `place` of the model."""
-    return [
-        split(evaluated, model.regressor.residuals_calib_[:, place])
-        if name == "split"
-        else refitted(name, evaluated, model, place, fitted_on)
-        for name in names
-    ]
+    methods = []
+    for name in names:
+        if name == "split":
+            methods.append(_split_conformal(evaluated, model.regressor._known_errors().residuals[:, place]))
+        else:
+            assert fitted_on is not None
+            methods.append(_fit_rival(RIVALS[name], evaluated, model, place, fitted_on))
+    return methods
 
 
-def split(evaluated: Evaluated, residuals: Float[NDArray, "m"]) -> Method:
-    """Split conformal: one radius for all rows, the finite-sample quantile of the calibration errors."""
+def _split_conformal(evaluated: Evaluated, residuals: Float[NDArray, "m"]) -> Method:
+    """One radius for all rows, the finite-sample quantile of the calibration errors."""
     conformal = GlobalConformal().conformalize(residuals, np.abs(residuals))
     intervals = from_radius(evaluated.y_pred, conformal.radius(evaluated.y_pred, evaluated.levels))
-    return Method(
-        "Split",
-        PROMISES["marginal"],
-        "one width for all rows, from the same calibration errors",
-        clip(intervals, *evaluated.y_range),
-    )
+    how = "one width for all rows, from the same calibration errors"
+    return Method("Split", PROMISES["marginal"], how, clip(intervals, *evaluated.y_range))
 
 
-def refitted(
-    name: str, evaluated: Evaluated, model: TableModel, place: int, fitted_on: pa.Table | None
+def _fit_rival(
+    rival: type[IntervalRegressor], evaluated: Evaluated, model: TableModel, place: int, fitted_on: pa.Table
 ) -> Method:
-    """A method of lvd around the same model where it is post hoc, fitted to the table of the model."""
-    if fitted_on is None:
-        raise InputError(
-            f"compare={name} is fitted anew, on the rows of the table that lvd fit was given: name it with --fitted-on"
-        )
-    if fitted_on.num_rows != model.n_rows:
-        raise InputError(
-            f"compare={name} needs the table that lvd fit was given, of {model.n_rows} rows; --fitted-on has "
-            f"{fitted_on.num_rows}"
-        )
-    train, calib, _ = split_indices(model.n_rows, model.seed)
-    X, y = model.inputs(fitted_on), model.encoder.target(fitted_on).reshape(model.n_rows, -1)[:, place]
-    fitted = fit_rival(RIVALS[name], model.regressor, evaluated.levels, X, y, train, calib)
-    intervals = to_numpy(fitted.predict_interval(evaluated.X, evaluated.levels)[1])
+    """Around the same network where the method and the targets allow it; without a calibration step the method
+    learns from the calibration rows too.
+    """
+    own, usable = model.regressor, model.encoder.usable(fitted_on)
+    calib, test = model.calibration_rows - 1, model.test_rows - 1
+    train = np.setdiff1d(np.flatnonzero(usable), [*calib, *test])
+
+    def read(rows: NDArray) -> tuple[Any, Float[NDArray, "k"]]:
+        part = fitted_on.take(rows)
+        return model.inputs(part), model.encoder.target(part).reshape(len(rows), -1)[:, place]
+
+    settings = {
+        "confidence_level": evaluated.levels.tolist(),
+        "device": own.device,
+        "random_state": own.random_state,
+    }
+    fresh = rival(**{name: value for name, value in settings.items() if name in rival().get_params()})
+    conformal, shared = isinstance(fresh, ConformalBase), False
+    if conformal and fresh.post_hoc:
+        shared = own.n_targets_ == 1
+        fresh.set_params(estimator=own.model_ if shared else clone(own.estimator), prefit=shared)
+    elif not evaluated.feature_names:
+        fresh.set_params(estimator=clone(own.estimator))
+    with warnings.catch_warnings():
+        # The page itself shows at which levels a method's intervals are infinite.
+        warnings.simplefilter("ignore", CalibrationWarning)
+        if conformal:
+            fresh.set_params(calib_size=None).fit(*read(train)).conformalize(*read(calib))
+        else:
+            fresh.fit(*read(np.concatenate([train, calib])))
+    intervals = to_numpy(fresh.predict_interval(evaluated.X, evaluated.levels)[1])
     return Method(
-        RIVALS[name].__name__.removesuffix("Regressor"),
-        PROMISES.get(fitted.guarantee, "nothing"),
-        "around the same model" if fitted.post_hoc else "with networks of its own, trained on the same rows",
+        LABELS[rival],
+        PROMISES.get(fresh.guarantee, "nothing"),
+        "around the same network" if shared else "with networks of its own, trained on the same rows",
         clip(intervals, *evaluated.y_range),
     )
 
 
-def fit_rival(
-    regressor: type[IntervalRegressor],
-    own: LVDRegressor,
-    levels: Float[NDArray, "l"],
-    X: NDArray,
-    y: Float[NDArray, "n"],
-    train: NDArray,
-    calib: NDArray,
-) -> IntervalRegressor:
-    """The method, fitted; one without a calibration step learns from the calibration rows too."""
-    settings = {"confidence_level": levels.tolist(), "device": own.device, "random_state": own.random_state}
-    fresh = regressor(**{name: value for name, value in settings.items() if name in regressor().get_params()})
-    if not isinstance(fresh, ConformalBase):
-        both = np.concatenate([train, calib])
-        return fresh.fit(X[both], y[both])
-    if fresh.post_hoc and own.n_targets_ == 1:
-        fresh.set_params(estimator=own.model_, prefit=True)
-    return fresh.set_params(calib_size=None).fit(X[train], y[train]).conformalize(X[calib], y[calib])
+@dataclass(frozen=True)
+class MethodFigures:
+    """What one method achieves; `common_width` and `winkler` are over the rows where all methods are finite."""
+
+    name: str
+    promise: str
+    how: str
+    coverage: float
+    lower: float
+    upper: float
+    tail_coverage: float
+    finite: float
+    width: float
+    common_width: float
+    winkler: float
+    auroc: float
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """The methods, the model's own first, and on how many rows all of them are finite."""
+
+    methods: tuple[MethodFigures, ...]
+    n_common: int
+
+
+def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> MethodComparison:
+    """The figures of each method at the page's level, over all rows."""
+    at_level = int(np.searchsorted(evaluated.levels, evaluated.confidence_level))
+    intervals = [method.all_intervals[:, :, at_level] for method in methods]
+    common = finite_rows(*intervals)
+    figures = []
+    for method, one in zip(methods, intervals, strict=True):
+        hits = covered(evaluated.y, one)
+        lower, upper = binomial_band(hits.sum(), len(hits))
+        figures.append(
+            MethodFigures(
+                name=method.name,
+                promise=method.promise,
+                how=method.how,
+                coverage=float(hits.mean()),
+                lower=float(lower),
+                upper=float(upper),
+                tail_coverage=tail_coverage_rate(evaluated.y, one),
+                finite=finite_fraction(one),
+                width=mean_finite_width(one),
+                common_width=mean_finite_width(one[common]) if common.any() else float("nan"),
+                winkler=winkler_score(evaluated.y, one, evaluated.confidence_level, where=common),
+                auroc=residual_auroc(evaluated.y, evaluated.y_pred, one),
+            )
+        )
+    return MethodComparison(tuple(figures), int(common.sum()))

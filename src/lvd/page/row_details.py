@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Int, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.conformal.explanation import Evidence
-from lvd.intervals import covered
+from lvd.intervals import covered, widths
 from lvd.page.evaluation import Evaluated, find_target, read_target
 from lvd.page.numbers import short
 from lvd.tables.column_values import check_columns, to_texts
@@ -24,7 +24,7 @@ Draw: TypeAlias = Callable[[str], str | None]
 
 STATUS, ROWS_MISSING = 6, 9
 """Places in the record of a row; all of them are named where the page's script takes a record apart."""
-N_NEIGHBORS = 8
+N_NEIGHBORS, MOST_ROWS = 8, 1000
 MOST_COLUMNS, LONGEST_CELL = 24, 60
 BYTES = 3_800_000
 """What the rows may take of a page of 5 MB."""
@@ -46,7 +46,7 @@ def status_of(evaluated: Evaluated) -> NDArray:
 
 def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
     """The calibration rows in the table that the model was fitted on, which must be that very table."""
-    refusal = "the table of the neighbours must be the one that lvd fit was given"
+    refusal = "fitted_on must be the table that the model was fitted on"
     if table.num_rows != model.n_rows:
         raise InputError(f"{refusal}, of {model.n_rows:,} rows, got one of {table.num_rows:,}")
     rows = table.take(model.calibration_rows - 1)
@@ -54,6 +54,29 @@ def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
     if not np.array_equal(read_target(model, rows, target), known):
         raise InputError(f"{refusal}; the target of this one has other values, or another order")
     return rows
+
+
+def missed_by(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
+    """How far y lies outside its interval; 0 inside."""
+    outside: NDArray = np.maximum(intervals[:, 0] - y, y - intervals[:, 1])
+    return np.maximum(outside, 0.0)
+
+
+def choose_rows(evaluated: Evaluated, *, n_most: int = MOST_ROWS, seed: int = 0) -> Int[NDArray, "k"]:
+    """In turn the row missed by most, an infinite one, the widest finite one and one at random, each once.
+
+    The infinite ones come in random order too. What is cut off at the end leaves the same mixture.
+    """
+    missed, width = missed_by(evaluated.y, evaluated.intervals), widths(evaluated.intervals)
+    anyone = np.random.default_rng(seed).permutation(len(missed))
+    worst_missed = np.argsort(-missed, kind="stable")[: np.count_nonzero(missed)]
+    finite = np.flatnonzero(~evaluated.unlimited)
+    widest = finite[np.argsort(-width[finite], kind="stable")]
+    lists = [worst_missed, anyone[evaluated.unlimited[anyone]], widest, anyone]
+    turns = np.concatenate([np.arange(len(rows)) for rows in lists])
+    in_turn = np.concatenate(lists)[np.argsort(turns, kind="stable")]
+    _, first = np.unique(in_turn, return_index=True)
+    return in_turn[np.sort(first)][:n_most]
 
 
 def embed_rows(

@@ -9,8 +9,9 @@ import numpy as np
 
 from lvd._typing import Bool, NDArray
 from lvd.metrics import binomial_band
+from lvd.page.numbers import percent
 
-Kind: TypeAlias = Literal["holds", "cannot tell", "fails"]
+Finding: TypeAlias = Literal["holds", "cannot tell", "fails"]
 
 LARGEST_SHORTFALL = 0.05
 
@@ -19,7 +20,7 @@ LARGEST_SHORTFALL = 0.05
 class Verdict:
     """The share of true values inside their interval with its exact 95% band, and what follows from it."""
 
-    kind: Kind
+    kind: Finding
     sentence: str
     coverage: float
     lower: float
@@ -39,7 +40,7 @@ def judge(is_covered: Bool[NDArray, "n"], unlimited: Bool[NDArray, "n"], confide
     n, hits = len(is_covered), int(is_covered.sum())
     lower, upper = (float(end) for end in binomial_band(hits, n))
     enough = tolerated(confidence_level)
-    kind: Kind = "fails" if upper < confidence_level else "holds" if lower >= enough else "cannot tell"
+    kind: Finding = "fails" if upper < confidence_level else "holds" if lower >= enough else "cannot tell"
     if unlimited.all():
         kind = "cannot tell"
     contain = f"at level {percent(confidence_level)} they contain {percent(hits / n, 1)} of {n:,} true values"
@@ -72,18 +73,6 @@ def rows_to_tell(confidence_level: float) -> int:
     enough = int(n[np.flatnonzero(lower < tolerated(confidence_level))[-1] + 1])
     step = 10 ** (len(str(enough)) - 2)
     return -(-enough // step) * step
-
-
-def percent(share: float, decimals: int | None = None) -> str:
-    """``90%`` for 0.9; with decimals ``90.0%``. What is not all does not round to 100%, nor some to 0%."""
-    if decimals is None:
-        return f"{100.0 * share:.10g}%"
-    text = f"{100.0 * share:.{decimals}f}%"
-    if share < 1.0 and text == f"{100:.{decimals}f}%":
-        return f">{100.0 - 10.0**-decimals:.{decimals}f}%"
-    if share > 0.0 and text == f"{0:.{decimals}f}%":
-        return f"<{10.0**-decimals:.{decimals}f}%"
-    return text
 
 
 def _infinite_clause(unlimited: Bool[NDArray, "n"]) -> str:

@@ -22,32 +22,37 @@ from lvd.metrics import (
     size_stratified_coverage,
     width_error_correlation,
 )
-from lvd.page.axes import Chart
-from lvd.page.charts import calibration_chart, finite_chart, width_error_chart
-from lvd.page.comparison import Comparison, compare
-from lvd.page.evaluation import Evaluated, evaluate, find_target, says_nothing
+from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
+from lvd.page.evaluation import Evaluated, evaluate_rows, find_target, says_nothing
 from lvd.page.groups import (
     MOST_SLABS,
     Group,
     Grouping,
+    JointSlab,
     feature_slabs,
     group_rows,
+    joint_slab,
     judged_together,
     measure,
     most_infinite_first,
     worst_first,
 )
 from lvd.page.numbers import Digits, digits_for
-from lvd.page.rivals import Method, local_method, make_rivals
-from lvd.page.row_details import ROWS_MISSING, STATUS, Pictures, embed_rows, read_neighbors
-from lvd.page.sample import choose_rows
-from lvd.page.slab import JointSlab, joint_slab
+from lvd.page.rivals import (
+    Method,
+    MethodComparison,
+    check_rivals,
+    compare_methods,
+    local_method,
+    make_rivals,
+)
+from lvd.page.row_details import ROWS_MISSING, STATUS, Pictures, choose_rows, embed_rows, read_neighbors
 from lvd.page.verdict import Verdict, judge, tolerated
 from lvd.tables.column_values import check_columns
 from lvd.tables.table_model import TableModel
 
 MOST_GROUPS = 60
-"""So many groups of a column, or slabs of all features, are listed."""
+"""At most so many groups of a column, or slabs of all features, are listed."""
 MOST_CONCENTRATED = 12
 """So many of the groups with many infinite intervals."""
 
@@ -90,7 +95,7 @@ class Infinite:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ReportContent:
     """The content of the page.
 
     The model cannot read `n_skipped` rows of the table; `repeated` is what is said of the `n_known` rows.
@@ -107,7 +112,7 @@ class Report:
     digits: Digits
     mean_error: float
     verdict: Verdict
-    comparison: Comparison
+    comparison: MethodComparison
     curves: tuple[tuple[str, CalibrationCurve], ...]
     calibration: Chart
     by: tuple[GroupList, ...]
@@ -151,19 +156,19 @@ def make_report(
     confidence_level: float | None = None,
     fitted_on: pa.Table | None = None,
     pictures: Pictures | None = None,
-) -> Report:
+) -> ReportContent:
     """Evaluate the model on the rows of a table whose true values are known.
 
-    `fitted_on` is the table of the fit, to show the cells of the neighbours; without it they are shown where the model
-    keeps them. `pictures` says which column is drawn.
+    `fitted_on` is the table of the fit, to show the cells of the neighbours; without it they are shown where the
+    model keeps them. `pictures` says which column is drawn.
     """
     check_columns(table, by)
-    place = find_target(model, target)
+    place, rivals = find_target(model, target), check_rivals(rivals, fitted_on)
     neighbors = model.calibration_cells() if fitted_on is None else read_neighbors(model, target, fitted_on)
     if pictures is not None:
         check_columns(table, [pictures.column])
         pictures.draw("")  # fails now where something is missing, not after the work
-    evaluated = evaluate(model, table, target, confidence_level)
+    evaluated = evaluate_rows(model, table, target, confidence_level)
     n_skipped, table = table.num_rows - len(evaluated.y), table.take(evaluated.row_numbers - 1)
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
     hits = covered(y, intervals)
@@ -174,11 +179,11 @@ def make_report(
     curves = tuple(
         (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
     )
-    by_groups = [_measure(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
+    by_groups = [_measure_groups(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]
     slabs = judged_together(
-        [*chain(*(_measure(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
+        [*chain(*(_measure_groups(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
     )
     rows = embed_rows(
         evaluated,
@@ -189,7 +194,7 @@ def make_report(
         neighbors=neighbors,
         pictures=pictures,
     )
-    return Report(
+    return ReportContent(
         target=target,
         confidence_level=level,
         n_rows=len(y),
@@ -201,7 +206,7 @@ def make_report(
         digits=digits_for(y),
         mean_error=mean_absolute_deviation(y, evaluated.y_pred),
         verdict=judge(hits, evaluated.unlimited, level),
-        comparison=compare(methods, evaluated),
+        comparison=compare_methods(methods, evaluated),
         curves=curves,
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in zip(by, by_groups, strict=True)),
@@ -217,7 +222,7 @@ def make_report(
     )
 
 
-def check_one_target(targets: Sequence[str]) -> str:
+def only_target(targets: Sequence[str]) -> str:
     """The one target of a page."""
     if len(targets) != 1:
         raise InputError(
@@ -231,7 +236,7 @@ def axis_floor(lowers: Iterable[float]) -> float:
     return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
 
 
-def _measure(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
+def _measure_groups(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
     return measure(
         grouping, evaluated.y, evaluated.intervals, evaluated.unlimited, evaluated.confidence_level
     )
