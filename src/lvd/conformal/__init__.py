@@ -3,5 +3,8 @@
 from lvd.conformal.calibration import CalibrationWarning
 from lvd.conformal.everywhere import GlobalConformal
 from lvd.conformal.local import LocalConformal, LocalSummary
+from lvd.conformal.storing import register_calibrations
 
 __all__ = ["CalibrationWarning", "GlobalConformal", "LocalConformal", "LocalSummary"]
+
+register_calibrations()

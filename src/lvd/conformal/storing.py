@@ -1,43 +1,19 @@
-"""Saving a kernel and its calibration set."""
+"""How kernels and calibration sets are saved."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-import numpy as np
-
-from lvd import store as _store
 from lvd._device import resolve_device
 from lvd._validation import InputError, check_same_length
+from lvd.conformal.everywhere import GlobalConformal
 from lvd.conformal.local import LocalConformal
 from lvd.conformal.rows import Rows, check_groups, check_max_weight, check_weights
 from lvd.kernels import MahalanobisKernel
+from lvd.store import Saved, outdated, register
 
 
-def save(conformal: LocalConformal, folder: str | os.PathLike[str]) -> None:
-    """Write a LocalConformal to a folder that :func:`lvd.load` reads."""
-    _store.write_folder(folder, _store.encode(conformal, CLASSES))
-
-
-def try_out(conformal: LocalConformal) -> None:
-    """One radius: parts that do not fit together are found in loading, not in use."""
-    if isinstance(conformal.kernel, MahalanobisKernel) and hasattr(conformal, "calibration_"):
-        radius = conformal.radius(conformal.kernel.mean_[None], **labels_of_a_row(conformal))
-        if np.isnan(radius).any():
-            raise InputError("the radius is not a number")
-
-
-def labels_of_a_row(conformal: LocalConformal) -> dict[str, Any]:
-    """The group and the weight with which one row can be tried out."""
-    rows = conformal.calibration_.rows
-    return {
-        "groups": None if rows.groups is None else rows.groups[:1],
-        "weights": None if rows.weights is None else rows.weights[:1],
-    }
-
-
-def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
+def _calibration_rows(conformal: LocalConformal) -> dict[str, Any]:
     """The rows as they came; what is made of them is made again."""
     attributes = {name: value for name, value in vars(conformal).items() if not name.startswith("_")}
     if "calibration_" in attributes:
@@ -51,7 +27,7 @@ def _take_apart(conformal: LocalConformal) -> dict[str, Any]:
     return attributes
 
 
-def _complete(conformal: LocalConformal) -> None:
+def _sort_rows(conformal: LocalConformal) -> None:
     if not isinstance(conformal.kernel, MahalanobisKernel):
         raise InputError("a LocalConformal needs a MahalanobisKernel")
     stored = vars(conformal).pop("calibration_", None)
@@ -74,19 +50,23 @@ def _complete(conformal: LocalConformal) -> None:
     )
 
 
-def upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     """What a LocalConformal of version 0.1 was: its kernel floors and searches are gone."""
-    for name in ("kernel_floor", "search", "max_infinite"):
-        if parameters.pop(name, 0.0) not in (0.0, 0.1, "auto", "all", "index"):
-            raise InputError(f"the model was saved with {name}, which this version does not have; fit again")
+    if parameters.pop("kernel_floor", 0.0) != 0.0:
+        raise outdated("a kernel_floor")
+    for gone in ("search", "max_infinite"):
+        parameters.pop(gone, None)
+    if "max_weight" in parameters:
+        learned["max_weight_"] = parameters.pop("max_weight")
     chosen = learned.pop("bandwidth_", None)
     if parameters.get("bandwidth") == "auto":
         parameters["bandwidth"] = chosen
     return parameters, learned
 
 
-STORABLES = (
-    _store.Storable(MahalanobisKernel, check=MahalanobisKernel._check_parameters),
-    _store.Storable(LocalConformal, take_apart=_take_apart, complete=_complete, upgrade=upgrade),
-)
-CLASSES = _store.registry(*STORABLES)
+def register_calibrations() -> None:
+    """Allow kernels and calibration sets to be saved and loaded."""
+    register(MahalanobisKernel)
+    register(GlobalConformal)
+    ways = {"take_apart": _calibration_rows, "complete": _sort_rows, "upgrade": _upgrade_local}
+    register(LocalConformal, root=True, **ways)

@@ -12,6 +12,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.methods.madsplit import MADSplitRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
 from lvd.methods.pbp import PBPRegressor
+from lvd.methods.saving import register_method
 from lvd.methods.split import SplitConformalRegressor
 
 ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
@@ -27,6 +28,9 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     PBPRegressor,
 )
 """Every method; the contract test runs over them all, and tables of methods are made from them."""
+
+for _method in (*ALL_METHODS, ConformalRegressor):
+    register_method(_method)
 
 __all__ = [
     "ALL_METHODS",

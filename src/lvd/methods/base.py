@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from lvd import intervals as _intervals
@@ -27,6 +23,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.models import Model
+from lvd.store import proven, save_object
 
 
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
@@ -99,9 +96,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
-        from lvd.methods.saving import save
-
-        save(self, folder)
+        save_object(self, folder)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -127,7 +122,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
         """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted."""
-        _check_feature_names(self, X, reset=reset)
+        try:
+            _check_feature_names(self, X, reset=reset)
+        except ValueError as error:
+            raise InputError(str(error)) from None
         return self.model_.check(X)
 
     def _remember_shape(self, inputs: Any, y: ArrayLike) -> None:
@@ -142,7 +140,9 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             raise InputError(f"y_range must be None or a pair (lowest, highest), got {self.y_range!r}")
         for bound in self.y_range:
             if bound is not None and not (isinstance(bound, Real) and math.isfinite(bound)):
-                raise InputError(f"y_range must hold finite numbers, or None for no bound, got {self.y_range!r}")
+                raise InputError(
+                    f"y_range must hold finite numbers, or None for no bound, got {self.y_range!r}"
+                )
         low, high = self.y_range
         if low is not None and high is not None and not low < high:
             raise InputError(f"y_range must be (lowest, highest) with lowest < highest, got {self.y_range!r}")
@@ -174,24 +174,8 @@ def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
         )
 
 
-@contextmanager
-def proven(method: Any) -> Iterator[None]:
-    """Parts of a loaded model that do not fit together are found at its first use, and told as what they are."""
-    folder = vars(method).get("loaded_from_")
-    try:
-        yield
-    except (InputError, NotFittedError):
-        raise
-    except Exception as error:  # which one depends on what does not fit
-        if folder is None:
-            raise
-        raise InputError(
-            f"the parts of the model in {folder!r} do not fit together ({type(error).__name__}: {error}); save the "
-            "model again"
-        ) from error
-    vars(method).pop("loaded_from_", None)
-
-
 def keep(estimator: Any, given: dict[str, Any]) -> None:
     """Store a constructor's parameters, its ``locals()``, under their names."""
-    vars(estimator).update({name: value for name, value in given.items() if name not in {"self", "__class__"}})
+    vars(estimator).update(
+        {name: value for name, value in given.items() if name not in {"self", "__class__"}}
+    )

@@ -28,6 +28,7 @@ from lvd.scores import (
     SignedResidual,
     TrainingRows,
 )
+from lvd.store import proven
 
 SCORES: dict[str, type[ConformityScore]] = {
     "absolute": AbsoluteResidual,
@@ -140,7 +141,9 @@ class ConformalBase(IntervalRegressor):
         self.model_.fit(X, y)
         rows = EvaluatedRows(X, self.model_.evaluate(X))
         self.kernels_ = fit_kernels(self._kernel_template(), rows, y, seed)
-        training = TrainingRows(EvaluatedRows(X, rows.evaluation, self.kernels_), y, self.model_, self.device, seed)
+        training = TrainingRows(
+            EvaluatedRows(X, rows.evaluation, self.kernels_), y, self.model_, self.device, seed
+        )
         score.fit(training)
         self.score_ = score
 
@@ -164,8 +167,9 @@ class ConformalBase(IntervalRegressor):
 
     def _bind(self, X: Any) -> tuple[EvaluatedRows, BoundScore]:
         """One pass of the model over the rows, and the score bound to them."""
-        rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_)
-        return rows, self.score_.bind(rows)
+        with proven(self):
+            rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_)
+            return rows, self.score_.bind(rows)
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self.model_.evaluate(X).y_pred
@@ -186,13 +190,15 @@ class ConformalBase(IntervalRegressor):
         plans = [self.score_.plan(level) for level in levels.tolist()]
         n_sides = len(plans[0].columns)
         radius = np.empty((len(bound.y_pred), n_sides, len(levels), bound.y_pred.shape[1]))
-        for target, columns in enumerate(self.conformals_):
-            for number, conformal in enumerate(columns):
-                for side in range(n_sides):
-                    asked = [j for j, plan in enumerate(plans) if plan.columns[side] == number]
-                    if asked:
-                        found = conformal.radius(rows.embeddings, [plans[j].level for j in asked], **choices)
-                        radius[:, side, asked, target] = to_numpy(found)
+        for target, columns in zip(range(radius.shape[3]), self.conformals_, strict=True):
+            for side in range(n_sides):
+                wanted = [plan.columns[side] for plan in plans]
+                for number in set(wanted):
+                    asked = [j for j, column in enumerate(wanted) if column == number]
+                    found = columns[number].radius(
+                        rows.embeddings, [plans[j].level for j in asked], **choices
+                    )
+                    radius[:, side, asked, target] = to_numpy(found)
         return bound.intervals(radius, levels)
 
     def _check_calibrated(self) -> None:
@@ -287,7 +293,11 @@ class ConformalRegressor(ConformalBase):
         return self.kernel
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
-        return GlobalConformal() if kernel is None else LocalConformal(kernel, confidence_level=self.confidence_level)
+        return (
+            GlobalConformal()
+            if kernel is None
+            else LocalConformal(kernel, confidence_level=self.confidence_level)
+        )
 
 
 def as_score(conformity_score: Any) -> ConformityScore:

@@ -20,6 +20,7 @@ from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.predictive import PredictiveDistribution, Spread
+from lvd.store import proven
 
 
 class Prediction(NamedTuple):
@@ -96,7 +97,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
         check_is_fitted(self, "model_")
-        return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
+        with proven(self):
+            return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
 
     def predict_with_evidence(
         self,

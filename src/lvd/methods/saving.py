@@ -1,20 +1,16 @@
-"""Saving and loading of fitted methods; nothing is pickled, and nothing that is loaded runs."""
+"""Loading of saved methods, also of those that version 0.1 saved; nothing that is loaded runs."""
 
 from __future__ import annotations
 
 import os
-from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from lvd import store
 from lvd._validation import InputError, check_levels
-from lvd.conformal import GlobalConformal, LocalConformal
-from lvd.conformal import storing as conformal_storing
+from lvd.conformal import GlobalConformal
 from lvd.kernels.regression import KernelRegressor
-from lvd.methods import ALL_METHODS, ConformalRegressor, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import SCORES
 from lvd.models import NetRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
@@ -23,22 +19,15 @@ from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
-from lvd.scores import NormalizedResidual, QuantileResidual
+from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
 from lvd.scores.error_model import ErrorModel
+from lvd.store import Saved, load_object, outdated, read_manifest, register
+from lvd.store import save_object as save
 
-EXTENSIONS = ("lvd.molecules.storing",)
-"""Parts of lvd whose models can be saved too; each names its classes in ``STORABLES``."""
+__all__ = ["load", "load_columns", "register_method", "save"]
 
-
-def save(
-    method: IntervalRegressor, folder: str | os.PathLike[str], *, columns: Any = None, replace: bool = True
-) -> None:
-    """Write a method to a folder that :func:`load` reads.
-
-    `columns` describes, in types that JSON has, the columns of the table that the method was fitted on. Without
-    `replace` a model that is there stays.
-    """
-    store.write_folder(folder, store.encode(method, classes(), columns=columns), replace=replace)
+EXTENSIONS = ("lvd.molecules",)
+"""Parts of lvd above this one that register classes of their own."""
 
 
 def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:
@@ -60,79 +49,146 @@ def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) ->
     >>> bool((loaded.predict(X) == reg.predict(X)).all())
     True
     """
+    for extension in EXTENSIONS:
+        import_module(extension)
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
-    contents = store.read_folder(folder)
-    roots = (*ALL_METHODS, ConformalRegressor, LocalConformal)
-    model = store.decode(contents, classes(), folder, roots=roots, given=given)
-    if not given:
-        vars(model)["loaded_from_"] = os.fspath(folder)
-    return model
+    return load_object(folder, given)
 
 
 def load_columns(folder: str | os.PathLike[str]) -> Any:
     """The `columns` that a method was saved with."""
-    return store.read_manifest(folder).get("columns")
+    return read_manifest(folder).get("columns")
+
+
+def register_method(method: type[Any]) -> None:
+    """Allow a method to be saved and loaded."""
+    register(method, root=True, check=_check_method, upgrade=_UPGRADES.get(method.__name__, _upgrade))
 
 
 def _check_method(method: Any) -> None:
     check_levels(method.confidence_level)
     method._check_bounds()
     method._check_parameters()
-    lengths = {len(vars(method)[name]) for name in ("residuals_calib_", "units_calib_", "y_calib_") if name in vars(method)}
-    if lengths - {vars(method).get("n_calib_")}:
+    learned = vars(method)
+    lengths = {
+        len(learned[name]) for name in ("residuals_calib_", "units_calib_", "y_calib_") if name in learned
+    }
+    if lengths - {learned.get("n_calib_")}:
         raise InputError("the calibration rows and their errors are not equally many")
 
 
-def _upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> store.Saved:
-    """What all methods of version 0.1 were: ``y_min`` and ``y_max`` have become ``y_range``."""
+def _upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Methods of version 0.1: ``y_min`` and ``y_max`` have become ``y_range``."""
     if "y_min" in parameters:
         bounds = parameters.pop("y_min"), parameters.pop("y_max", None)
         parameters["y_range"] = None if bounds == (None, None) else bounds
     return parameters, learned
 
 
-def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> store.Saved:
-    """What an LVDRegressor of version 0.1 was: score, sides and second model have become one score."""
+def _upgrade_split(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """SplitConformalRegressor and MADSplitRegressor of version 0.1, which held their scores themselves."""
     parameters, learned = _upgrade(parameters, learned)
-    if "sides" not in parameters:
+    if "model_" not in learned or "score_" in learned:
         return parameters, learned
-    sides, kind = parameters.pop("sides"), parameters.pop("score")
+    score: AbsoluteResidual | NormalizedResidual = AbsoluteResidual()
+    if "error_model_" in learned:
+        score = NormalizedResidual(parameters["error_estimator"])
+        score.error_model_ = learned.pop("error_model_")
+    if "scores_" in learned:
+        columns = learned.pop("scores_").T
+        learned["conformals_"] = [[_holding(column, parameters["quantile"])] for column in columns]
+    return parameters, learned | {"score_": score, "kernels_": []}
+
+
+def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """ConformalizedQuantileRegressor of version 0.1, which kept the radii at its levels and no scores.
+
+    Scores that all equal a radius have it as their quantile, and no other level is ever asked for.
+    """
+    parameters, learned = _upgrade(parameters, learned)
+    if "quantile_models_" not in learned:
+        return parameters, learned
+    score = QuantileResidual(parameters["symmetric"])
+    score.levels_ = learned.pop("levels_")
+    learned |= {
+        "model_": QuantileModel(tuple(learned.pop("quantile_models_"))),
+        "score_": score,
+        "kernels_": [],
+    }
+    if "radii_" in learned:
+        sides = slice(1) if score.symmetric else slice(2)
+        radii = np.concatenate([ends[sides] for ends in learned.pop("radii_")])
+        learned["conformals_"] = [
+            [_holding(np.full(learned["n_calib_"], radius), parameters["quantile"]) for radius in column]
+            for column in radii.T
+        ]
+    return parameters, learned
+
+
+def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """LVDRegressor of version 0.1: score, sides and second model have become one score."""
+    parameters, learned = _upgrade(parameters, learned)
+    if "predictor" not in parameters:
+        return parameters, learned
+    kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
     name = {"each": "signed", "joint": "sided"}.get(sides, kind)
     error_model, errors = learned.pop("error_model_", None), learned.pop("train_errors_", None)
-    if parameters.pop("predictor", "net") != "net" or (name != kind and error_model is not None):
-        raise store.outdated("its predictor or score")
+    if name != kind and error_model is not None:
+        raise outdated(f'sides="{sides}" of normalized errors')
     score = SCORES[name]()
     if isinstance(score, NormalizedResidual):
         score = NormalizedResidual(parameters["error_estimator"])
-        score.error_model_ = error_model
+        vars(score).update({} if error_model is None else {"error_model_": error_model})
     if errors is not None:
         vars(score)["train_errors_"] = errors
+    if parameters.pop("predictor") == "kernel":
+        regression = KernelRegressor(parameters["estimator"], prefit=parameters["prefit"])
+        vars(regression).update({own: learned[own] for own in ("model_", "kernels_") if own in learned})
+        parameters |= {"estimator": regression, "prefit": False}
+        learned |= {"model_": regression} if "model_" in learned else {}
     parameters["embedding"] = parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
-    for gone in ("error_estimator", "smoothness", "n_components", "max_infinite", "kernel_floor", "search", "embedding_layer"):
+    for gone in (
+        *(
+            "error_estimator",
+            "smoothness",
+            "n_components",
+            "max_infinite",
+            "kernel_floor",
+            "max_weight",
+            "search",
+        ),
+        "embedding_layer",
+    ):
         parameters.pop(gone, None)
     if parameters.get("bandwidth") == "auto":
-        parameters["bandwidth"] = learned["conformals_"][0].bandwidth
+        parameters["bandwidth"] = learned["conformals_"][0].bandwidth if "conformals_" in learned else 1.0
     residuals = learned.pop("errors_calib_", None)
     if residuals is not None and error_model is None:
         learned |= {"residuals_calib_": residuals, "units_calib_": np.ones_like(residuals)}
-    learned["conformals_"] = [[conformal] for conformal in learned.get("conformals_", [])]
-    return parameters | {"conformity_score": name}, learned | {"score_": score}
+    if "conformals_" in learned:
+        learned["conformals_"] = [
+            [one.rescored(-one.calibration_.scores), one] if name == "signed" else [one]
+            for one in learned["conformals_"]
+        ]
+    parameters["conformity_score"] = name
+    return parameters, learned | ({"score_": score} if "model_" in learned else {})
 
 
-@cache
-def classes() -> store.Registry:
-    """All that may be saved and loaded."""
-    own = (NetRegressor, SklearnModel, FunctionModel, Fitted, QuantileModel, NetStack, ProbabilisticNet, KernelRegressor)
-    parts = (ErrorModel, GlobalConformal, QuantileResidual, *SCORES.values(), SquaredLoss, PinballLoss, NormalLoss)
-    return store.registry(
-        *conformal_storing.STORABLES,
-        *(store.Storable(cls, check=getattr(cls, "_check_parameters", store.anything_goes)) for cls in own),
-        *map(store.Storable, parts),
-        *(
-            store.Storable(
-                method, check=_check_method, upgrade=_upgrade_lvd if method is LVDRegressor else _upgrade
-            )
-            for method in (*ALL_METHODS, ConformalRegressor)
-        ),
-        *(storable for name in EXTENSIONS for storable in import_module(name).STORABLES),
-    )
+def _holding(scores: Any, quantile: str) -> GlobalConformal:
+    conformal = GlobalConformal(quantile)
+    conformal.scores_ = scores
+    return conformal
+
+
+_UPGRADES = {
+    "LVDRegressor": _upgrade_lvd,
+    "SplitConformalRegressor": _upgrade_split,
+    "MADSplitRegressor": _upgrade_split,
+    "ConformalizedQuantileRegressor": _upgrade_cqr,
+}
+
+for _part in (
+    *(NetRegressor, SklearnModel, FunctionModel, Fitted, QuantileModel, NetStack, ProbabilisticNet),
+    *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
+):
+    register(_part)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lvd import store as _store
 from lvd._device import resolve_device
 from lvd.molecules.ensemble import MoleculeStack
 from lvd.molecules.estimator import ChempropEstimator
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
 from lvd.molecules.trained import TrainedMPNN
+from lvd.store import register
 
 
-def _take_apart(holder: Any) -> dict[str, Any]:
+def _described(holder: Any) -> dict[str, Any]:
     adapter = chemprop_adapter()
     return {
         **vars(holder),
@@ -21,12 +21,12 @@ def _take_apart(holder: Any) -> dict[str, Any]:
     }
 
 
-def _build(holder: Any) -> None:
+def _rebuild(holder: Any) -> None:
     saved = vars(holder)["module"]
     vars(holder)["module"] = chemprop_adapter().build(saved["description"], saved["weights"])
 
 
-def _place(estimator: ChempropEstimator) -> None:
+def _place_on_device(estimator: ChempropEstimator) -> None:
     if hasattr(estimator, "network_"):
         estimator.network_.module.to(resolve_device(estimator.device))
 
@@ -36,9 +36,9 @@ def _place_all(stack: MoleculeStack) -> None:
         network.module.to(resolve_device(stack.estimator.device))
 
 
-STORABLES = (
-    _store.Storable(MoleculeNetwork, take_apart=_take_apart, complete=_build),
-    _store.Storable(TrainedMPNN, take_apart=_take_apart, complete=_build),
-    _store.Storable(MoleculeStack, complete=_place_all),
-    _store.Storable(ChempropEstimator, check=ChempropEstimator.check_parameters, complete=_place),
-)
+def register_networks() -> None:
+    """Allow graph networks to be saved and loaded."""
+    for holder in (MoleculeNetwork, TrainedMPNN):
+        register(holder, take_apart=_described, complete=_rebuild)
+    register(MoleculeStack, complete=_place_all)
+    register(ChempropEstimator, check=ChempropEstimator.check_parameters, complete=_place_on_device)

@@ -1,21 +1,17 @@
 """Saving without pickle: objects become JSON and tensors in a folder, and come back checked."""
 
-from lvd.store.decoding import decode
-from lvd.store.encoding import encode
-from lvd.store.folder import check_replaceable, read_folder, read_manifest, write_folder
-from lvd.store.storable import Registry, Saved, Storable, anything_goes, outdated, registry
+from lvd.store.decoding import load_object, proven
+from lvd.store.encoding import save_object
+from lvd.store.folder import check_replaceable, read_manifest
+from lvd.store.storable import Saved, outdated, register
 
 __all__ = [
-    "Registry",
     "Saved",
-    "Storable",
-    "anything_goes",
     "check_replaceable",
-    "decode",
-    "encode",
+    "load_object",
     "outdated",
-    "read_folder",
+    "proven",
     "read_manifest",
-    "registry",
-    "write_folder",
+    "register",
+    "save_object",
 ]

@@ -6,58 +6,79 @@ import copy
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import Parameter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from lvd._device import resolve_device
+from lvd._validation import InputError
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
-from lvd.store.folder import MANIFEST, REMEDY, Contents
+from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
 from lvd.store.modules import build_layers, load_state
-from lvd.store.storable import Registry, Storable
-from lvd._validation import InputError
+from lvd.store.storable import STORABLES, Storable
 
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
 
-def decode(
-    contents: Contents,
-    classes: Registry,
-    folder: str | os.PathLike[str],
-    *,
-    roots: tuple[type[Any], ...],
-    given: Mapping[str, Any],
-) -> Any:
-    """The object that was saved, of one of the classes `roots`.
+_ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The folders that loaded objects came from."""
 
-    `given` holds, by the names of the root's constructor parameters, the functions and torch modules that the
-    object was made with: they are not in the folder.
+
+def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any:
+    """The object that :func:`save_object` wrote.
+
+    `given` holds, by the names of its constructor's parameters, the functions and torch modules that the object was
+    made with: they are not in the folder.
     """
-    decoder = _Decoder(contents, classes, given)
+    contents = read_folder(folder)
+    decoder = _Decoder(contents, given)
     try:
         for entry in contents.description["objects"]:
             decoder.objects.append(decoder.object(entry))
         root = decoder.objects[-1]
     except _NotGivenError:
         raise
-    except Exception as error:  # what stands in the file decides which error it is
+    except Exception as error:  # what is in the file decides which error it is
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} does not describe a model that can be rebuilt "
             f"({type(error).__name__}: {error}); {REMEDY}"
         ) from error
-    if type(root) not in roots or type(root).__name__ != contents.description.get("class"):
+    storable = STORABLES.get(type(root))
+    if storable is None or not storable.root or type(root).__name__ != contents.description.get("class"):
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, no model; {REMEDY}"
         )
     if unused := given.keys() - decoder.used:
         raise InputError(f"{min(unused)}= is not needed to load this model: leave it out")
+    if not given:
+        _ORIGINS[root] = os.fspath(folder)
     return root
+
+
+@contextmanager
+def proven(root: Any) -> Iterator[None]:
+    """Loading predicts nothing, so parts of a loaded object that do not fit together show in its use: told as such."""
+    folder = _ORIGINS.get(root)
+    try:
+        yield
+    except (InputError, NotFittedError):
+        raise
+    except Exception as error:  # which one depends on what does not fit
+        if folder is None:
+            raise
+        raise InputError(
+            f"the parts of the model in {folder!r} do not fit together ({type(error).__name__}: {error}); save the "
+            "model again"
+        ) from error
 
 
 class _NotGivenError(InputError):
@@ -67,11 +88,11 @@ class _NotGivenError(InputError):
 class _Decoder:
     """Rebuilds the objects in the order of the list, so that a reference is always to a finished one."""
 
-    def __init__(self, contents: Contents, classes: Registry, given: Mapping[str, Any]) -> None:
+    def __init__(self, contents: Contents, given: Mapping[str, Any]) -> None:
         self.objects: list[Any] = []
         self.used: set[str] = set()
         self._contents = contents
-        self._classes = {cls.__name__: storable for cls, storable in classes.items()}
+        self._classes = {cls.__name__: storable for cls, storable in STORABLES.items()}
         self._given = given
         self._by_tag: dict[str, Callable[[Any], Any]] = {
             "float": float,
@@ -87,7 +108,7 @@ class _Decoder:
         }
 
     def value(self, node: Any) -> Any:
-        """The value that the JSON `node` stands for."""
+        """The value that was encoded as `node`."""
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):
@@ -107,7 +128,10 @@ class _Decoder:
     def _known(self, entry: Mapping[str, Any]) -> Any:
         storable = self._classes[entry["class"]]
         value = object.__new__(storable.cls)
-        saved = ({name: self.value(node) for name, node in entry[part].items()} for part in ("parameters", "learned"))
+        saved = (
+            {name: self.value(node) for name, node in entry[part].items()}
+            for part in ("parameters", "learned")
+        )
         parameters, learned = storable.upgrade(*saved)
         vars(value).update(self._parameters(storable, parameters))
         for name in learned:

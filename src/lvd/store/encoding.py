@@ -1,6 +1,6 @@
 """From objects to JSON and tensors.
 
-An object in the description stands in a flat list, after all those it refers to; a reference is a number in
+The description lists objects in one flat list, each after all those it refers to; a reference is a number in
 that list. So an object that is held twice, as a kernel by its regressor and its calibration, is saved once.
 Any other value is itself when JSON has it, else ``{tag: content}``.
 """
@@ -8,6 +8,7 @@ Any other value is itself when JSON has it, else ``{tag: content}``.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,12 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from lvd.store.estimators import dump_estimator
-from lvd.store.folder import Contents
-from lvd.store.modules import describe_layers
-from lvd.store.storable import Registry
 from lvd._typing import NDArray
 from lvd._validation import InputError
+from lvd.store.estimators import dump_estimator
+from lvd.store.folder import Contents, write_folder
+from lvd.store.modules import describe_layers
+from lvd.store.storable import STORABLES
 
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -31,26 +32,32 @@ DTYPES = frozenset(
 RANDOM = (np.random.RandomState, np.random.Generator)
 
 
-def encode(root: Any, classes: Registry, *, columns: Any = None) -> Contents:
-    """Take `root` apart; `columns`, in JSON types, describes the table it was fitted on."""
-    if type(root) not in classes:
+def save_object(
+    root: Any, folder: str | os.PathLike[str], *, columns: Any = None, replace: bool = True
+) -> None:
+    """Write an object to a folder that :func:`load_object` reads.
+
+    `columns` describes, in types that JSON has, the columns of the table that it was fitted on. Without `replace`
+    a model that is there stays.
+    """
+    if type(root) not in STORABLES:
         raise InputError(f"a {type(root).__name__} cannot be saved; only lvd's own classes can")
-    encoder = _Encoder(classes)
+    encoder = _Encoder()
     encoder.value(root, "", "")
     description = {"class": type(root).__name__, "columns": columns, "objects": encoder.objects}
-    return Contents(description, encoder.tensors, encoder.estimators)
+    contents = Contents(description, encoder.tensors, encoder.estimators)
+    write_folder(folder, contents, replace=replace)
 
 
 class _Encoder:
     """Collects the parts of one model.
 
-    `name` is where a value stands in the model. `path` is where the caller has put it, counted from the root's
+    `name` is where a value is in the model. `path` is where the caller has put it, counted from the root's
     constructor parameters: ``estimator``, ``embed``, ``estimator.module``; None for all that `fit` has made.
     Functions and modules are not saved as such, and are asked for again by their path.
     """
 
-    def __init__(self, classes: Registry) -> None:
-        self.classes = classes
+    def __init__(self) -> None:
         self.objects: list[dict[str, Any]] = []
         self.tensors: dict[str, Tensor] = {}
         self.estimators: dict[str, bytes] = {}
@@ -64,11 +71,11 @@ class _Encoder:
             np.ndarray: self._array,
             Tensor: self._tensor,
             RANDOM: self._random,
-            (*self.classes, nn.Module, BaseEstimator): self._object,
+            (*STORABLES, nn.Module, BaseEstimator): self._object,
         }
 
     def value(self, value: Any, name: str, path: str | None) -> Any:
-        """The JSON that stands for `value`."""
+        """`value` in JSON types."""
         if value is None or type(value) in (bool, int, str):
             return value
         for types, encode_as in self._by_type.items():
@@ -118,7 +125,7 @@ class _Encoder:
 
     def _object(self, value: Any, name: str, path: str | None) -> Any:
         if id(value) not in self._numbers:
-            if type(value) in self.classes:
+            if type(value) in STORABLES:
                 entry = self._known(value, name, path)
             elif isinstance(value, nn.Module):
                 entry = self._module(value, name, path)
@@ -131,14 +138,14 @@ class _Encoder:
         return {"object": self._numbers[id(value)]}
 
     def _known(self, value: Any, name: str, path: str | None) -> dict[str, Any]:
-        storable = self.classes[type(value)]
+        storable = STORABLES[type(value)]
         attributes = storable.take_apart(value)
         parameters = {
-            key: self.value(attributes.pop(key), _join(name, key), _below(path, key))
+            key: self.value(attributes.pop(key), _dotted(name, key), _below(path, key))
             for key in storable.parameters
         }
         learned = {
-            key: self.value(item, _join(name, key), self._template(value, key))
+            key: self.value(item, _dotted(name, key), self._template(value, key))
             for key, item in attributes.items()
         }
         return {"class": type(value).__name__, "parameters": parameters, "learned": learned}
@@ -185,12 +192,12 @@ class _Encoder:
         return name
 
 
-def _join(path: str, key: str | int) -> str:
+def _dotted(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
 def _below(path: str | None, key: str | int) -> str | None:
-    return None if path is None else _join(path, key)
+    return None if path is None else _dotted(path, key)
 
 
 def _called(value: Any) -> str:

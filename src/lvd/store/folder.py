@@ -27,7 +27,7 @@ FORMAT = 1
 MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
 FILE_NAME = re.compile(r"tensors\.safetensors|estimator-\d+\.skops")
 MANIFEST_BYTES = 64 << 20
-"""The longest manifest; a million SMILES or categories fit in. Parsed, it takes up to 30 times the memory."""
+"""The longest manifest; a million texts or categories fit in. Parsed, it takes up to 30 times the memory."""
 REMEDY = "copy the folder again from where it was saved, or save the model again"
 
 
@@ -58,7 +58,7 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace:
     if len(files[MANIFEST]) > MANIFEST_BYTES:
         raise InputError(
             f"{MANIFEST} of this model would have {len(files[MANIFEST]):,} bytes, more than the {MANIFEST_BYTES:,} "
-            "that load() reads; fit on fewer categories or molecules"
+            "that load() reads; fit on fewer categories or texts"
         )
     with atomic_folder(target, replace=replace) as part:
         for name, data in files.items():
@@ -70,15 +70,17 @@ def read_folder(folder: str | os.PathLike[str]) -> Contents:
     manifest = read_manifest(folder)
     files = {name: _read_file(Path(folder), name, entry) for name, entry in _files(folder, manifest)}
     if TENSORS not in files:
-        _refuse(folder, MANIFEST, f"does not list {TENSORS}")
+        _refuse_file(folder, MANIFEST, f"does not list {TENSORS}")
     tensors = _parse_tensors(folder, files.pop(TENSORS))
     summaries = manifest.get("tensors")
     if not isinstance(summaries, dict) or summaries.keys() != tensors.keys():
-        _refuse(folder, MANIFEST, f"does not list the tensors of {TENSORS}")
+        _refuse_file(folder, MANIFEST, f"does not list the tensors of {TENSORS}")
     for name, tensor in tensors.items():
         found = _summary(name, tensor)
         if found != summaries[name]:
-            _refuse(folder, TENSORS, f"holds {name} as {found}, not as the manifest says: {summaries[name]}")
+            _refuse_file(
+                folder, TENSORS, f"holds {name} as {found}, not as the manifest says: {summaries[name]}"
+            )
     return Contents(manifest, tensors, files)
 
 
@@ -96,17 +98,17 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
             "give the folder that save() wrote"
         ) from None
     except (ValueError, RecursionError) as error:
-        _refuse(folder, MANIFEST, f"is not valid JSON ({error})")
+        _refuse_file(folder, MANIFEST, f"is not valid JSON ({error})")
     written = manifest.get("format")
     if type(written) is not int or written < 1:
-        _refuse(folder, MANIFEST, "names no format version")
+        _refuse_file(folder, MANIFEST, "names no format version")
     if written > FORMAT:
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} has format {written}, written by lvd "
             f"{manifest.get('lvd')}; this lvd {__version__} reads formats up to {FORMAT}: upgrade lvd"
         )
     if stated != digest:
-        _refuse(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")
+        _refuse_file(folder, MANIFEST, "has been changed since it was saved (its sha256 differs)")
     return manifest
 
 
@@ -134,7 +136,7 @@ def _check_replaceable(target: Path) -> None:
         ours = False
     if not ours:
         raise InputError(
-            f"cannot save to {str(target)!r}: something else stands there; give a new folder, or one that "
+            f"cannot save to {str(target)!r}: it holds something else; give a new folder, or one that "
             "holds a saved model to replace"
         )
 
@@ -147,10 +149,10 @@ def _is_ours(target: Path) -> bool:
 def _files(folder: str | os.PathLike[str], manifest: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
-        _refuse(folder, MANIFEST, "does not list the files")
+        _refuse_file(folder, MANIFEST, "does not list the files")
     for name in files:
         if not FILE_NAME.fullmatch(name):
-            _refuse(folder, MANIFEST, f"lists a file of the forbidden name {name!r}")
+            _refuse_file(folder, MANIFEST, f"lists a file of the forbidden name {name!r}")
     return list(files.items())
 
 
@@ -158,12 +160,12 @@ def _read_file(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
     try:
         size = (folder / name).stat().st_size
         if size != entry.get("bytes"):
-            _refuse(folder, name, "has another size than when it was saved")
+            _refuse_file(folder, name, "has another size than when it was saved")
         data = read_regular(folder / name, min(size, _memory()))
     except OSError as error:
-        _refuse(folder, name, f"cannot be read ({error.strerror})")
+        _refuse_file(folder, name, f"cannot be read ({error.strerror})")
     if _sha256(data) != entry.get("sha256"):
-        _refuse(folder, name, "has been changed since it was saved (its sha256 differs)")
+        _refuse_file(folder, name, "has been changed since it was saved (its sha256 differs)")
     return data
 
 
@@ -172,7 +174,7 @@ def _parse_tensors(folder: str | os.PathLike[str], data: bytes) -> dict[str, Ten
     try:
         return safetensors.load(data)
     except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError, AssertionError) as error:
-        _refuse(folder, TENSORS, f"is not a valid safetensors file ({error})")
+        _refuse_file(folder, TENSORS, f"is not a valid safetensors file ({error})")
 
 
 def _summary(name: str, tensor: Tensor) -> dict[str, Any]:
@@ -206,5 +208,5 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _refuse(folder: str | os.PathLike[str], name: str, what: str) -> NoReturn:
+def _refuse_file(folder: str | os.PathLike[str], name: str, what: str) -> NoReturn:
     raise InputError(f"{name} in {os.fspath(folder)!r} {what}; {REMEDY}")

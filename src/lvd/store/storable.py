@@ -14,8 +14,8 @@ def _attributes(value: Any) -> dict[str, Any]:
     return dict(vars(value))
 
 
-def anything_goes(value: Any) -> None:
-    """No rule beyond those for all classes."""
+def _anything_goes(value: Any) -> None:
+    pass
 
 
 Saved = tuple[dict[str, Any], dict[str, Any]]
@@ -33,6 +33,7 @@ class Storable:
     Parameters
     ----------
     cls : the class; an object of a subclass is not taken for one of it.
+    root : an object of it is a model by itself, and not only a part of one.
     take_apart : from an object to the attributes to save, in types that can be saved.
     complete : called on the rebuilt object, with the saved attributes set, to make it whole again.
     check : refuses a rebuilt object whose parameters are not valid.
@@ -40,9 +41,10 @@ class Storable:
     """
 
     cls: type[Any]
+    root: bool = False
     take_apart: Callable[[Any], dict[str, Any]] = _attributes
-    complete: Callable[[Any], None] = anything_goes
-    check: Callable[[Any], None] = anything_goes
+    complete: Callable[[Any], None] = _anything_goes
+    check: Callable[[Any], None] = _anything_goes
     upgrade: Callable[[dict[str, Any], dict[str, Any]], Saved] = _as_it_is
 
     @property
@@ -51,14 +53,21 @@ class Storable:
         return inspect.signature(self.cls).parameters
 
 
-Registry = Mapping[type[Any], Storable]
+STORABLES: dict[type[Any], Storable] = {}
+"""The classes that may be saved and loaded, as far as the modules that register them have been imported."""
+
+
+def register(cls: type[Any], **ways: Any) -> None:
+    """Allow objects of this class to be saved and loaded; no other class is ever looked up.
+
+    `ways` are those of :class:`Storable`; a class with a method ``_check_parameters`` is checked by it.
+    """
+    ways.setdefault("check", getattr(cls, "_check_parameters", _anything_goes))
+    STORABLES[cls] = Storable(cls, **ways)
 
 
 def outdated(what: str) -> InputError:
     """An error for what an older version saved and this one cannot use."""
-    return InputError(f"the model was saved by an older lvd with {what}, which this version does not have; fit again")
-
-
-def registry(*storables: Storable) -> Registry:
-    """The classes that may be saved and loaded; no other class is ever looked up."""
-    return {storable.cls: storable for storable in storables}
+    return InputError(
+        f"the model was saved by an older lvd with {what}, which this version does not have; fit it again"
+    )
