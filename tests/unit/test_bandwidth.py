@@ -234,13 +234,16 @@ def calibrated_by_definition(everyone, scores, bandwidths, masses, levels):
 class TestRegressor:
     def test_takes_the_kernels_training_rows(self, rng):
         X = rng.normal(size=(400, 3))
+        y = X[:, 0] + rng.normal(size=400)
         net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=50, random_state=0)
-        reg = lvd.LVDRegressor(net, bandwidth="adaptive", random_state=0).fit(
-            X, X[:, 0] + rng.normal(size=400)
-        )
+        reg = lvd.LVDRegressor(net, bandwidth="adaptive", random_state=0).fit(X, y)
         far = 50.0 * X[:20]
-        for guarantee in ("local", "randomized", "calibrated"):
-            assert np.isfinite(reg.predict_interval(X, guarantee=guarantee)[1]).mean() > 0.9
+        learned = lvd.LVDRegressor(net, random_state=0).fit(X, y)
+        for guarantee in ("local", "calibrated"):
+            finite = [
+                np.isfinite(r.predict_interval(X, guarantee=guarantee)[1]).mean() for r in (learned, reg)
+            ]
+            assert finite[0] < 0.95 < finite[1]
         assert (reg.conformals_[0][0].bandwidths(reg.embed(far)) > 1.0).all()
         with pytest.raises(lvd.InputError, match="bandwidth must be a positive number, got 0"):
             lvd.LVDRegressor(net, bandwidth=0, random_state=0).fit(X, X[:, 0])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
@@ -274,7 +275,8 @@ class TestMessages:
         )
         with pytest.raises(lvd.InputError, match=message):
             regressor.fit(*rows, groups=np.zeros(80))
-        assert not hasattr(regressor, "model_")
+        with pytest.raises(NotFittedError):
+            regressor.predict(rows[0])
 
     def test_an_empty_set_is_not_to_be_sorted(self):
         with pytest.raises(lvd.InputError, match=r"both ends at the prediction.* width 0") as raised:
