@@ -10,7 +10,7 @@ from lvd.conformal.everywhere import GlobalConformal
 from lvd.conformal.local import LocalConformal
 from lvd.conformal.rows import Rows, check_groups, check_max_weight, check_weights
 from lvd.kernels import MahalanobisKernel
-from lvd.store import Saved, outdated, register
+from lvd.store import OutdatedError, Saved, register
 
 
 def _calibration_rows(conformal: LocalConformal) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _sort_rows(conformal: LocalConformal) -> None:
 def _upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     """What a LocalConformal of version 0.1 was: its kernel floors and searches are gone."""
     if parameters.pop("kernel_floor", 0.0) != 0.0:
-        raise outdated("a kernel_floor")
+        raise OutdatedError("a kernel_floor")
     for gone in ("search", "max_infinite"):
         parameters.pop(gone, None)
     if "max_weight" in parameters:

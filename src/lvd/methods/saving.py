@@ -21,7 +21,7 @@ from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
 from lvd.scores.error_model import ErrorModel
-from lvd.store import Saved, load_object, outdated, read_manifest, register
+from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
 
 __all__ = ["load", "load_columns", "register_method", "save"]
@@ -134,7 +134,7 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     name = {"each": "signed", "joint": "sided"}.get(sides, kind)
     error_model, errors = learned.pop("error_model_", None), learned.pop("train_errors_", None)
     if name != kind and error_model is not None:
-        raise outdated(f'sides="{sides}" of normalized errors')
+        raise OutdatedError(f'sides="{sides}" of normalized errors')
     score = SCORES[name]()
     if isinstance(score, NormalizedResidual):
         score = NormalizedResidual(parameters["error_estimator"])

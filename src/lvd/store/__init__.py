@@ -3,13 +3,13 @@
 from lvd.store.decoding import load_object, proven
 from lvd.store.encoding import save_object
 from lvd.store.folder import check_replaceable, read_manifest
-from lvd.store.storable import Saved, outdated, register
+from lvd.store.storable import OutdatedError, Saved, register
 
 __all__ = [
+    "OutdatedError",
     "Saved",
     "check_replaceable",
     "load_object",
-    "outdated",
     "proven",
     "read_manifest",
     "register",

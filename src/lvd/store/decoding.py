@@ -24,7 +24,7 @@ from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
 from lvd.store.modules import build_layers, load_state
-from lvd.store.storable import STORABLES, Storable
+from lvd.store.storable import STORABLES, OutdatedError, Storable
 
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
@@ -45,7 +45,7 @@ def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any
         for entry in contents.description["objects"]:
             decoder.objects.append(decoder.object(entry))
         root = decoder.objects[-1]
-    except _NotGivenError:
+    except (_NotGivenError, OutdatedError):
         raise
     except Exception as error:  # what is in the file decides which error it is
         raise InputError(
@@ -66,7 +66,7 @@ def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any
 
 @contextmanager
 def proven(root: Any) -> Iterator[None]:
-    """Loading predicts nothing, so parts of a loaded object that do not fit together show in its use: told as such."""
+    """Loading predicts nothing: that parts of a loaded object do not fit together shows in its use, and is said."""
     folder = _ORIGINS.get(root)
     try:
         yield

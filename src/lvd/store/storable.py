@@ -66,8 +66,10 @@ def register(cls: type[Any], **ways: Any) -> None:
     STORABLES[cls] = Storable(cls, **ways)
 
 
-def outdated(what: str) -> InputError:
-    """An error for what an older version saved and this one cannot use."""
-    return InputError(
-        f"the model was saved by an older lvd with {what}, which this version does not have; fit it again"
-    )
+class OutdatedError(InputError):
+    """What an older version saved and this one cannot use."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the model was saved by an older lvd with {what}, which this version does not have; fit it again"
+        )
