@@ -85,7 +85,7 @@ def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
     )
     assert outcome.code == 0
     assert outcome.err.startswith("warning: 300 of 500 rows have the inputs of a training row")
-    assert "this page is too kind" in (tmp_path / "report.html").read_text()
+    assert "this page is too favourable" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_rows_are_filtered(open_page):
         page.locator("#status").select_option(status)
         assert set(column(page, 9)) <= {status}
     page.locator("#query").fill("no such text anywhere")
-    assert page.locator("#count").inner_text() == "No row fits the filter."
+    assert page.locator("#count").inner_text() == "No row matches the filter."
     assert page.locator("#table tr.row").count() == 0
 
 

@@ -17,8 +17,8 @@ if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chempr
     pytest.skip("needs chemprop and RDKit", allow_module_level=True)
 
 from lvd.molecules.smiles import canonical_smiles
-from lvd.tables.encoding import TableEncoder
-from lvd.tables.inputs import CellEncoder, KeptRows, encoder_from_dict
+from lvd.tables.inputs import CellEncoder, KeptRows
+from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 
 CHAINS = ["C" * n + end for n in range(1, 13) for end in ("", "O", "N", "Cl")]
@@ -76,9 +76,9 @@ class TestEncoder:
 
     def test_a_round_trip_through_json(self):
         encoder = CellEncoder(("y", "z"), "smiles", skip_invalid=True)
-        assert encoder_from_dict(json.loads(json.dumps(encoder.to_dict()))) == encoder
+        assert CellEncoder.from_dict(json.loads(json.dumps(encoder.to_dict()))) == encoder
         other = TableEncoder.fit(pa.table({"x": [1.0, 2.0], "y": [1.0, 2.0]}), target="y")
-        assert encoder_from_dict(json.loads(json.dumps(other.to_dict()))) == other
+        assert TableEncoder.from_dict(json.loads(json.dumps(other.to_dict()))) == other
 
     @pytest.mark.parametrize(
         "content",
@@ -93,7 +93,7 @@ class TestEncoder:
     )
     def test_a_damaged_description(self, content):
         with pytest.raises(lvd.InputError, match="the description of the table's columns"):
-            encoder_from_dict(content)
+            CellEncoder.from_dict(content)
 
 
 class TestFit:
@@ -132,7 +132,7 @@ def test_a_prediction_takes_one_pass_of_the_network(fitted, monkeypatch):
     calls, evaluate = [], network.evaluate
     monkeypatch.setattr(network, "evaluate", lambda X: (calls.append(len(X)), evaluate(X))[1])
     (rows,) = make_table(["CCOCC", "C1", "CCCCCC"]).to_batches()
-    columns = fitted[0].skipping_invalid().predict(rows, 0.5)
+    columns = replace(fitted[0], encoder=fitted[0].encoder.skipping_invalid()).predict(rows, 0.5)
     assert calls == [2]
     assert np.isnan(columns["n_effective"]).tolist() == [False, True, False]
 

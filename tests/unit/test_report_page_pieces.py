@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +23,13 @@ from lvd.page.groups import (
     group_rows,
     joint_slab,
     judged_together,
-    measure,
+    measure_groups,
     most_infinite_first,
     worst_first,
 )
 from lvd.page.numbers import Digits, digits_for, percent, short
 from lvd.page.render import to_script_json
-from lvd.page.rivals import check_rivals
+from lvd.page.rivals import RIVALS, check_rivals
 from lvd.page.row_details import choose_rows, missed_by
 from lvd.page.verdict import judge, rows_to_tell, tolerated
 
@@ -93,7 +95,7 @@ def test_verdict(n, n_covered, kind, begins):
 def test_infinite_intervals_hold_nothing():
     everywhere = judge(hits(500, 500), ~none_of(500), 0.9)
     assert everywhere.kind == "cannot tell"
-    assert "every one of the 500 is infinite" in everywhere.sentence
+    assert "all 500 are infinite" in everywhere.sentence
     some = judge(hits(500, 480), hits(500, 100), 0.9)
     assert some.kind == "holds"
     assert some.sentence.endswith("; 20.0% of them are infinite and hold trivially.")
@@ -147,7 +149,7 @@ def measured(columns, y, intervals, unlimited):
     made = []
     for name, values in columns.items():
         grouping = group_rows(name, pa.chunked_array([values]), n_bins=10)
-        made += measure(grouping, np.asarray(y, float), np.asarray(intervals, float), unlimited, 0.9)
+        made += measure_groups(grouping, np.asarray(y, float), np.asarray(intervals, float), unlimited, 0.9)
     return made
 
 
@@ -302,6 +304,13 @@ def test_json_cannot_leave_its_element():
 def test_rivals_are_named():
     assert check_rivals((), None) == ()
     assert check_rivals(("split", " MADSplit", "split"), pa.table({})) == ("split", "madsplit")
+
+
+def test_every_method_has_a_line_of_its_own():
+    style = (resources.files("lvd.page") / "page.css").read_text()
+    lines = re.findall(r"^svg \.s(\d) (.*)$", style, re.MULTILINE)
+    assert [int(number) for number, _ in lines] == list(range(len(RIVALS) + 1))
+    assert len({rule for _, rule in lines}) == len(lines)
 
 
 def test_one_target_a_page():

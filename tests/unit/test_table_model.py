@@ -113,6 +113,29 @@ def test_a_round_trip_gives_the_same_bits(fitted, tmp_path):
     assert same(prediction(model), prediction(loaded))
 
 
+def test_loading_predicts_nothing(fitted, tmp_path, monkeypatch):
+    fitted[0].save(tmp_path / "model")
+    calls, evaluate = [], lvd.NetRegressor.evaluate
+    monkeypatch.setattr(lvd.NetRegressor, "evaluate", lambda *a: (calls.append(1), evaluate(*a))[1])
+    loaded = TableModel.load(tmp_path / "model")
+    assert calls == []
+    prediction(loaded)
+    assert calls == [1]
+
+
+def test_rows_to_skip_are_those_of_single_columns(fitted, tmp_path):
+    fitted[0].save(tmp_path / "model")
+    with pytest.raises(lvd.InputError, match="skip_invalid= is for models fitted with column=; leave it out"):
+        TableModel.load(tmp_path / "model", skip_invalid=True)
+
+
+def test_one_column_takes_no_others():
+    with pytest.raises(lvd.InputError, match="column= takes the cells of one column alone as inputs; leave drop="):
+        TableModel.fit(make_table(), new_regressor(), target="y", column="kind", drop=["x"])
+    with pytest.raises(lvd.InputError, match="estimator must be a ChempropEstimator, got NetRegressor"):
+        TableModel.fit(make_table(), new_regressor(), target="y", column="kind")
+
+
 def test_a_model_of_arrays_is_no_table_model(fitted, tmp_path):
     fitted[0].regressor.save(tmp_path / "model")
     with pytest.raises(lvd.InputError, match="was not fitted on a table; use it in Python"):

@@ -70,7 +70,7 @@ def complain(kind: str, message: str) -> None:
     console.print(escape_controls(message), soft_wrap=True)
 
 
-def announce(text: str) -> None:
+def foretell(text: str) -> None:
     """Say what comes next, on terminals only."""
     if sys.stderr.isatty():
         _console(stderr=True).print(text)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, load_model, show_metrics
+from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -52,8 +52,9 @@ def evaluate_table(
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
     from lvd.tables.reading import read_rows
+    from lvd.tables.table_model import TableModel
 
-    fitted = load_model(model, skip_invalid=skip_invalid)
+    fitted = TableModel.load(model, skip_invalid=skip_invalid)
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     if json:

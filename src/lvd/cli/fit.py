@@ -74,8 +74,8 @@ def fit(
         str,
         typer.Option(
             metavar="adaptive|NUMBER",
-            help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive widens "
-            "it row by row, no more than a finite interval at --level should need, judged by the training rows.",
+            help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
+            "widens it row by row, as far as a finite interval at --level should need, judged by the training rows.",
         ),
     ] = "1",
     epochs: Annotated[
@@ -208,12 +208,12 @@ def _showing(n_rows: int, n_targets: int, *, of_molecules: bool) -> AbstractCont
     if not of_molecules:
         return console.working(f"fitting {n_rows:,} rows")
     kernels = "a kernel" if n_targets == 1 else f"{n_targets} kernels"
-    console.announce(f"reading {n_rows:,} molecules, training the graph network, then {kernels}")
+    console.foretell(f"reading {n_rows:,} molecules, training the graph network, then {kernels}")
     return nullcontext()
 
 
 def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
-    from lvd.tables.encoding import PLAIN_NUMBERS
+    from lvd.tables.table_encoder import PLAIN_NUMBERS
 
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Json, Levels, Model, SkipInvalid, load_model
+from lvd.cli.shared import Json, Levels, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -80,6 +80,7 @@ def predict(
     from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.tables.reading import count_rows, find_files, read_rows
+    from lvd.tables.table_model import TableModel
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
@@ -89,7 +90,7 @@ def predict(
     counts = [count_rows(path) for path in paths]
     if out != "-":
         check_output(out, model, *paths)
-    fitted = load_model(model, skip_invalid=skip_invalid)
+    fitted = TableModel.load(model, skip_invalid=skip_invalid)
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
         if engine is PredictEngine.ray:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Model, SkipInvalid, load_model
+from lvd.cli.shared import Data, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -76,14 +76,14 @@ def report(
     feature, worst first; width against error; where intervals are infinite; and rows that can be sorted,
     filtered and opened, each with its neighbours and the sentence of lvd explain.
 
-    All figures are computed from all rows. The table in the page holds 1,000 rows at most: those missed by most,
-    infinite and widest ones, and others at random.
+    All figures are computed from all rows. The table in the page holds 1,000 rows at most: the worst misses,
+    infinite and widest intervals, and others at random.
 
-    Use rows that the model has not seen, with their true values. The rivals of --compare are calibrated on the same
-    rows as the model; all but split are fitted anew, on the rows of --fitted-on.
+    Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows as
+    the model; all but split are fitted anew, to the table of --fitted-on.
 
-    The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model knows; a
-    model of other columns draws neighbours with --smiles and --fitted-on.
+    The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
+    other models, --smiles draws the rows, and with --fitted-on the neighbours too.
     """
     import datetime
     import warnings
@@ -95,9 +95,10 @@ def report(
     from lvd.page.render import Origin, write_report
     from lvd.page.row_details import Pictures
     from lvd.tables.reading import read_table
+    from lvd.tables.table_model import TableModel
 
     check_output(out, model, data, fitted_on)
-    fitted = load_model(model, skip_invalid=skip_invalid)
+    fitted = TableModel.load(model, skip_invalid=skip_invalid)
     one_target = only_target(target or fitted.encoder.targets)
     drawn = smiles or fitted.encoder.drawn
     with console.working("evaluating"):

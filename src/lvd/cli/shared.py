@@ -13,7 +13,6 @@ from lvd.cli import console
 
 if TYPE_CHECKING:
     from lvd.tables.reports import TargetReport
-    from lvd.tables.table_model import TableModel
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
@@ -53,14 +52,6 @@ _COLUMNS = {
     "finite": ("finite_fraction", ".1%"),
     "AUROC": ("residual_auroc", ".1%"),
 }
-
-
-def load_model(folder: Path, *, skip_invalid: bool) -> TableModel:
-    """The model that lvd fit wrote."""
-    from lvd.tables.table_model import TableModel
-
-    fitted = TableModel.load(folder)
-    return fitted.skipping_invalid() if skip_invalid else fitted
 
 
 def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None = None) -> None:

@@ -33,7 +33,7 @@ from lvd.page.groups import (
     group_rows,
     joint_slab,
     judged_together,
-    measure,
+    measure_groups,
     most_infinite_first,
     worst_first,
 )
@@ -179,11 +179,11 @@ def make_report(
     curves = tuple(
         (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
     )
-    by_groups = [_measure_groups(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
+    by_groups = [_group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]
     slabs = judged_together(
-        [*chain(*(_measure_groups(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
+        [*chain(*(_group_figures(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
     )
     rows = embed_rows(
         evaluated,
@@ -236,8 +236,8 @@ def axis_floor(lowers: Iterable[float]) -> float:
     return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
 
 
-def _measure_groups(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
-    return measure(
+def _group_figures(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
+    return measure_groups(
         grouping, evaluated.y, evaluated.intervals, evaluated.unlimited, evaluated.confidence_level
     )
 

@@ -85,7 +85,7 @@ def group_rows(
     return Grouping(column, tuple(labels), codes)
 
 
-def measure(
+def measure_groups(
     grouping: Grouping,
     y: Float[NDArray, "n"],
     intervals: Float[NDArray, "n 2"],

@@ -154,14 +154,14 @@
     made.append(element("p", { class: "why" }, row.sentence));
     made.append(drawLine(row));
     made.append(element("p", { class: "small" },
-      "Bar: interval; upright line: prediction; diamond: true value; circles: true values of the neighbours, larger with their weight."));
+      "Bar: interval; vertical line: prediction; diamond: true value; circles: true values of the neighbours, larger with their weight."));
     const pictures = drawings(row);
     if (pictures.childElementCount) made.append(pictures);
     const rest = 1 - row.unknown - row.neighbors.reduce((sum, one) => sum + one[1], 0);
     made.append(element("h4", {}, "Neighbours"));
     if (row.neighbors.length) made.append(neighborTable(row));
     made.append(element("p", { class: "small" },
-      `The calibration rows that weigh most, by their number in the table of lvd fit. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} stand for what is unknown about this row.`));
+      `The calibration rows that weigh most, by their number in the fitted table. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} is the weight of the unknown.`));
     if (data.columns.length) {
       made.append(element("h4", {}, "Cells"));
       const cells = element("dl", { class: "cells" });
@@ -218,7 +218,7 @@
     const listed = Math.min(state.shown, found.length).toLocaleString("en-US");
     count.textContent = found.length
       ? `${listed} of ${found.length.toLocaleString("en-US")} rows listed.`
-      : "No row fits the filter.";
+      : "No row matches the filter.";
     more.hidden = found.length <= state.shown;
     for (const heading of headings) {
       if (heading.dataset.key === state.key) heading.setAttribute("aria-sort", state.descending ? "descending" : "ascending");

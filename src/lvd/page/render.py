@@ -53,8 +53,8 @@ def render_report(report: ReportContent, origin: Origin) -> str:
         style=Markup(style),
         script=Markup(script),
         # Only this very style and this very script are in force, and nothing is ever loaded.
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; img-src data:; style-src {_policy_hash(style)}; "
+        f"script-src {_policy_hash(script)}; base-uri 'none'; form-action 'none'",
         static_rows=_static_rows(report),
         data=to_script_json(
             {
@@ -98,5 +98,5 @@ def _asset(name: str) -> str:
     return (files("lvd.page") / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def _policy_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -33,12 +33,13 @@ from lvd.metrics import (
 from lvd.page.evaluation import Evaluated
 from lvd.tables.table_model import TableModel
 
-def _label(method: type[IntervalRegressor]) -> str:
+
+def _rival_label(method: type[IntervalRegressor]) -> str:
     name = method.__name__.removesuffix("Regressor").removesuffix("Conformal")
     return name.replace("ConformalizedQuantile", "CQR")
 
 
-LABELS = {method: _label(method) for method in ALL_METHODS if method is not LVDRegressor}
+LABELS = {method: _rival_label(method) for method in ALL_METHODS if method is not LVDRegressor}
 RIVALS: dict[str, type[IntervalRegressor]] = {label.lower(): method for method, label in LABELS.items()}
 """Every other method by its name in lower case."""
 PROMISES = {

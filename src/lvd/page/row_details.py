@@ -57,7 +57,7 @@ def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
 
 
 def missed_by(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
-    """How far y lies outside its interval; 0 inside."""
+    """How far y is outside its interval; 0 inside."""
     outside: NDArray = np.maximum(intervals[:, 0] - y, y - intervals[:, 1])
     return np.maximum(outside, 0.0)
 

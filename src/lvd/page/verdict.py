@@ -36,7 +36,7 @@ def tolerated(confidence_level: float) -> float:
 
 
 def judge(is_covered: Bool[NDArray, "n"], unlimited: Bool[NDArray, "n"], confidence_level: float) -> Verdict:
-    """Fails: the band lies below the level. Holds: it does not, and excludes less than `tolerated`."""
+    """Fails: the band is below the level. Holds: it does not, and excludes less than `tolerated`."""
     n, hits = len(is_covered), int(is_covered.sum())
     lower, upper = (float(end) for end in binomial_band(hits, n))
     enough = tolerated(confidence_level)
@@ -47,8 +47,8 @@ def judge(is_covered: Bool[NDArray, "n"], unlimited: Bool[NDArray, "n"], confide
     band = f"(exact 95% band {percent(lower, 1)} to {percent(upper, 1)})"
     if unlimited.all():
         sentence = (
-            f"These rows cannot tell whether the intervals hold: at level {percent(confidence_level)} every one of "
-            f"the {n:,} is infinite, which holds everything and says nothing."
+            f"These rows cannot tell whether the intervals hold: at level {percent(confidence_level)} all {n:,} "
+            "are infinite: they contain everything and say nothing."
         )
     elif kind == "fails":
         sentence = f"The intervals fail: {contain} {band}, and chance does not explain so few."

@@ -25,7 +25,7 @@ MISSING_MARKS = (
     *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "None", "null", "NULL"),
     *("nan", "NaN", "NAN", "-nan", "-NaN"),
 )
-"""Cells of a text file that stand for a missing number."""
+"""Cells of a text file that mean a missing number."""
 
 NUMBER = r"(?i)^[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 DATE = (

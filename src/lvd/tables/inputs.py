@@ -23,7 +23,8 @@ from lvd.tables.column_values import (
     list_texts,
     to_texts,
 )
-from lvd.tables.encoding import (
+from lvd.tables.splits import Parts, split_group_indices, split_indices
+from lvd.tables.table_encoder import (
     DAMAGED,
     Column,
     TableEncoder,
@@ -33,7 +34,6 @@ from lvd.tables.encoding import (
     read_targets,
     with_medians,
 )
-from lvd.tables.splits import Parts, split_group_indices, split_indices
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,6 @@ class CellEncoder:
 
 
 RowEncoder: TypeAlias = TableEncoder | CellEncoder
-
-
-def encoder_from_dict(content: Any) -> RowEncoder:
-    """The encoder that `to_dict` described, of either kind."""
-    of_cells = isinstance(content, dict) and "smiles" in content
-    return CellEncoder.from_dict(content) if of_cells else TableEncoder.from_dict(content)
 
 
 @dataclass(frozen=True, eq=False)

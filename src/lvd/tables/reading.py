@@ -145,7 +145,7 @@ def find_row(batches: Batches, row: int) -> pa.RecordBatch:
 
 
 def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files that the names stand for: those of ``data/*.parquet`` sorted by name, others as they are given."""
+    """The files of these names: those of ``data/*.parquet`` sorted by name, others as they are given."""
     paths: list[Path] = []
     for name in names:
         path = Path(name)

@@ -21,18 +21,17 @@ from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.local import Explanation
 from lvd.methods.lvd import LVDRegressor
 from lvd.tables.column_values import check_columns, plain_types
-from lvd.tables.encoding import example_of_formatted
 from lvd.tables.inputs import (
     CellEncoder,
     KeptRows,
     RowEncoder,
-    encoder_from_dict,
     prepare_cells,
     prepare_columns,
 )
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import EvaluateReport, FitReport, report_target
 from lvd.tables.splits import split_indices
+from lvd.tables.table_encoder import TableEncoder, example_of_formatted
 from lvd.tables.writing import PredictReport, write_predictions
 
 
@@ -133,10 +132,14 @@ class TableModel:
             ) from error
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> TableModel:
-        """What :meth:`save` wrote."""
+    def load(cls, folder: str | os.PathLike[str], *, skip_invalid: bool = False) -> TableModel:
+        """What :meth:`save` wrote; with `skip_invalid` it leaves out rows that it cannot read."""
         columns = saving.load_columns(folder)
-        encoder = encoder_from_dict(columns.get("encoder")) if isinstance(columns, dict) else None
+        encoder: RowEncoder | None = None
+        if isinstance(columns, dict):
+            content = columns.get("encoder")
+            all_columns = not isinstance(content, dict) or "columns" in content
+            encoder = (TableEncoder if all_columns else CellEncoder).from_dict(content)
         regressor = saving.load(folder)
         if not isinstance(regressor, LVDRegressor) or encoder is None:
             raise InputError(
@@ -154,6 +157,7 @@ class TableModel:
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
+        encoder = encoder.skipping_invalid() if skip_invalid else encoder
         return cls(encoder, regressor, n_rows, seed, kept)
 
     @property
@@ -165,10 +169,6 @@ class TableModel:
     def test_rows(self) -> Int[NDArray, "k"]:
         """The numbers of the rows that no step has seen."""
         return split_indices(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
-
-    def skipping_invalid(self) -> TableModel:
-        """The same model, which leaves out rows that it cannot read."""
-        return replace(self, encoder=self.encoder.skipping_invalid())
 
     def inputs(self, rows: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Any:
         """Usable rows as the regressor takes them."""

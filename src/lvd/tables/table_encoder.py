@@ -59,7 +59,7 @@ class Column:
     kind : {"number", "boolean", "category"}
         Numbers and true/false values (1 and 0) give one feature, categories one feature each.
     categories : tuple of str
-        The known texts, sorted; the empty text stands for missing.
+        The known texts, sorted; the empty text is missing.
     median : float, optional
         What a missing number is replaced with; without it a missing number is refused.
     """
