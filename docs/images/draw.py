@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import lvd
 from lvd.reproduction.bench_figures import jackknife, synthetic, three_bands
-from lvd.reproduction.figures import panels_of, save
+from lvd.reproduction.figures import panels_of, save_figure
 
 FOLDER = Path(__file__).parent
 LEVEL = 0.9
@@ -50,7 +50,7 @@ def weights_figure() -> Figure:
 
 
 if __name__ == "__main__":
-    save(weights_figure(), FOLDER / "weights.png")
-    save(three_bands(), FOLDER / "three_bands.png")
-    save(synthetic(), FOLDER / "methods.png")
-    save(jackknife(), FOLDER / "jackknife.png")
+    save_figure(weights_figure(), FOLDER / "weights.png")
+    save_figure(three_bands(), FOLDER / "three_bands.png")
+    save_figure(synthetic(), FOLDER / "methods.png")
+    save_figure(jackknife(), FOLDER / "jackknife.png")

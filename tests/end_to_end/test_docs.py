@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from lvd.reproduction.collect import read_results
-from lvd.reproduction.functional_groups import read_counts
+from lvd.reproduction.functional_groups import held_of, read_counts
+from lvd.reproduction.method_grids import decision_grid, tails_grid
+from lvd.reproduction.pages import write_molecules_page, write_small_page
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.decision import decision_grid, tails_grid
-from lvd.reproduction.group_grids import held_of
-from lvd.reproduction.molecule_page import write_molecules_page
-from lvd.reproduction.small_page import write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -63,7 +61,7 @@ def short_training(monkeypatch):
     """Code runs as it is written, but networks and kernels are trained for a few batches only."""
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 100)
     monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, 50)))
-    monkeypatch.setattr("lvd.reproduction.demo_fit.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
+    monkeypatch.setattr("lvd.reproduction.demonstration.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
 
 
 @pytest.mark.usefixtures("short_training")
@@ -154,7 +152,7 @@ def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
 
 def test_the_pages_are_what_their_commands_write(tmp_path):
     small = [RESULTS / "small_paper.csv", RESULTS / "small_sound.csv"]
-    write_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")
+    write_small_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")
     write_molecules_page(
         [RESULTS / "qm8.csv", RESULTS / "qm9.csv"],
         tmp_path / "molecules.md",

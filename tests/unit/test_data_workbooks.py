@@ -1,16 +1,17 @@
-"""Workbooks are read as other programs wrote them."""
+"""Workbooks are read as other programs wrote them: numbers of the first sheet, without headings."""
 
 from __future__ import annotations
 
 import base64
 import io
 import struct
+import sys
 import zipfile
 import zlib
 
 import pytest
 
-from lvd.reproduction.workbooks import xls_numbers, xlsx_numbers
+from lvd.reproduction.download import DownloadError, WebFile, parse_workbook
 
 # Written by xlwt 1.3: a heading, five rows in every kind of numeric record, and a second sheet.
 XLS = (
@@ -27,49 +28,65 @@ XLS = (
 )
 WITHOUT_RESULT = struct.pack("<Q", 0xFFFF000000000003)  # what xlwt leaves where a formula's result belongs
 
-SHEET = """<?xml version="1.0" encoding="UTF-8"?>
-<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>
+_SPREADSHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
+SHEET = f"""<?xml version="1.0" encoding="UTF-8"?>
+<worksheet xmlns="{_SPREADSHEET}"><sheetData>
 <row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1" t="inlineStr"><is><t>age</t></is></c></row>
 <row r="2"><c r="A2" s="1"><v>0.98</v></c><c r="B2" t="n"><v>28</v></c><c r="C2"/></row>
-<row r="3"><c r="A3"><v>1E-3</v></c><c r="B3"><f>1+1</f><v>2</v></c></row>
+<row r="3"><c r="A3"><v>1E-3</v></c><c r="B3"><f>1+1</f><v>2</v></c><c r="C3" t="b"><v>1</v></c></row>
 <row r="4"><c r="A4" s="2"/></row>
 </sheetData></worksheet>"""
+PARTS = {
+    "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}">'
+    f'<Relationship Id="r0" Type="{_RELATIONS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{_SPREADSHEET}" xmlns:r="{_RELATIONS}"><sheets>'
+    '<sheet name="one" sheetId="1" r:id="r1"/><sheet name="two" sheetId="2" r:id="r2"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}">'
+    f'<Relationship Id="r1" Type="{_RELATIONS}/worksheet" Target="worksheets/sheet1.xml"/>'
+    f'<Relationship Id="r2" Type="{_RELATIONS}/worksheet" Target="worksheets/sheet2.xml"/></Relationships>',
+    "xl/sharedStrings.xml": f'<sst xmlns="{_SPREADSHEET}"><si><t>cement</t></si></sst>',
+    "xl/worksheets/sheet1.xml": SHEET,
+    "xl/worksheets/sheet2.xml": SHEET.replace("0.98", "99"),
+}
 
 
 @pytest.fixture(scope="module")
 def xls() -> bytes:
-    return zlib.decompress(base64.b85decode(XLS))
-
-
-def xlsx(sheet: str) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("xl/worksheets/sheet1.xml", sheet)
-        archive.writestr("xl/worksheets/sheet2.xml", sheet.replace("0.98", "99"))
-    return data.getvalue()
+    """The workbook with a result of its formula."""
+    data = zlib.decompress(base64.b85decode(XLS))
+    assert data.count(WITHOUT_RESULT) == 1
+    return data.replace(WITHOUT_RESULT, struct.pack("<d", 9.5))
 
 
 def test_xls_has_the_numbers_of_the_first_sheet(xls: bytes) -> None:
-    assert xls_numbers(xls) == [
-        [540.0, 28.0, 79.98611076],
-        [-7.0, 1.25, 61.887365759999994],
-        [2.0**30, 0.1, -1e300],
-        [0.0, -0.75, 33.0],
-        [4.0, 5.0],
-    ]
-
-
-def test_xls_takes_the_stored_result_of_a_formula(xls: bytes) -> None:
-    assert xls.count(WITHOUT_RESULT) == 1
-    assert xls_numbers(xls.replace(WITHOUT_RESULT, struct.pack("<d", 9.5)))[-1] == [4.0, 5.0, 9.5]
-
-
-def test_xls_refuses_other_files(xls: bytes) -> None:
-    with pytest.raises(ValueError, match="not an Excel 97 workbook"):
-        xls_numbers(b"PK" + xls)
-    with pytest.raises(ValueError, match="no stream Workbook"):
-        xls_numbers(xls.replace("Workbook".encode("utf-16-le"), "Document".encode("utf-16-le")))
+    assert parse_workbook(xls, ("size", "age", "price")) == {
+        "size": ["540.0", "-7.0", "1073741824.0", "0.0", "4.0"],
+        "age": ["28.0", "1.25", "0.1", "-0.75", "5.0"],
+        "price": ["79.98611076", "61.887365759999994", "-1e+300", "33.0", "9.5"],
+    }
 
 
 def test_xlsx_has_the_numbers_of_the_first_sheet() -> None:
-    assert xlsx_numbers(xlsx(SHEET)) == [[0.98, 28.0], [0.001, 2.0]]
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, text in PARTS.items():
+            archive.writestr(name, text)
+    assert parse_workbook(data.getvalue(), ("cement", "age")) == {
+        "cement": ["0.98", "0.001"],
+        "age": ["28.0", "2.0"],
+    }
+
+
+@pytest.mark.parametrize("spoil", [lambda data: b"PK" + data, lambda data: data[:3000], lambda data: b""])
+def test_other_files_are_refused(xls: bytes, spoil) -> None:
+    with pytest.raises(ValueError, match="not an Excel workbook: "):
+        parse_workbook(spoil(xls), ("size", "age", "price"))
+
+
+def test_without_the_reader_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    monkeypatch.setattr("lvd.reproduction.download.read_url", lambda url, **_: b"bytes")
+    with pytest.raises(DownloadError, match=r"an Excel workbook.*pip install 'lvd\[datasets\]'"):
+        WebFile("https://example.org/a.xls", parse_workbook).fetch(("size",))

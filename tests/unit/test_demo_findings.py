@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lvd.reproduction.demo_findings import (
-    Comparison,
+    LocalBesideSplit,
     coverage_sentence,
     error_sentence,
     infinity_sentence,
@@ -23,7 +23,7 @@ WORTH = np.array([30.0, 30, 30, 30, 30, 20, 20, 20, 8.5, 2.25])
 
 def comparison(radius=RADIUS, similar_rows=WORTH):
     constant = np.full(10, 4.0)
-    return Comparison(
+    return LocalBesideSplit(
         confidence_level=0.9,
         X=X,
         feature_names=("x",),

@@ -11,15 +11,15 @@ import pytest
 from lvd._validation import InputError
 from lvd.reproduction.collect import collect, read_csv, read_results, write_csv
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.runs import Run
-from lvd.reproduction.result_store import Result, failure, write
+from lvd.reproduction.result_store import Result, failure_of, write_result
+from lvd.reproduction.runs import BenchRun
 
 Y = np.arange(10.0)
 
 
 def result(method: str, radius: list[float], *, protocol: str = "sound", y_pred: float = 0.25) -> Result:
     """Ten rows with y = 0..9, one level, and intervals of these radii around ``y + y_pred``."""
-    run = Run(protocol, "yacht", method, 0, (0.9,))
+    run = BenchRun(protocol, "yacht", method, 0, (0.9,))
     centre = Y + y_pred
     intervals = np.stack([centre - radius, centre + radius], axis=1)[:, :, None]
     return Result(run, np.arange(10), Y, centre[:, None], intervals, 2.0)
@@ -61,7 +61,7 @@ def test_a_y_exactly_at_the_end_is_missed_under_the_paper_protocol_only():
 
 
 def test_a_failure_has_no_figures_and_hides_no_other():
-    failed = failure(Run("sound", "yacht", MAIN_VARIANT, 0, (0.9,)), "InputError: no", 0.5)
+    failed = failure_of(BenchRun("sound", "yacht", MAIN_VARIANT, 0, (0.9,)), "InputError: no", 0.5)
     rows = collect([failed, result("split", [1.0] * 10)])
     assert math.isnan(rows[0].MCR)
     assert (rows[0].error, rows[0].n_test) == ("InputError: no", 0)
@@ -70,7 +70,7 @@ def test_a_failure_has_no_figures_and_hides_no_other():
 
 
 def test_the_compact_table_is_read_back(tmp_path):
-    rows = collect([result("split", [1.0] * 10), failure(Run("paper", "bike", "DJ", 1), "a, b\nc", 0.5)])
+    rows = collect([result("split", [1.0] * 10), failure_of(BenchRun("paper", "bike", "DJ", 1), "a, b\nc", 0.5)])
     path = tmp_path / "small.csv"
     write_csv(rows, path)
     back = read_csv(path)
@@ -82,7 +82,7 @@ def test_the_compact_table_is_read_back(tmp_path):
 
 
 def test_a_folder_of_results_is_read_like_its_table(tmp_path):
-    write(tmp_path, result("split", [1.0] * 10))
+    write_result(tmp_path, result("split", [1.0] * 10))
     assert read_results(tmp_path)[0].MCR == 100.0
 
 

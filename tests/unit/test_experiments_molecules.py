@@ -9,29 +9,26 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction import Dataset
-from lvd.reproduction.registry import ENTRIES
-from lvd.reproduction import networks
-from lvd.reproduction import protocols
-from lvd.reproduction import runner
+from lvd.kernels import MahalanobisKernel
+from lvd.reproduction import Dataset, networks, protocols, runner
 from lvd.reproduction import result_store as store
 from lvd.reproduction.collect import collect_folder
 from lvd.reproduction.functional_groups import (
     GROUPS,
     GroupCount,
+    beside_printed,
     count_groups,
+    group_grids,
     group_members,
     pool_seeds,
     read_counts,
+    shares_valid,
     write_counts,
 )
-from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.molecule_methods import MOLECULE_METHODS
-from lvd.reproduction.names import expand, is_molecules, table_of, task_of
+from lvd.reproduction.paper_methods import MAIN_VARIANT, MOLECULE_METHODS
 from lvd.reproduction.protocols import PAPER, SOUND
-from lvd.reproduction.runs import Job, Run, plan
-from lvd.kernels import MahalanobisKernel
-from lvd.reproduction.group_grids import beside_printed, group_grids, shares_valid
+from lvd.reproduction.registry import ENTRIES
+from lvd.reproduction.runs import BenchRun, Job, expand, is_molecules, table_of, task_of
 
 pytest.importorskip("chemprop", reason="the extra 'molecules' is not installed")
 
@@ -69,7 +66,7 @@ def results(tmp_path_factory):
             lambda molecules, jobs, recipe: waves.append(len(jobs)) or train(molecules, jobs, recipe),
         )
         for protocol in ("paper", "sound"):
-            runs = plan(
+            runs = runner.plan(
                 protocol=protocol,
                 datasets=[f"qm8({task})" for task in TASKS],
                 methods=METHODS,
@@ -127,7 +124,7 @@ def test_a_spoilt_file_of_outputs_is_told(tmp_path):
     path = tmp_path / "outputs.safetensors"
     path.write_bytes(b"nonsense")
     with pytest.raises(InputError, match="does not hold a network's outputs"):
-        networks.read(path)
+        networks.read_outputs(path)
 
 
 class TestNames:
@@ -146,15 +143,15 @@ class TestNames:
 
     def test_a_method_that_molecules_do_not_have_is_refused(self):
         with pytest.raises(InputError, match=r"unknown name 'PBP' in methods for qm9\(mu\)"):
-            plan(protocol="paper", datasets=["qm9(mu)"], methods=["PBP"], seeds=[0])
-        runs = plan(protocol="paper", datasets=["qm9(mu)"], seeds=[0])
+            runner.plan(protocol="paper", datasets=["qm9(mu)"], methods=["PBP"], seeds=[0])
+        runs = runner.plan(protocol="paper", datasets=["qm9(mu)"], seeds=[0])
         assert [run.method for run in runs] == list(MOLECULE_METHODS)
 
 
 class TestNetworks:
     def test_only_what_the_methods_need(self):
         def roles(*methods: str) -> list[str]:
-            runs = tuple(Run("paper", "qm9(mu)", method, 0) for method in methods)
+            runs = tuple(BenchRun("paper", "qm9(mu)", method, 0) for method in methods)
             return [network.role for network in networks.needed(Job("paper", "qm9", 0, runs))]
 
         assert roles(MAIN_VARIANT, "split") == ["base"]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction import runner
 from lvd.reproduction import result_store as store
-from lvd.reproduction.paper_methods import Prediction
-from lvd.reproduction.runs import Run
-from lvd.reproduction.table_split import Split
+from lvd.reproduction import runner
+from lvd.reproduction.bench_split import Split
+from lvd.reproduction.paper_methods import MethodOutput
+from lvd.reproduction.runs import BenchRun
 from lvd.reproduction.stages import Stages
 
-RUNS = [Run("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")]
+RUNS = [BenchRun("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")]
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def done(monkeypatch):
     """Methods that cost nothing and say that they were called; CQR fails on seed 1."""
     calls = []
 
-    def method(split: Split, levels: np.ndarray) -> Prediction:
+    def method(split: Split, levels: np.ndarray) -> MethodOutput:
         calls.append(split.seed)
         n = len(split.test)
-        return Prediction(np.zeros((n, len(levels))), np.tile([[-1.0], [1.0]], (n, 1, len(levels))))
+        return MethodOutput(np.zeros((n, len(levels))), np.tile([[-1.0], [1.0]], (n, 1, len(levels))))
 
-    def failing(split: Split, levels: np.ndarray) -> Prediction:
+    def failing(split: Split, levels: np.ndarray) -> MethodOutput:
         if split.seed == 1:
             raise MemoryError("not today")
         return method(split, levels)
@@ -50,7 +50,7 @@ def test_a_failed_run_is_recorded_and_the_rest_goes_on(done, tmp_path):
     runner.execute(RUNS, tmp_path, progress=progress)
     assert counts == [("runs", 6), 3, 3]
     assert len(store.read_all(tmp_path)) == 6
-    failed = Run("sound", "synthetic", "CQR", 1)
+    failed = BenchRun("sound", "synthetic", "CQR", 1)
     assert runner.failures(RUNS, tmp_path) == [(failed, "MemoryError: not today")]
     assert runner.unfinished(RUNS, tmp_path) == [failed]
 

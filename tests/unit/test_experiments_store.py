@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction import provenance
 from lvd.reproduction import result_store as store
-from lvd.reproduction.runs import Run
+from lvd.reproduction.runs import BenchRun
 
-RUN = Run("paper", "yacht", "split", 3)
+RUN = BenchRun("paper", "yacht", "split", 3)
 
 
-def result(run: Run = RUN, n: int = 5) -> store.Result:
+def result(run: BenchRun = RUN, n: int = 5) -> store.Result:
     rng = np.random.default_rng(0)
     intervals = np.sort(rng.normal(size=(n, 2, len(run.levels))), axis=1)
     intervals[0] = [[-np.inf], [np.inf]]
@@ -23,8 +22,8 @@ def result(run: Run = RUN, n: int = 5) -> store.Result:
 
 def test_a_result_comes_back_bit_for_bit(tmp_path):
     written = result()
-    store.write(tmp_path, written)
-    read = store.read(store.path_of(tmp_path, RUN))
+    store.write_result(tmp_path, written)
+    read = store.read_result(store.path_of(tmp_path, RUN))
     assert (read.run, read.seconds, read.error) == (RUN, 1.5, None)
     for name in ("rows", "y", "y_pred", "intervals"):
         np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
@@ -32,7 +31,7 @@ def test_a_result_comes_back_bit_for_bit(tmp_path):
 
 
 def test_a_failure_comes_back_with_its_error(tmp_path):
-    store.write(tmp_path, store.failure(RUN, "MemoryError: too big", 0.1))
+    store.write_result(tmp_path, store.failure_of(RUN, "MemoryError: too big", 0.1))
     read = store.read_all(tmp_path)[0]
     assert read.error == "MemoryError: too big"
     assert read.intervals.shape == (0, 2, 2)
@@ -40,7 +39,7 @@ def test_a_failure_comes_back_with_its_error(tmp_path):
 
 
 def test_what_a_killed_process_had_begun_is_not_read(tmp_path):
-    store.write(tmp_path, result())
+    store.write_result(tmp_path, result())
     (tmp_path / "runs" / ".begun.parquet.abc.part.parquet").write_bytes(b"PAR1")
     assert len(store.read_all(tmp_path)) == 1
 
@@ -48,7 +47,7 @@ def test_what_a_killed_process_had_begun_is_not_read(tmp_path):
 def test_a_file_that_is_no_result_is_named(tmp_path):
     with pytest.raises(InputError, match=r"no results in .*; make some with: lvd bench run"):
         store.read_all(tmp_path)
-    store.write(tmp_path, result())
+    store.write_result(tmp_path, result())
     path = store.path_of(tmp_path, RUN)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(
@@ -61,23 +60,23 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
 
 def test_the_processor_is_named_as_the_system_does(monkeypatch):
     cpuinfo = "processor\t: 0\nmodel name\t: Big Iron 9\nmodel name\t: Big Iron 9\n"
-    monkeypatch.setattr(provenance.Path, "read_text", lambda path: cpuinfo)
-    assert provenance.processor_name() == "Big Iron 9"
-    monkeypatch.setattr(provenance.Path, "read_text", lambda path: "processor : 0\n")
-    monkeypatch.setattr(provenance.platform, "processor", lambda: "")
-    assert provenance.processor_name() == provenance.platform.machine()
+    monkeypatch.setattr(store.Path, "read_text", lambda path: cpuinfo)
+    assert store.processor_name() == "Big Iron 9"
+    monkeypatch.setattr(store.Path, "read_text", lambda path: "processor : 0\n")
+    monkeypatch.setattr(store.platform, "processor", lambda: "")
+    assert store.processor_name() == store.platform.machine()
 
 
 def test_calls_are_recorded_and_copied(tmp_path):
-    assert provenance.read(tmp_path) == []
-    provenance.record(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34, processor_seconds=20.0)
-    (call,) = provenance.read(tmp_path)
+    assert store.read_calls(tmp_path) == []
+    store.record_call(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34, processor_seconds=20.0)
+    (call,) = store.read_calls(tmp_path)
     assert (call.command, call.runs) == ("lvd bench run --out RESULTS", 7)
     assert (call.seconds, call.processor_seconds) == (12.3, 20.0)
     assert {"python", "lvd", "torch", "numpy", "blas"} <= call.versions.keys()
-    assert f", {provenance.processor_name()} (" in call.machine
-    provenance.write([call], tmp_path / "small.json")
-    assert provenance.read(tmp_path / "small.csv") == [call]
+    assert f", {store.processor_name()} (" in call.machine
+    store.write_calls([call], tmp_path / "small.json")
+    assert store.read_calls(tmp_path / "small.csv") == [call]
     (tmp_path / "small.json").write_text('[{"colour": "red"}]')
     with pytest.raises(InputError, match=r"the record of calls in .* cannot be read"):
-        provenance.read(tmp_path / "small.csv")
+        store.read_calls(tmp_path / "small.csv")

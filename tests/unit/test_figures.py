@@ -129,9 +129,9 @@ def test_widths_that_are_all_infinite_are_drawn_too():
 def test_saving_replaces_a_file_and_gives_the_same_bytes_again(some_infinite, tmp_path):
     path = tmp_path / "figure.png"
     path.write_text("something older")
-    figures.save(draw(some_infinite)[0], path)
+    figures.save_figure(draw(some_infinite)[0], path)
     first = path.read_bytes()
     assert first.startswith(b"\x89PNG")
-    figures.save(draw(some_infinite)[0], path)
+    figures.save_figure(draw(some_infinite)[0], path)
     assert path.read_bytes() == first
     assert list(tmp_path.iterdir()) == [path]

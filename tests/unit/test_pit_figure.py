@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd.reproduction.figures import pit_figure, save
+from lvd.reproduction.figures import pit_figure, save_figure
 
 
 def test_counts_and_the_range_of_luck(tmp_path):
@@ -16,5 +16,5 @@ def test_counts_and_the_range_of_luck(tmp_path):
     assert axes.get_ylabel() == "rows (of 100)"
     band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
     assert 15 < band.y0 < 25 < band.y1 < 35
-    save(figure, tmp_path / "pit.png")
+    save_figure(figure, tmp_path / "pit.png")
     assert (tmp_path / "pit.png").stat().st_size > 1000

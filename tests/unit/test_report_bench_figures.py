@@ -5,22 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lvd
+
 from lvd._validation import InputError
-from lvd.reproduction.bands import illustration, synthetic_band, thought_experiment
-from lvd.reproduction.collect import collect
-from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.runs import Run
-from lvd.reproduction.result_store import Result
 from lvd.intervals import covered, widths
 from lvd.reproduction import bench_figures
-from lvd.reproduction.coverage_figure import coverage_level_figure
+from lvd.reproduction.bands import illustration, synthetic_band, thought_experiment
+from lvd.reproduction.bench_figures import coverage_level_figure
+from lvd.reproduction.collect import collect
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.result_store import Result
+from lvd.reproduction.runs import BenchRun
 
 
 def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0) -> Result:
     rng = np.random.default_rng(seed)
     y = rng.normal(size=40)
     intervals = np.tile([[-radius / 2, -radius], [radius / 2, radius]], (40, 1, 1))
-    return Result(Run("paper", dataset, method, seed), np.arange(40), y, np.zeros((40, 2)), intervals, 1.0)
+    return Result(BenchRun("paper", dataset, method, seed), np.arange(40), y, np.zeros((40, 2)), intervals, 1.0)
 
 
 def test_the_three_bands_are_what_their_titles_say():
@@ -44,7 +46,7 @@ def test_the_three_bands_are_what_their_titles_say():
 
 
 def test_a_band_on_the_synthetic_data():
-    band = synthetic_band("SplitConformalRegressor")
+    band = synthetic_band(lvd.SplitConformalRegressor)
     assert len(band.x_rows) == 100
     assert np.all(np.diff(band.x) > 0)
     assert np.ptp(widths(band.intervals)) == pytest.approx(0.0, abs=1e-9)
@@ -88,11 +90,11 @@ def test_coverage_against_level():
 
 def test_figures_are_drawn_from_one_protocol(tmp_path):
     paper = result("split", 1.0)
-    sound = Result(Run("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0)
+    sound = Result(BenchRun("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0)
     both = bench_figures.Source(collect([paper, sound]), [paper, sound])
     chosen = both.of_protocol("sound")
     assert ({row.protocol for row in chosen.rows}, chosen.results) == ({"sound"}, [sound])
-    path = bench_figures.draw("coverage_level", chosen, tmp_path)
+    path = bench_figures.draw_figure("coverage_level", chosen, tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
     for wrong in (None, "honest"):
         with pytest.raises(InputError, match="protocol must be one of those the results have, paper, sound"):

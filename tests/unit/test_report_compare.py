@@ -11,15 +11,22 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from lvd.reproduction import PrintedCell, printed_cells
-from lvd.reproduction.printed_comparison import Comparison, compare, count, count_by, untested_reasons
-from lvd.reproduction.comparison_grids import comparison_csv, comparison_grids
-from lvd.reproduction.significance import Sample
+from lvd.reproduction.printed import (
+    ComparedCell,
+    compare_with_printed,
+    comparison_csv,
+    comparison_grids,
+    count_cells,
+    count_cells_by,
+    untested_reasons,
+)
 from lvd.reproduction.result_tables import Cell
+from lvd.reproduction.significance import Sample
 
 PRINTED = PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, False, 1, 1)
 
 
-def ours(mean: float, std: float, n: int = 10, printed: PrintedCell = PRINTED) -> Comparison:
+def ours(mean: float, std: float, n: int = 10, printed: PrintedCell = PRINTED) -> ComparedCell:
     cell = Cell(
         printed.table,
         printed.metric,
@@ -30,7 +37,7 @@ def ours(mean: float, std: float, n: int = 10, printed: PrintedCell = PRINTED) -
         printed.decimals,
         "",
     )
-    return Comparison(cell, printed)
+    return ComparedCell(cell, printed)
 
 
 def test_the_printed_cell_itself():
@@ -79,7 +86,7 @@ def test_a_cell_that_cannot_be_tested_counts_as_nothing():
     assert math.isnan(alone.p_value)
     assert (alone.compatible, alone.incompatible) == (False, False)
     assert alone.untested == "our figure exists on 1 seed(s)"
-    total = count("all", [alone, ours(82.4, 7.1)])
+    total = count_cells("all", [alone, ours(82.4, 7.1)])
     assert (total.cells, total.compatible, total.untested) == (1, 1, 1)
     assert untested_reasons([alone, ours(82.4, 7.1)]) == {alone.untested: 1}
 
@@ -108,7 +115,7 @@ def test_only_cells_with_a_result_and_a_printed_counterpart_are_compared():
         replace(ours(82.4, 7.1).cell, dataset="Boats"),
         replace(ours(82.4, 7.1).cell, sample=Sample(math.nan, math.nan, 0)),
     ]
-    (found,) = compare(cells)
+    (found,) = compare_with_printed(cells)
     assert found.printed == PRINTED
 
 
@@ -117,16 +124,16 @@ def test_counts():
     comparisons = [ours(82.4, 7.1), ours(84.0, 7.1), ours(99.0, 1.0), ours(0.0, 0.1, printed=dj)]
     counted = [comparison for comparison in comparisons if comparison.counted]
     assert len(counted) == 3
-    total = count("all", counted)
+    total = count_cells("all", counted)
     assert (total.cells, total.compatible, total.same_mean, total.same_cell) == (3, 2, 1, 1)
     assert total.sentence.startswith(
         "2 of 3 tested cells compatible (p >= 0.01), 66.7%; 1 equal to the last printed"
     )
-    assert [(one.name, one.cells) for one in count_by(comparisons, lambda c: c.cell.method)] == [
+    assert [(one.name, one.cells) for one in count_cells_by(comparisons, lambda c: c.cell.method)] == [
         ("MADSplit", 3),
         ("DJ", 1),
     ]
-    assert count("none", []).sentence.startswith("0 of 0 tested cells compatible (p >= 0.01), none")
+    assert count_cells("none", []).sentence.startswith("0 of 0 tested cells compatible (p >= 0.01), none")
 
 
 def test_grids_and_csv():

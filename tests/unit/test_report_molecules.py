@@ -11,13 +11,12 @@ from lvd._validation import InputError
 from lvd.reproduction import printed_cells
 from lvd.reproduction.collect import Measured, write_csv
 from lvd.reproduction.functional_groups import GroupCount, write_counts
-from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.printed_comparison import Comparison
 from lvd.reproduction.layout import dataset_order, dataset_title
-from lvd.reproduction.molecule_page import render_molecules, write_molecules_page
-from lvd.reproduction.small_page import Note
-from lvd.reproduction.significance import Sample
+from lvd.reproduction.pages import Note, render_molecules, write_molecules_page
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.printed import ComparedCell
 from lvd.reproduction.result_tables import Cell, make_tables
+from lvd.reproduction.significance import Sample
 
 FIELDS = {"width": "width_variants", "finite_count": "finite_variants"}
 NAMES = (
@@ -91,7 +90,7 @@ def test_figures_printed_in_tens(mean, agrees, same):
     )
     printed = replace(printed, mean=160.0, std=6.6, decimals=-1, std_decimals=1)
     cell = Cell("qm_width", "width", 0.9, "QM9(r2)", printed.method, Sample(mean, 1.0, 3), 4, "")
-    comparison = Comparison(cell, printed)
+    comparison = ComparedCell(cell, printed)
     assert (comparison.compatible, comparison.same_mean) == (agrees, same)
 
 

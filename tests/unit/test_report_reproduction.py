@@ -11,13 +11,12 @@ import pytest
 from lvd._validation import InputError
 from lvd.reproduction import printed_cells
 from lvd.reproduction.collect import Measured, write_csv
-from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS, REGRESSORS
-from lvd.reproduction.provenance import Call
-from lvd.reproduction.decision import decision_grid, tails_grid
-from lvd.reproduction.features import FEATURED, features_grid, seconds_grid
 from lvd.reproduction.layout import LAYOUTS
-from lvd.reproduction.small_page import Note, read_notes, render, write_page
+from lvd.reproduction.method_grids import FEATURED, decision_grid, features_grid, seconds_grid, tails_grid
+from lvd.reproduction.pages import Note, read_notes, render_small_page, write_small_page
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS, REGRESSORS
 from lvd.reproduction.rerun import pair_runs, rerun_grid
+from lvd.reproduction.result_store import Call
 from lvd.reproduction.result_tables import make_tables
 
 FIELDS = {
@@ -55,7 +54,7 @@ def as_printed() -> list[Measured]:
 
 
 def page_of(rows, calls=(), notes=()):
-    return " ".join(render(rows, calls, notes).split())
+    return " ".join(render_small_page(rows, calls, notes).split())
 
 
 def test_the_page_counts_what_agrees(as_printed):
@@ -110,7 +109,7 @@ def test_the_page_tells_how_it_was_made_and_what_failed(as_printed):
 
 
 def test_headings_go_down_one_level_at_a_time(as_printed):
-    lines = render(as_printed, [], []).splitlines()
+    lines = render_small_page(as_printed, [], []).splitlines()
     levels = [len(line.split()[0]) for line in lines if line.startswith("#")]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -119,14 +118,14 @@ def test_headings_go_down_one_level_at_a_time(as_printed):
 def test_the_page_is_written_from_tables_and_notes(as_printed, tmp_path):
     write_csv(as_printed, tmp_path / "small.csv")
     (tmp_path / "notes.toml").write_text('[[note]]\ndataset = "Bike"\ntext = "It leaks."\n')
-    write_page([tmp_path / "small.csv"], tmp_path / "page.md", notes=tmp_path / "notes.toml")
+    write_small_page([tmp_path / "small.csv"], tmp_path / "page.md", notes=tmp_path / "notes.toml")
     assert (tmp_path / "page.md").read_text().startswith("# Reproduction\n")
     assert read_notes(tmp_path / "notes.toml") == [Note("It leaks.", dataset="Bike")]
 
 
 def test_what_the_page_cannot_do_without(as_printed, tmp_path):
     with pytest.raises(InputError, match="needs results of the paper protocol"):
-        render([replace(row, protocol="sound") for row in as_printed], [], [])
+        render_small_page([replace(row, protocol="sound") for row in as_printed], [], [])
     (tmp_path / "notes.toml").write_text("[[note]]\ncolour = 'red'\n")
     with pytest.raises(InputError, match="cannot be read"):
         read_notes(tmp_path / "notes.toml")
@@ -221,5 +220,5 @@ class TestRerun:
 
     def test_the_page_shows_it(self, as_printed):
         assert "## What moves on another processor" not in page_of(as_printed)
-        page = " ".join(render(as_printed, [], [], rerun=as_printed).split())
+        page = " ".join(render_small_page(as_printed, [], [], rerun=as_printed).split())
         assert "### The same runs on another machine (paper protocol)" in page

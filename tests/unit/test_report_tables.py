@@ -13,15 +13,14 @@ import scipy.stats
 from rich.console import Console
 
 from lvd._validation import InputError
-from lvd.reproduction import printed_cells
+from lvd.reproduction import formats, printed_cells
+from lvd.reproduction import significance as emphasis
 from lvd.reproduction.collect import Measured
-from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
-from lvd.reproduction import emphasis
-from lvd.reproduction import formats
-from lvd.reproduction.grids import Entry, Grid, table_grids
+from lvd.reproduction.formats import Grid, GridEntry
 from lvd.reproduction.layout import DATASETS, LAYOUTS
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
+from lvd.reproduction.result_tables import LONG_FORM, long_form, make_tables, table_grids
 from lvd.reproduction.significance import Sample, p_above, p_below, p_different, p_less, sample_of
-from lvd.reproduction.result_tables import LONG_FORM, long_form, make_tables
 
 NONE = Sample(math.nan, math.nan, 0)
 
@@ -194,8 +193,8 @@ class TestFormats:
         "A caption with 90%.",
         ("", "a|b", "c"),
         (
-            (Entry("Yacht"), Entry("1.0", "0.5", "bold"), Entry("2.0", emphasis="underline")),
-            (Entry("Bike"), Entry("\N{EN DASH}"), Entry("\N{INFINITY}", "1.0")),
+            (GridEntry("Yacht"), GridEntry("1.0", "0.5", "bold"), GridEntry("2.0", emphasis="underline")),
+            (GridEntry("Bike"), GridEntry("\N{EN DASH}"), GridEntry("\N{INFINITY}", "1.0")),
         ),
     )
 

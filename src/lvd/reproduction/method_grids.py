@@ -130,7 +130,9 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
         ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
-        tuple(_decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")),
+        tuple(
+            _decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")
+        ),
     )
 
 

@@ -114,10 +114,10 @@ def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> Met
 
     Without adversarial examples: a molecule cannot be moved by a hundredth of its range.
     """
-    means, variances = np.stack([split.columns(outputs) for outputs in split.stored.members], axis=1)
-    mean, variance = mixture_moments(torch.as_tensor(means), torch.as_tensor(variances))
-    intervals = normal_intervals(mean[split.test].numpy(), variance[split.test].sqrt().numpy(), levels)
-    return same_at_all_levels(mean[split.test].numpy(), intervals)
+    members = np.stack([split.columns(outputs) for outputs in split.stored.members], axis=1)
+    means, variances = (torch.as_tensor(values)[:, split.test, None] for values in members)
+    mean, variance = (moment[:, 0].numpy() for moment in mixture_moments(means, variances))
+    return same_at_all_levels(mean, normal_intervals(mean, np.sqrt(variance), levels))
 
 
 def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:

@@ -75,7 +75,9 @@ def _in_percent(row: Measured) -> Measured:
 def _same(pair: Pair) -> bool:
     """Whether both have the same figures, and lack the same."""
     figures = [tuple(getattr(row, name) for row in pair) for name in ("MCR", "TCR", "MAD", "width")]
-    return all(a == b or (math.isnan(a) and math.isnan(b)) or _percent_apart([(a, b)]) < SAME for a, b in figures)
+    return all(
+        a == b or (math.isnan(a) and math.isnan(b)) or _percent_apart([(a, b)]) < SAME for a, b in figures
+    )
 
 
 def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
