@@ -1,0 +1,278 @@
+"""The contestants of the arena: from a split and a level to a function from rows to intervals.
+
+Whatever is learned comes from the training rows, and all calibration rows calibrate, so that no contestant is
+given more than another; CV+, which has no calibration set, trains on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from lvd._typing import Bool, Float, NDArray
+from lvd.methods import (
+    ConformalizedQuantileRegressor,
+    DeepEnsembleRegressor,
+    JackknifePlusRegressor,
+    LVDRegressor,
+    MADSplitRegressor,
+    MCDropoutRegressor,
+    SplitConformalRegressor,
+)
+from lvd.models import NetRegressor
+from lvd.quantiles.finite_sample import conformal_quantile
+from lvd.reproduction import arena_rivals
+from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
+
+Rows: TypeAlias = Float[NDArray, "n p"]
+ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
+CV_FOLDS = 10
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A method of the arena.
+
+    Parameters
+    ----------
+    title : its name on the page.
+    learn : from a split and a level to a function from rows to intervals (n, 2).
+    settings : what it runs with, and why.
+    models : the models it runs beside; methods that bring their own run once.
+    most_rows : how many test rows it is asked for, where a row takes it long.
+    ours : whether it is LVD.
+    known : which rows it says it knows; methods that cannot tell have none.
+    """
+
+    title: str
+    learn: Callable[[ArenaSplit, float], ToIntervals]
+    settings: str
+    models: tuple[str, ...] = ARENA_MODELS
+    most_rows: int | None = None
+    ours: bool = False
+    known: Callable[[ArenaSplit, float, NDArray], NDArray] | None = None
+
+
+def error_scale(split: ArenaSplit) -> Callable[[Rows], Float[NDArray, "n"]]:
+    """A boosted model of the held-out absolute errors on inputs and prediction, kept off zero."""
+
+    def learn() -> tuple[Any, float]:
+        errors = np.abs(split.y_train - split.held_out)
+        model = HistGradientBoostingRegressor(
+            max_iter=200,
+            learning_rate=0.05,
+            max_leaf_nodes=8,
+            min_samples_leaf=max(10, len(errors) // 50),
+            early_stopping=len(errors) > 1000,
+            random_state=0,
+        )
+        target = np.minimum(errors, np.quantile(errors, 0.99))
+        return model.fit(np.column_stack([split.X_train, split.held_out]), target), 0.1 * float(
+            np.median(errors)
+        )
+
+    model, least = split.stages.once("error scale", learn)
+    return lambda X: np.maximum(model.predict(np.column_stack([X, split.predict(X)])), least)
+
+
+def scaled_split(
+    split: ArenaSplit,
+    level: float,
+    predict: Callable[[Rows], Float[NDArray, "n"]],
+    scale: Callable[[Rows], Float[NDArray, "n"]],
+) -> ToIntervals:
+    """Split conformal prediction on errors in units of a scale that is fixed already."""
+    scores = np.abs(split.y_calib - predict(split.X_calib)) / scale(split.X_calib)
+    (quantile,) = conformal_quantile(scores, np.array([level]))
+
+    def intervals(X: Rows) -> Float[NDArray, "n 2"]:
+        y_pred, radius = predict(X), quantile * scale(X)
+        return np.column_stack([y_pred - radius, y_pred + radius])
+
+    return intervals
+
+
+def ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
+    """Split conformal prediction over a boosted model of the held-out errors."""
+    return scaled_split(split, level, split.predict, error_scale(split))
+
+
+def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal method of ours around the shared model."""
+    regressor = make(split.estimator, calib_size=None, device="cpu", random_state=split.seed)
+    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def lvd_regressor(split: ArenaSplit, level: float, preset: str) -> LVDRegressor:
+    """LVD around the shared model: learned once, and calibrated for each level as if it were the only one."""
+
+    def learn() -> LVDRegressor:
+        options: dict[str, Any] = {"preset": preset, "device": "cpu", "random_state": split.seed}
+        return LVDRegressor(split.estimator, calib_size=None, **options).fit(split.X_train, split.y_train)
+
+    regressor = split.stages.once(f"LVD {preset}", learn)
+    regressor.set_params(confidence_level=level)
+    return regressor.conformalize(split.X_calib, split.y_calib)
+
+
+def lvd_intervals(
+    split: ArenaSplit, level: float, *, preset: str = "default", guarantee: str = "local"
+) -> ToIntervals:
+    """LVD with one of its promises."""
+    regressor = lvd_regressor(split, level, preset)
+    return lambda X: regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][
+        :, :, 0
+    ]
+
+
+def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
+    """The rows that LVD's default says it knows."""
+    evidence: Any = lvd_regressor(split, level, "default").predict_with_evidence(X, level)
+    return np.asarray(evidence.known)
+
+
+def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
+    """A network of two quantiles."""
+    network = NetRegressor(device="cpu", random_state=split.seed)
+    regressor = ConformalizedQuantileRegressor(
+        network, confidence_level=level, calib_size=None, device="cpu", random_state=split.seed
+    )
+    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X)[1][:, :, 0]
+
+
+def cqr_boosted(split: ArenaSplit, level: float) -> ToIntervals:
+    """Two boosted quantile models."""
+    models = boosted_quantiles(split, level)
+
+    def predict(X: Rows) -> Float[NDArray, "n 2"]:
+        return np.column_stack([model.predict(X) for model in (models[0], models[1])])
+
+    regressor = ConformalizedQuantileRegressor(
+        (predict, lambda X: X), confidence_level=level, calib_size=None, prefit=True, device="cpu"
+    )
+    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X)[1][:, :, 0]
+
+
+def boosted_quantiles(split: ArenaSplit, level: float) -> tuple[Any, Any, Any]:
+    """Boosted models of the lower and upper quantile and of the median."""
+
+    def learn() -> tuple[Any, Any, Any]:
+        lower, upper, median = (
+            HistGradientBoostingRegressor(loss="quantile", quantile=quantile, random_state=split.seed).fit(
+                split.X_train, split.y_train
+            )
+            for quantile in ((1 - level) / 2, (1 + level) / 2, 0.5)
+        )
+        return lower, upper, median
+
+    return split.stages.once(f"quantiles {level}", learn)
+
+
+def cv_plus(split: ArenaSplit, level: float) -> ToIntervals:
+    """CV+ on training and calibration rows together."""
+
+    def learn() -> JackknifePlusRegressor:
+        regressor = JackknifePlusRegressor(
+            split.estimator, cv=CV_FOLDS, n_jobs=1, progress=False, device="cpu", random_state=split.seed
+        )
+        X, y = np.concatenate([split.X_train, split.X_calib]), np.concatenate([split.y_train, split.y_calib])
+        return regressor.fit(X, y)
+
+    regressor = split.stages.once("CV+", learn)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
+    """Split conformal prediction in units of the deviation of a predicted normal distribution."""
+
+    def learn() -> Any:
+        return make(device="cpu", random_state=split.seed).fit(split.X_train, split.y_train)
+
+    regressor = split.stages.once(f"normal {make.__name__}", learn)
+
+    def deviation(X: Rows) -> Float[NDArray, "n"]:
+        ends = regressor.predict_interval(X, 0.5)[1][:, :, 0]
+        return (ends[:, 1] - ends[:, 0]) / 2.0
+
+    return scaled_split(split, level, regressor.predict, deviation)
+
+
+CONTESTANTS: dict[str, Contestant] = {
+    "split": Contestant("split", partial(post_hoc, SplitConformalRegressor), "finite-sample quantile"),
+    "cqr-network": Contestant(
+        "CQR, network",
+        cqr_network,
+        "the built-in network with the pinball loss, one for each level",
+        ("network",),
+    ),
+    "cqr-boosted": Contestant(
+        "CQR, boosted", cqr_boosted, "HistGradientBoosting of both quantiles, its defaults", ("trees",)
+    ),
+    "madsplit": Contestant(
+        "MADSplit",
+        partial(post_hoc, MADSplitRegressor),
+        "a second model like the first, of its held-out errors",
+    ),
+    "ten-lines": Contestant(
+        "ten lines",
+        ten_lines,
+        "HistGradientBoosting of the held-out errors, 8 leaves, on inputs and prediction",
+    ),
+    "crepes-normalized": Contestant(
+        "crepes, normalized",
+        arena_rivals.crepes_normalized,
+        "difficulty: held-out errors of 25 neighbours",
+    ),
+    "crepes-mondrian": Contestant(
+        "crepes, Mondrian", arena_rivals.crepes_mondrian, "five bins of the same difficulty"
+    ),
+    "mapie-split": Contestant("MAPIE, split", arena_rivals.mapie_split, "its defaults"),
+    "mapie-cqr": Contestant(
+        "MAPIE, CQR",
+        lambda split, level: arena_rivals.mapie_cqr(split, level, boosted_quantiles(split, level)),
+        "the quantile models of CQR, boosted; both ends moved alike",
+        ("trees",),
+    ),
+    "mapie-conditional": Contestant(
+        "MAPIE, conditional",
+        arena_rivals.mapie_conditional,
+        "linear functions of five principal components; one linear program a row, so 200 test rows at most",
+        most_rows=200,
+    ),
+    "cv-plus": Contestant("CV+", cv_plus, f"{CV_FOLDS} folds of training and calibration rows together"),
+    "ensemble": Contestant(
+        "deep ensemble, conformal",
+        partial(conformal_normal, DeepEnsembleRegressor),
+        "lvd's defaults",
+        ("network",),
+    ),
+    "dropout": Contestant(
+        "MC dropout, conformal",
+        partial(conformal_normal, MCDropoutRegressor),
+        "rate and precision chosen",
+        ("network",),
+    ),
+    "lvd-paper": Contestant(
+        "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
+    ),
+    "lvd": Contestant("LVD", lvd_intervals, "LVDRegressor(), local", ours=True, known=known_rows),
+    **{
+        f"lvd-{guarantee}": Contestant(
+            f"LVD, {guarantee}",
+            partial(lvd_intervals, guarantee=guarantee),
+            "the same model",
+            ours=True,
+            known=known_rows,
+        )
+        for guarantee in ("calibrated", "randomized", "transductive")
+    },
+}
+"""All contestants by name, in the order of the page."""

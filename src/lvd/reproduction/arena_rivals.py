@@ -1,0 +1,120 @@
+"""The conformal methods of crepes and MAPIE around the shared model, fed with held-out errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from lvd._typing import Float, NDArray
+from lvd.reproduction.arena_split import ArenaSplit
+
+ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
+CREPES_BINS = 5
+MAPIE_FEATURES = 5
+
+
+class TrainedRegressor(RegressorMixin, BaseEstimator):
+    """The shared model as packages want an estimator that is fitted already."""
+
+    fitted_: ClassVar[bool] = True  # what MAPIE looks for
+
+    def __init__(self, split: ArenaSplit) -> None:
+        self.split = split
+
+    def fit(self, X: NDArray, y: NDArray) -> TrainedRegressor:
+        """Nothing to train."""
+        return self
+
+    def predict(self, X: NDArray) -> Float[NDArray, "n"]:
+        """The shared model's predictions."""
+        return self.split.predict(np.asarray(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
+    """Errors in units of crepes' difficulty."""
+    from crepes import ConformalRegressor
+
+    difficulty = _difficulty(split)
+    regressor = ConformalRegressor().fit(_calib_errors(split), sigmas=difficulty(split.X_calib))
+    return lambda X: regressor.predict_int(split.predict(X), sigmas=difficulty(X), confidence=level)
+
+
+def crepes_mondrian(split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal regressor within each of five bins of difficulty, cut at the training rows' quantiles."""
+    from crepes import ConformalRegressor
+
+    difficulty = _difficulty(split)
+    edges = np.quantile(difficulty(split.X_train), np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
+    bins = np.digitize(difficulty(split.X_calib), edges)
+    regressor = ConformalRegressor().fit(_calib_errors(split), bins=bins)
+    return lambda X: regressor.predict_int(
+        split.predict(X), bins=np.digitize(difficulty(X), edges), confidence=level
+    )
+
+
+def mapie_split(split: ArenaSplit, level: float) -> ToIntervals:
+    """MAPIE's split conformal prediction."""
+    from mapie.regression import SplitConformalRegressor
+
+    regressor = SplitConformalRegressor(TrainedRegressor(split), confidence_level=level, prefit=True)
+    regressor.conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X)[1][:, :, 0]
+
+
+def mapie_cqr(split: ArenaSplit, level: float, models: tuple[Any, Any, Any]) -> ToIntervals:
+    """MAPIE's conformalized quantile regression around models of the lower and upper quantile and the median."""
+    from mapie.regression import ConformalizedQuantileRegressor
+
+    regressor = ConformalizedQuantileRegressor(list(models), confidence_level=level, prefit=True)
+    regressor.conformalize(split.X_calib, split.y_calib)
+    return lambda X: _in_order(regressor.predict_interval(X, symmetric_correction=True)[1][:, :, 0])
+
+
+def mapie_conditional(split: ArenaSplit, level: float) -> ToIntervals:
+    """Exact conditional cutoffs (Gibbs, Cherian and Candès) over linear functions of five principal components."""
+    from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
+
+    n_features = min(MAPIE_FEATURES, split.X_train.shape[1])
+    components = make_pipeline(StandardScaler(), PCA(n_features, random_state=0)).fit(split.X_train)
+    regressor = ConditionalSplitConformalRegressor(
+        lambda X: np.column_stack([np.ones(len(X)), components.transform(X)]),
+        estimator=TrainedRegressor(split),
+        confidence_level=level,
+    )
+    regressor.conformalize(split.X_calib, split.y_calib)
+    return lambda X: _in_order(regressor.predict_interval(X)[1][:, :, 0])
+
+
+def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:
+    """crepes' difficulty of rows: the mean held-out error of the nearest training rows."""
+    from crepes.extras import DifficultyEstimator
+
+    def learn() -> tuple[Any, Any]:
+        scaler = StandardScaler().fit(split.X_train)
+        errors = split.y_train - split.held_out
+        estimator = DifficultyEstimator().fit(
+            X=scaler.transform(split.X_train), residuals=errors, scaler=True
+        )
+        return scaler, estimator
+
+    scaler, estimator = split.stages.once("difficulty", learn)
+    return lambda X: estimator.apply(scaler.transform(X))
+
+
+def _calib_errors(split: ArenaSplit) -> Float[NDArray, "m"]:
+    return split.y_calib - split.predict(split.X_calib)
+
+
+def _in_order(intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n 2"]:
+    """An empty set shrinks to its middle."""
+    empty = intervals[:, :1] > intervals[:, 1:]
+    return np.where(empty, intervals.mean(axis=1, keepdims=True), intervals)

@@ -1,0 +1,104 @@
+"""One split of a table of the arena with one model, trained once for all contestants."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd.models import Evaluation, NetRegressor
+from lvd.models.wrap import as_model
+from lvd.reproduction.arena_tables import ArenaTable
+from lvd.reproduction.stages import Stages
+from lvd.scores.score import EvaluatedRows, TrainingRows
+from lvd.tables.splits import split_indices
+
+ARENA_MODELS = ("network", "trees")
+SIZES = (0.6, 0.2, 0.2)
+
+
+class SharedModel(BaseEstimator):
+    """A model whose training and answers are shared by all its copies: equal rows are learned and asked once.
+
+    Every copy counts in full in the seconds that :class:`Stages` tells.
+    """
+
+    def __init__(self, model: Any, stages: Stages) -> None:
+        self.model = model
+        self.stages = stages
+
+    def __sklearn_clone__(self) -> SharedModel:
+        return SharedModel(clone(self.model), self.stages)
+
+    @property
+    def remembers(self) -> bool:
+        """As the model has it."""
+        return bool(getattr(self.model, "remembers", False))
+
+    def check(self, X: ArrayLike) -> Any:
+        """What the model accepts."""
+        return self.model.check(X)
+
+    def same_case(self, X: Any) -> NDArray:
+        """As the model has it."""
+        return self.model.same_case(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SharedModel:
+        """Train a copy, or find it trained on these rows."""
+        self.key_ = f"fit {_digest(X, y)}"
+        self.fitted_ = self.stages.once(self.key_, lambda: clone(self.model).fit(X, y))
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The trained copy's answer."""
+        return self.stages.once(f"{self.key_} {_digest(X)}", lambda: self.fitted_.evaluate(X))
+
+
+class ArenaSplit:
+    """Training, calibration and test rows of a seed, and the model that post hoc contestants share."""
+
+    def __init__(self, table: ArenaTable, model: str, seed: int) -> None:
+        self.table, self.model, self.seed, self.stages = table, model, seed, Stages()
+        self.train, self.calib, self.test = split_indices(len(table.y), seed, sizes=SIZES)
+        X, y = table.features(self.train), table.y
+        self.X_train, self.X_calib, self.X_test = X[self.train], X[self.calib], X[self.test]
+        self.y_train, self.y_calib, self.y_test = y[self.train], y[self.calib], y[self.test]
+
+    @property
+    def estimator(self) -> SharedModel:
+        """The shared model, as an estimator that is yet to be fitted."""
+        if self.model == "network":
+            return SharedModel(NetRegressor(device="cpu", random_state=self.seed), self.stages)
+        return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
+
+    def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
+        """The shared model's predictions."""
+        return self._fitted.evaluate(X).y_pred[:, 0]
+
+    @property
+    def held_out(self) -> Float[NDArray, "n"]:
+        """Predictions of the training rows by models that have not seen them, in the folds of lvd's own scores."""
+
+        def predict() -> Float[NDArray, "n"]:
+            model = self._fitted
+            rows = EvaluatedRows(self.X_train, model.evaluate(self.X_train))
+            training = TrainingRows(rows, self.y_train[:, None], model, "cpu", self.seed)
+            return training.held_out_predictions[:, 0]
+
+        return self.stages.once("held out", predict)
+
+    @property
+    def _fitted(self) -> SharedModel:
+        """Fitted at each call, so that everyone who needs the model is counted its training."""
+        return self.estimator.fit(self.X_train, self.y_train[:, None])
+
+
+def _digest(*arrays: NDArray) -> str:
+    content = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        content.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()

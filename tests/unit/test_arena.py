@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from lvd import InputError
+from lvd.reproduction import arena, arena_methods
+from lvd.reproduction.arena_measures import ArenaResult, lowest_pooled_group, measure
+from lvd.reproduction.arena_methods import CONTESTANTS, Contestant, error_scale
+from lvd.reproduction.arena_split import ArenaSplit
+from lvd.reproduction.arena_tables import ARENA_TABLES, SYNTHETIC, ArenaTable, load_arena_table
+
+FAST = ("split", "ten-lines")
+
+
+@pytest.fixture(scope="module")
+def corner():
+    return load_arena_table("corner", None)
+
+
+@pytest.fixture(scope="module")
+def split(corner):
+    return ArenaSplit(corner, "trees", 0)
+
+
+def measured(split, intervals, level=0.9, **kwargs):
+    given = {"known": math.nan, "predicted_error": np.ones(len(split.y_test)), "seconds": (0.0, 0.0)}
+    return measure(split, level, "any", intervals, **(given | kwargs))
+
+
+def test_the_truth_covers_what_it_says(corner):
+    """The exact coverage of an interval is the share of fresh targets in it."""
+    truth = corner.truth.rows(np.array([0, 1]))
+    intervals = np.column_stack([truth.mean - truth.scale, truth.mean + 2 * truth.scale])
+    noise = np.random.default_rng(0).standard_t(4, size=200_000)
+    assert truth.coverage(intervals) == pytest.approx(np.mean((noise >= -1) & (noise <= 2)), abs=0.005)
+
+
+def test_the_floor_covers_exactly_and_nothing_symmetric_is_better(corner, rng):
+    truth = corner.truth
+    y_pred = truth.mean + 0.3 * rng.normal(size=len(truth.mean))
+    best = truth.best_around(y_pred, 0.9)
+    assert truth.coverage(best) == pytest.approx(0.9, abs=1e-9)
+    assert best.mean(axis=1) == pytest.approx(y_pred)
+    y = np.tile(truth.mean, 50) + np.tile(truth.scale, 50) * rng.standard_t(4, size=50 * len(y_pred))
+
+    def score(intervals):
+        lower, upper = np.tile(intervals, (50, 1)).T
+        return np.mean(upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0)))
+
+    middle, half = best.mean(1), (best[:, 1] - best[:, 0]) / 2
+    for factor in (0.8, 1.25):
+        assert score(best) < score(np.column_stack([middle - factor * half, middle + factor * half]))
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_made_up_tables_are_the_same_every_time(name):
+    one, other = load_arena_table(name, None), load_arena_table(name, None)
+    np.testing.assert_array_equal(one.y, other.y)
+    residuals = (one.y - one.truth.mean) / one.truth.scale
+    assert one.truth.cdf(residuals).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_model_is_trained_once_for_all_its_copies(corner):
+    split = ArenaSplit(corner, "trees", 1)
+    first = split.estimator.fit(split.X_train, split.y_train[:, None])
+    second = clone(split.estimator).fit(split.X_train, split.y_train[:, None])
+    other = clone(split.estimator).fit(split.X_train[1:], split.y_train[1:, None])
+    assert second.fitted_ is first.fitted_
+    assert other.fitted_ is not first.fitted_
+
+
+def test_shared_training_counts_for_everyone(corner):
+    split = ArenaSplit(corner, "trees", 2)
+    _, alone = split.stages.as_if_alone(lambda: split.held_out)
+    _, again = split.stages.as_if_alone(lambda: split.held_out)
+    assert again > 0.5 * alone
+
+
+def test_infinite_intervals_count_as_the_range_of_y(split):
+    everything = np.tile([-np.inf, np.inf], (len(split.y_test), 1))
+    result = measured(split, everything)
+    assert result.width == pytest.approx(1.2 * np.ptp(split.y_train))
+    assert (result.coverage, result.finite, result.conditional_gap) == pytest.approx((1.0, 0.0, 0.1))
+    assert math.isinf(result.median_width)
+    assert math.isfinite(result.winkler)
+    assert lowest_pooled_group([result]) == 1.0
+
+
+def test_the_best_intervals_reach_the_floor(split):
+    best = split.table.truth.rows(split.test).best_around(split.predict(split.X_test), 0.9)
+    result = measured(split, best)
+    assert result.winkler == pytest.approx(result.floor)
+    assert result.conditional_gap == pytest.approx(0.0, abs=1e-9)
+    assert abs(result.ert) < 0.03
+
+
+def test_groups_are_pooled_before_the_lowest_is_taken(split):
+    half = dataclasses.replace(measured(split, np.zeros((len(split.y_test), 2))), groups="5/10 9/10")
+    other = dataclasses.replace(half, groups="10/10 0/90")
+    assert lowest_pooled_group([half, other]) == pytest.approx(9 / 100)
+
+
+def test_ten_lines_beats_split_where_noise_has_a_place(split):
+    results = {name: arena.run_contestant(split, name, 0.9) for name in FAST}
+    assert not any(result.error for result in results.values())
+    assert results["ten-lines"].winkler < 0.8 * results["split"].winkler
+    assert results["ten-lines"].ert < results["split"].ert
+    assert all(0.85 < result.coverage < 0.95 for result in results.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CONTESTANTS if name.startswith(("cqr-boosted", "crepes", "mapie", "cv"))]
+)
+def test_rivals_cover(split, name):
+    if name.startswith(("crepes", "mapie")):
+        pytest.importorskip(name.partition("-")[0])
+    if name == "mapie-conditional":
+        pytest.importorskip("cvxpy")
+    result = arena.run_contestant(split, name, 0.9)
+    assert result.error == ""
+    assert 0.82 < result.coverage < 0.97
+    assert result.rows == (CONTESTANTS[name].most_rows or len(split.y_test))
+
+
+def test_mapie_split_is_split(split):
+    pytest.importorskip("mapie")
+    ours, theirs = (CONTESTANTS[name].learn(split, 0.9)(split.X_test) for name in ("split", "mapie-split"))
+    np.testing.assert_allclose(ours, theirs)
+
+
+def test_the_scale_stays_off_zero(split):
+    errors = np.abs(split.y_train - split.held_out)
+    assert error_scale(split)(split.X_test).min() >= 0.1 * np.median(errors)
+
+
+def broken(split, level):
+    raise ValueError("it is\nbroken")
+
+
+def test_what_is_finished_is_not_done_again_and_what_failed_is(tmp_path, monkeypatch):
+    jobs = arena.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", broken, ""))
+    assert arena.run_arena(jobs, tmp_path) == 2
+    first, second = arena.read_arena(tmp_path)
+    assert (first.error, second.error) == ("", "ValueError: it is broken")
+    assert math.isnan(second.coverage)
+    monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", arena_methods.ten_lines, ""))
+    assert arena.run_arena(jobs, tmp_path) == 1
+    assert [one.error for one in arena.read_arena(tmp_path)] == ["", ""]
+    assert arena.run_arena(jobs, tmp_path) == 0
+    assert [file.name for file in (tmp_path / "runs").iterdir()] == ["corner-trees-0.csv"]
+
+
+def test_results_survive_the_file(tmp_path, split):
+    result = dataclasses.replace(
+        measured(split, np.zeros((len(split.y_test), 2))),
+        error='a "quoted", comma',
+        known=0.5,
+        width_error=-0.25,
+    )
+    arena.write_dataclasses([result], tmp_path / "one.csv", ArenaResult, digits=17)
+    assert arena.read_arena(tmp_path / "one.csv") == [result]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tables": ["moon"]}, "unknown name 'moon' in tables"),
+        ({"models": ["oracle"]}, "unknown name 'oracle' in models"),
+        ({"methods": ["magic"]}, "unknown name 'magic' in methods"),
+    ],
+)
+def test_unknown_names_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        arena.plan_arena(**given)
+
+
+def test_a_missing_table_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setenv("LVD_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="table 'airfoil' is not there"):
+        arena.plan_arena(tables=["airfoil"], data_dir=tmp_path)
+
+
+def test_other_files_are_no_results(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="holds no results of the arena"):
+        arena.read_arena(tmp_path / "x.csv")
+    with pytest.raises(InputError, match="no results of the arena in"):
+        arena.read_arena(tmp_path)
+
+
+def test_text_and_missing_cells_are_coded_as_fit_does(tmp_path, monkeypatch):
+    import gzip
+
+    rows = "".join(f"{i % 7},{'' if i % 5 == 0 else i % 3},{'ab'[i % 2]},same\n" for i in range(40))
+    (tmp_path / "arena").mkdir()
+    with gzip.open(tmp_path / "arena" / "wine.csv.gz", "wt") as file:
+        file.write("y,number,letter,constant\n" + rows)
+    table = load_arena_table("wine", tmp_path)
+    train = np.arange(20)
+    X = table.features(train)
+    assert X.shape == (40, 3)  # a number and two letters; the constant column goes
+    known = np.array([i % 3 for i in train if i % 5])
+    assert X[0, 0] == np.median(known)
+    assert isinstance(table, ArenaTable)
+    assert len(ARENA_TABLES) == 20
