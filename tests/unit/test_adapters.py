@@ -40,7 +40,7 @@ def frame(data):
 
 
 def wrap(estimator, **changes):
-    settings = {"prefit": False, "embedding_layer": None, "embed": None, "device": "cpu", "random_state": 0}
+    settings = {"prefit": False, "embedding": None, "device": "cpu", "random_state": 0}
     return as_model(estimator, **settings | changes)
 
 
@@ -101,7 +101,9 @@ class TestEmbeddings:
 
     def test_an_embedding_of_your_own(self, data):
         X, y = data
-        embeddings = evaluate(RandomForestRegressor(5), X, y, embed=lambda rows: rows[:, :2] * 3.0).embeddings
+        embeddings = evaluate(
+            RandomForestRegressor(5), X, y, embedding=lambda rows: rows[:, :2] * 3.0
+        ).embeddings
         np.testing.assert_array_equal(embeddings, 3.0 * X[:, :2])
 
 
@@ -241,9 +243,9 @@ class TestRefusals:
         [
             ("ridge", {}, "estimator must be None, a torch module, .* got str"),
             (None, {"prefit": True}, "prefit=True needs a trained estimator; pass it as the first argument"),
-            (Ridge(), {"embedding_layer": "0"}, "embedding_layer= belongs to torch modules; use embed="),
-            (NetRegressor(), {"embed": len}, "embed= belongs to scikit-learn estimators"),
-            (nn.Linear(2, 1), {"embed": len}, "embed= belongs to scikit-learn estimators"),
+            (Ridge(), {"embedding": "0"}, "embedding names a layer, which only torch modules have; give a"),
+            (NetRegressor(), {"embedding": len}, "embedding is a function, which is for scikit-learn"),
+            (nn.Linear(2, 1), {"embedding": len}, "embedding is a function, which is for scikit-learn"),
         ],
     )
     def test_combinations(self, estimator, changes, message):

@@ -56,9 +56,9 @@ def test_one_network_learns_both_quantiles_of_every_target(rng):
         lvd.NetRegressor(hidden_sizes=(8,), n_batches=400), confidence_level=0.8, random_state=0
     ).fit(X, y)
     expected = norm.ppf([0.1, 0.9])
-    columns = regressor.model_.evaluate(X).y_pred.mean(0)
-    np.testing.assert_allclose(columns[[0, 2]], expected, atol=0.25)
-    np.testing.assert_allclose(columns[[1, 3]], 10.0 + 5.0 * expected, atol=1.25)
+    ends = regressor.model_.evaluate(X).quantiles[:, :, 0].mean(0)
+    np.testing.assert_allclose(ends[:, 0], expected, atol=0.25)
+    np.testing.assert_allclose(ends[:, 1], 10.0 + 5.0 * expected, atol=1.25)
 
 
 def test_crossed_quantiles_are_sorted_and_both_ends_move_alike():
@@ -89,10 +89,10 @@ def test_a_list_of_levels_trains_a_network_each(rng):
     X = rng.normal(size=(60, 2))
     regressor = lvd.ConformalizedQuantileRegressor(NET, confidence_level=LEVELS, random_state=0)
     regressor.fit(X, X[:, 0])
-    assert len(regressor.quantile_models_) == 2
+    assert len(regressor.model_.models) == 2
     y_pred, intervals = regressor.predict_interval(X)
     assert intervals.shape == (60, 2, 2)
-    middle = regressor.quantile_models_[0].evaluate(X).y_pred.mean(1)
+    middle = regressor.model_.models[0].evaluate(X).y_pred.mean(1)
     np.testing.assert_allclose(y_pred, middle, rtol=1e-12)
     alone = lvd.ConformalizedQuantileRegressor(NET, confidence_level=0.5, random_state=0).fit(X, X[:, 0])
     np.testing.assert_array_equal(alone.predict_interval(X)[1], intervals[:, :, [1]])

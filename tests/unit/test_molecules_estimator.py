@@ -20,8 +20,7 @@ from chemprop.data import BatchMolGraph
 from rdkit import Chem
 
 from lvd.models.losses import PinballLoss
-from lvd.molecules import adapter
-from lvd.molecules import TrainedMPNN
+from lvd.molecules import TrainedMPNN, adapter
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -147,25 +146,22 @@ class TestMethods:
 
     def test_the_second_network_and_the_quantile_heads(self):
         regressor = lvd.MADSplitRegressor(estimator(), random_state=0).fit(SMILES, Y[:, 0])
-        assert isinstance(regressor.error_model_.model, lvd.ChempropEstimator)
-        assert not regressor.error_model_.on_embeddings
+        assert isinstance(regressor.score_.error_model_.model, lvd.ChempropEstimator)
+        assert not regressor.score_.error_model_.on_embeddings
         quantiles = lvd.ConformalizedQuantileRegressor(estimator(), confidence_level=0.8, random_state=0)
-        assert quantiles.fit(SMILES, Y[:, 0]).model_.network_.loss == PinballLoss(0.8)
+        assert quantiles.fit(SMILES, Y[:, 0]).model_.models[0].network_.loss == PinballLoss(0.8)
 
     def test_the_same_molecule_in_training_and_calibration(self):
         regressor = lvd.SplitConformalRegressor(estimator(), calib_size=None, random_state=0)
         regressor.fit(SMILES[:60], Y[:60, 0])
         assert SMILES[0] == "CC"
         calibration = ["[CH3]C", *("C" * n + "Br" for n in range(1, 25))]
-        with pytest.warns(
-            lvd.CalibrationWarning,
-            match="1 of 25 calibration rows hold the molecule of a training row",
-        ):
+        with pytest.warns(lvd.SharedRowsWarning, match="1 of 25 calibration rows equal a training row"):
             regressor.conformalize(calibration, np.arange(25.0))
 
     def test_an_ensemble_takes_graph_networks_only(self):
         with pytest.raises(
-            lvd.InputError, match="estimator must be None, for perceptrons, or a ChempropEstimator"
+            lvd.InputError, match="estimator must be None, for perceptrons, or have a method ensemble"
         ):
             lvd.DeepEnsembleRegressor(lvd.NetRegressor()).fit(np.zeros((5, 1)), np.zeros(5))
 
@@ -195,7 +191,7 @@ class TestTrainedNetworks:
 
     def test_a_second_model_learns_on_its_embeddings(self):
         regressor = lvd.MADSplitRegressor(mpnn(), prefit=True, calib_size=0.5, random_state=0)
-        assert regressor.fit(SMILES, Y[:, 0]).error_model_.on_embeddings
+        assert regressor.fit(SMILES, Y[:, 0]).score_.error_model_.on_embeddings
 
     @pytest.mark.parametrize("suffix", ["pt", "ckpt"])
     def test_a_checkpoint_is_read_by_an_explicit_call(self, suffix, tmp_path):

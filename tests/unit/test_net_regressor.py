@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
-from lvd.models.mlp import build_mlp
 from lvd.models.descent import draw_batches
+from lvd.models.mlp import build_mlp
 
 
 def new_net(module=None, **changes):
@@ -235,13 +235,13 @@ class TestModules:
         assert (np.abs(net.embed(data[0])) > 1.0).any()  # before the tanh
 
     def test_a_wrong_name_lists_the_layers(self, data):
-        message = "embedding_layer='head' is not in the module; choose one of: 0, 1, 2"
+        message = "the embedding's layer 'head' is not in the module; choose one of: 0, 1, 2"
         with pytest.raises(lvd.InputError, match=message):
             new_net(small_module(), embedding_layer="head").fit(*data)
 
     def test_no_linear_layer_lists_the_layers(self):
         module = nn.Sequential(nn.Conv1d(1, 1, 3), nn.Flatten(0))
-        message = r"no Linear layer is called .* embedding_layer=, one of: 0, 1"
+        message = r"no Linear layer is called .* name the layer of the embedding, one of: 0, 1"
         with pytest.raises(lvd.InputError, match=message):
             new_net(module).fit(np.random.default_rng(0).normal(size=(20, 1, 3)), np.arange(20.0))
 
@@ -344,7 +344,7 @@ def test_the_generators_of_the_process_stay_untouched(module, seed, data):
     reg = lvd.LVDRegressor(
         new_net(module, random_state=seed),
         kernel=lvd.MahalanobisKernel(2, max_iter=5),
-        score="normalized",
+        conformity_score="normalized",
         device="cpu",
         random_state=seed,
     )

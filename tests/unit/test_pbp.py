@@ -262,7 +262,7 @@ class TestMethod:
         assert np.isfinite(intervals).all()
 
     def test_bounds_clip(self, line):
-        reg = PBPRegressor(hidden_sizes=(5,), epochs=1, y_min=-1.0, y_max=1.0, random_state=0).fit(*line)
+        reg = PBPRegressor(hidden_sizes=(5,), epochs=1, y_range=(-1.0, 1.0), random_state=0).fit(*line)
         _, intervals = reg.predict_interval(line[0], 0.99)
         assert intervals.min() == -1.0
         assert intervals.max() == 1.0
@@ -273,7 +273,10 @@ class TestMethod:
             ({"hidden_sizes": (50, 0)}, "hidden_sizes must be a positive integer, got 0"),
             ({"epochs": 0}, "epochs must be a positive integer, got 0"),
             ({"confidence_level": 90}, "confidence_level must lie in (0, 1), got 90; did you mean 0.9?"),
-            ({"y_min": 2.0, "y_max": 1.0}, "y_min must be below y_max, got y_min=2.0, y_max=1.0"),
+            (
+                {"y_range": (2.0, 1.0)},
+                "y_range must be (lowest, highest) with lowest < highest, got (2.0, 1.0)",
+            ),
         ],
     )
     def test_parameters_that_cannot_work(self, line, parameters, message):

@@ -170,7 +170,8 @@ def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
     """For methods without local weights."""
     if choices:
         raise InputError(
-            f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use LVDRegressor"
+            f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "
+            "LVDRegressor"
         )
 
 

@@ -46,9 +46,9 @@ class SharedRowsWarning(CalibrationWarning):
 class ConformalBase(IntervalRegressor):
     """A method with a calibration step on rows that training has not seen.
 
-    The walk of an interval: the model predicts and embeds, the score is bound to the rows, each column of scores has its
-    radius from the calibration rows (weighted by the kernel, where there is one), and the score turns radii into
-    intervals. A method only names its score and its kernel.
+    The walk of an interval: the model predicts and embeds, the score is bound to the rows, each column of scores
+    has its radius from the calibration rows (weighted by the kernel, where there is one), and the score turns
+    radii into intervals. A method only names its score and its kernel.
     """
 
     calib_size: float | None
@@ -80,9 +80,9 @@ class ConformalBase(IntervalRegressor):
     ) -> Any:
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
-        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold one
-        value for each row, and those of the rows set aside are used. Rows of one case, such as a molecule that stands
-        in the table twice, are set aside together or not at all.
+        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
+        one value for each row, and those of the rows set aside are used. Rows that the model takes for one case
+        are set aside together or not at all.
         """
         self._check_parameters()
         self._check_bounds()
@@ -126,8 +126,8 @@ class ConformalBase(IntervalRegressor):
     ) -> Any:
         """Calibrate on rows of your own that training has not seen; replaces a former calibration.
 
-        `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a new
-        row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`).
+        `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a
+        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`).
         """
         check_is_fitted(self, "train_digests_")
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_)
@@ -213,8 +213,8 @@ class ConformalBase(IntervalRegressor):
         for name, values in given.items():
             if self._kernel_template() is None:
                 raise InputError(
-                    f"{type(self).__name__} weighs all calibration rows alike and takes no {name}=; leave it out, or "
-                    "use LVDRegressor"
+                    f"{type(self).__name__} weighs all calibration rows alike and takes no {name}=; leave it out, "
+                    "or use LVDRegressor"
                 )
             check_same_length(**{"X": range(n_rows), name: values})
         return given
@@ -223,8 +223,8 @@ class ConformalBase(IntervalRegressor):
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
             warnings.warn(
-                f"{shared} of {len(inputs)} calibration rows equal a training row. If the same case was used for both, "
-                "its error is too small and the guarantee is lost: calibrate on cases training has not seen. If "
+                f"{shared} of {len(inputs)} calibration rows equal a training row. If the same case was used for "
+                "both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. If "
                 "different cases are alike by nature, the guarantee holds",
                 SharedRowsWarning,
                 stacklevel=3,
@@ -246,9 +246,9 @@ class ConformalBase(IntervalRegressor):
 class ConformalRegressor(ConformalBase):
     """Split conformal prediction with a score of your choice.
 
-    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`, and with
-    :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration rows are
-    weighted by similarity, as in :class:`LVDRegressor`.
+    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`, and
+    with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration
+    rows are weighted by similarity, as in :class:`LVDRegressor`.
 
     Parameters
     ----------

@@ -23,9 +23,9 @@ class ConformalizedQuantileRegressor(ConformalBase):
 
     Parameters
     ----------
-    estimator : None builds an MLP, a NetRegressor or a ChempropEstimator gives its settings, a torch module
-        returns two values per target (all lower quantiles, then all upper ones); these are trained with the
-        pinball loss. With `prefit` any trained model that predicts these columns.
+    estimator : None builds an MLP, a :class:`NetRegressor` or another of lvd's networks gives its settings, a torch
+        module returns two values per target (all lower quantiles, then all upper ones); these are trained with
+        the pinball loss. With `prefit` any trained model that predicts these columns.
     symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.

@@ -30,9 +30,9 @@ class DeepEnsembleRegressor(MixtureRegressor):
 
     Parameters
     ----------
-    estimator : None builds perceptrons. A ChempropEstimator gives the settings of graph networks on molecules,
-        and replaces those below; of molecules there are no adversarial examples, and every network chooses its
-        epoch by rows of its own.
+    estimator : None builds perceptrons. An estimator with a method ``ensemble(n_members)`` makes and trains the
+        networks itself: its settings replace those below, there are no adversarial examples, and every network
+        chooses its epoch by rows of its own.
     n_members : number of networks.
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
@@ -76,8 +76,8 @@ class DeepEnsembleRegressor(MixtureRegressor):
         check_positive(self.n_members, "n_members", integer=True)
         if self.estimator is not None and not hasattr(self.estimator, "ensemble"):
             raise InputError(
-                "estimator must be None, for perceptrons, or a ChempropEstimator, for graph networks on molecules, "
-                f"got {type(self.estimator).__name__}; other models learn no variance here"
+                "estimator must be None, for perceptrons, or have a method ensemble(n_members), as lvd's graph "
+                f"networks have, got {type(self.estimator).__name__}; other models learn no variance here"
             )
         if not (isinstance(self.adversarial_step, int | float) and self.adversarial_step >= 0.0):
             raise InputError(

@@ -19,15 +19,13 @@ from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
+from lvd.models.wrap import FOREIGN
 from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
 from lvd.scores.error_model import ErrorModel
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
 
 __all__ = ["load", "load_columns", "register_method", "save"]
-
-EXTENSIONS = ("lvd.molecules",)
-"""Parts of lvd above this one that register classes of their own."""
 
 
 def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:
@@ -49,8 +47,8 @@ def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) ->
     >>> bool((loaded.predict(X) == reg.predict(X)).all())
     True
     """
-    for extension in EXTENSIONS:
-        import_module(extension)
+    for part in FOREIGN.values():  # it registers classes of its own
+        import_module(part)
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
     return load_object(folder, given)
 

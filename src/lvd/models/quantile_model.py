@@ -28,10 +28,11 @@ class QuantileModel:
         """Models like this one, to be trained with the pinball loss; one that came trained serves one level."""
         if not came_trained(model):
             if "loss" not in getattr(model, "get_params", dict)():
+                kind = type(getattr(model, "estimator", model)).__name__
                 raise InputError(
-                    "estimator must be None, a NetRegressor, a ChempropEstimator or a torch module, to be trained with "
-                    "the pinball loss; train a quantile model of another kind first and pass it with prefit=True, "
-                    "predicting the lower and upper quantile as two columns"
+                    "estimator must be None, a torch module, or one of lvd's own networks, to be trained with the "
+                    f"pinball loss, got {kind}; train a quantile model of another kind first and pass it with "
+                    "prefit=True, predicting the lower and upper quantile as two columns"
                 )
             return cls(tuple(clone(model).set_params(loss=PinballLoss(level)) for level in levels.tolist()))
         if len(levels) > 1:
