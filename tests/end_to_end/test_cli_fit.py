@@ -67,7 +67,7 @@ def test_force_does_not_replace_what_is_no_model(lvd_here, tiny, tmp_path):
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     outcome = lvd_here("fit", tiny, "--target", "y", "--out", tmp_path / "thesis", "--force")
     assert outcome.code == 2
-    assert "something else stands there" in outcome.err
+    assert "it holds something else" in outcome.err
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
 
 

@@ -86,7 +86,7 @@ def test_fit_counts_what_it_leaves_out_and_keeps_copies_together(files):
     lines = files.report.splitlines()
     n_rows = len(CHAINS) + len(COPIES)
     assert lines[0] == f"{files.table}: {n_rows + 3} rows, molecules of column smiles"
-    assert lines[1] == "left out: 3 rows whose SMILES RDKit refuses, the columns name"
+    assert lines[1] == "left out: 3 rows that the model cannot read, the columns name"
     counts = [int(text) for text in re.findall(r"(\d+) (?:training|calibration|test)\b", lines[2])]
     assert sum(counts) == n_rows
     assert counts[2] == len(read(files.test))
@@ -119,7 +119,7 @@ def map_smiles(path: Path) -> list[str]:
 def test_predict_needs_molecules_and_leaves_nothing_without(lvd_here, files, new, tmp_path):
     outcome = lvd_here("predict", files.model, new, "--out", tmp_path / "out.csv")
     assert outcome.code == 2
-    assert "column 'smiles': 1 molecule that RDKit refuses (row 2): 'C1CC'; mend" in outcome.err
+    assert "column 'smiles': RDKit cannot read 1 molecule (row 2): 'C1CC'; correct" in outcome.err
     assert "--skip-invalid" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
@@ -131,7 +131,7 @@ def test_predict_keeps_rows_that_it_skips(lvd_here, files, new, tmp_path):
     given, found = read(new), read(tmp_path / "out.csv")
     assert outcome.out.splitlines()[:2] == [
         f"{len(given)} rows written to {tmp_path / 'out.csv'}",
-        "1 of them without a prediction: RDKit refuses their SMILES",
+        "1 of them without a prediction: the model cannot read them",
     ]
     added = [
         f"{column}_{target}"
@@ -160,9 +160,9 @@ def test_predict_of_rows_that_are_all_skipped(lvd_here, files, tmp_path):
 
 def test_evaluate_by_target_and_with_a_count(lvd_here, files, new):
     refused = lvd_here("evaluate", files.model, new)
-    assert (refused.code, "1 molecule that RDKit refuses (row 2)" in refused.err) == (2, True)
+    assert (refused.code, "RDKit cannot read 1 molecule (row 2)" in refused.err) == (2, True)
     outcome = lvd_here("evaluate", files.model, new, "--skip-invalid", "--level", 0.8)
-    assert outcome.out.startswith("left out: 1 row whose SMILES RDKit refuses\n")
+    assert outcome.out.startswith("left out: 1 row that the model cannot read\n")
     assert [f"{target}, on the rows of {new}" in outcome.out for target in ("mu", "homo")] == [True, True]
     found = json.loads(
         lvd_here("evaluate", files.model, new, "--skip-invalid", "--target", "homo", "--json").out
@@ -190,12 +190,12 @@ def test_explain_names_the_neighbours(lvd_here, files, new):
             assert neighbor["target"] == float(row[explanation["target"]])
     lines = lvd_here(*arguments).out.splitlines()
     assert lines[0].startswith(f"row 3 ({map_smiles(new)[2]}), mu: prediction ")
-    start = next(at for at, line in enumerate(lines) if line.startswith("molecule"))
+    start = next(at for at, line in enumerate(lines) if line.startswith("smiles"))
     assert [line.split()[0] for line in lines[start + 1 : start + 5]] == [
         neighbor["label"] for neighbor in found[0]["evidence"]["neighbors"]
     ]
     refused = lvd_here("explain", files.model, new, "--row", 2)
-    assert (refused.code, "1 molecule that RDKit refuses (row 2)" in refused.err) == (2, True)
+    assert (refused.code, "RDKit cannot read 1 molecule (row 2)" in refused.err) == (2, True)
 
 
 def test_the_report_draws_rows_and_neighbours_by_itself(lvd_here, files, new, tmp_path):
@@ -203,9 +203,9 @@ def test_the_report_draws_rows_and_neighbours_by_itself(lvd_here, files, new, tm
     assert lvd_here(*arguments).code == 2
     outcome = lvd_here(*arguments, "--skip-invalid", "--compare", "split")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("left out: 1 row whose SMILES RDKit refuses\n")
+    assert outcome.out.startswith("left out: 1 row that the model cannot read\n")
     page = (tmp_path / "r.html").read_text()
-    assert "Left out: 1 row whose SMILES RDKit refuses" in page
+    assert "Left out: 1 row that the model cannot read" in page
     assert "Across features" not in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
     smiles, table = map_smiles(new), read(files.table)
@@ -241,7 +241,7 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
         (("--smiles", "name", "--skip-invalid"), "column 'name': RDKit cannot read any row; is it a column of"),
         (
             ("--smiles", "smiles"),
-            "column 'smiles': 3 molecules that RDKit refuses (rows 51, 52, 53): 'C1CC', mis",
+            "column 'smiles': RDKit cannot read 3 molecules (rows 51, 52, 53): 'C1CC', mis",
         ),
         (("--skip-invalid",), "are about molecules; give --smiles COLUMN"),
         (("--hidden-size", 10), "are about molecules; give --smiles COLUMN"),

@@ -233,7 +233,7 @@ class TestPlaces:
 def test_devices_that_are_not_there(lvd_here, tmp_path, device):
     """Before the table is read: this one is not even there."""
     words = fit_words(tmp_path / "missing.csv", tmp_path / "model")
-    check_refused(lvd_here(*words, "--device", device), f"device='{device}'")
+    check_refused(lvd_here(*words, "--device", device), f"--device {device}")
 
 
 @pytest.mark.parametrize("seeds", ["0:99999999999", "0:" + "9" * 4000, "5:4294967297", "99999999999"])

@@ -28,7 +28,7 @@ from lvd.cli.evaluate import evaluate_table
 from lvd.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
 from lvd.cli.explain import explain_row
 from lvd.cli.fit import EXAMPLES as FIT_EXAMPLES
-from lvd.cli.fit import fit
+from lvd.cli.fit import OPTIONS, fit
 from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
 from lvd.cli.predict import predict
 from lvd.cli.report import EXAMPLES as REPORT_EXAMPLES
@@ -38,22 +38,6 @@ REFUSED, UNREAD = 2, 1
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
 
-OPTIONS = {
-    "address": "--address",
-    "bandwidth": "--bandwidth",
-    "column": "--smiles",
-    "compare": "--compare",
-    "confidence_level": "--level",
-    "device": "--device",
-    "drop": "--drop",
-    "fitted_on": "--fitted-on",
-    "impute": "--impute",
-    "row": "--row",
-    "skip_invalid": "--skip-invalid",
-    "target": "--target",
-    "y_range": "--y-min, --y-max",
-}
-"""The parameters of the library that are options here."""
 _PARAMETER = re.compile(
     rf"^(?P<subject>{'|'.join(OPTIONS)})(?= must )"
     rf"|(?<![\w'\"])(?P<name>{'|'.join(OPTIONS)})=(?P<value>\[.*\]|'[^']*'|True\b)?",

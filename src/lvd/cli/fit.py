@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +19,22 @@ if TYPE_CHECKING:
 
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
+OPTIONS = {
+    "address": "--address",
+    "bandwidth": "--bandwidth",
+    "column": "--smiles",
+    "compare": "--compare",
+    "confidence_level": "--level",
+    "device": "--device",
+    "drop": "--drop",
+    "fitted_on": "--fitted-on",
+    "impute": "--impute",
+    "row": "--row",
+    "skip_invalid": "--skip-invalid",
+    "target": "--target",
+    "y_range": "--y-min, --y-max",
+}
+"""The parameters of the library that are options here."""
 EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --out homes-model",
     "lvd fit homes.csv.gz --target price --drop id --drop street --impute median --out homes-model",
@@ -75,7 +93,7 @@ def fit(
         typer.Option(
             metavar="adaptive|NUMBER",
             help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
-            "widens it row by row, as far as a finite interval at --level should need, judged by the training rows.",
+            "widens it row by row, as far as a finite interval at --level should need by the training rows.",
         ),
     ] = "1",
     epochs: Annotated[
@@ -130,6 +148,9 @@ def fit(
         raise InputError(
             "--skip-invalid and --hidden-size are about molecules; give --smiles COLUMN with them"
         )
+    for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
+        if bound is not None and not math.isfinite(bound):
+            raise InputError(f"{name} must be a finite number, got {bound}")
     _check_free(out, force=force)
     if test_out is not None:
         check_output(test_out, data, out, name="--test-out")
@@ -165,8 +186,6 @@ def fit(
 
 def _check_free(out: Path, *, force: bool) -> None:
     """A model may be written there: nothing is there, or, with --force, an older model."""
-    import os
-
     from lvd import store
     from lvd._validation import InputError
 

@@ -79,8 +79,8 @@ def report(
     All figures are computed from all rows. The table in the page holds 1,000 rows at most: the worst misses,
     infinite and widest intervals, and others at random.
 
-    Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows as
-    the model; all but split are fitted anew, to the table of --fitted-on.
+    Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows
+    as the model; all but split are fitted anew, to the table of --fitted-on.
 
     The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
     other models, --smiles draws the rows, and with --fitted-on the neighbours too.

@@ -9,8 +9,8 @@ import numpy as np
 
 from lvd._typing import Float, NDArray
 from lvd.conformal.rows import Group
-from lvd.quantiles import Queries, SortedRows, similarities
-from lvd.quantiles.oracle import weighted_quantile
+from lvd.quantiles import Queries, SortedRows
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Neighbor:
 
     `index` is its place in the calibration set, `weight` its share of all the weight (the query's own, at
     infinity, counted in), `similarity` its kernel value, `score` its
-    error, `target` its y where known, `label` what it is called where it has a name, as molecules have.
+    error, `target` its y where known, `label` what it is called where it has a name.
     """
 
     index: int
@@ -32,13 +32,13 @@ class Neighbor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What stands behind one radius.
+    """What one radius rests on.
 
     `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
     when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
-    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how far the upper end lies above the prediction, `lower_radius` how far the
-    lower end lies below, and `usual_radius` half the usual width. `group` is the query's group where there are
-    groups.
+    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how
+    far the upper end lies above the prediction, `lower_radius` how far the lower end lies below, and `usual_radius`
+    half the usual width. `group` is the query's group where there are groups.
     """
 
     confidence_level: float
@@ -63,22 +63,24 @@ class Evidence:
         if not self.neighbors:
             known = f"there is no calibration row{where}"
         elif nearest < 0.5:
-            known = f"no calibration row{where} is similar to this one (the nearest has a similarity of {nearest:.2g} of 1)"
+            nobody = f"no calibration row{where} is similar to this one"
+            known = f"{nobody} (the nearest has a similarity of {nearest:.2g} of 1)"
         else:
-            known = f"it rests on only about {_count(self.n_effective)} similar calibration rows{where}"
+            known = f"it rests on only about {_rounded(self.n_effective)} similar calibration rows{where}"
         rows = "row" if self.rows_missing == 1 else "rows"
         remedy = f"{self.rows_missing} more {rows}{where} like it would make it finite"
-        return f"Infinite at {_percent(self.confidence_level)}: {known}; {remedy}."
+        return f"Infinite at {_in_percent(self.confidence_level)}: {known}; {remedy}."
 
     def _why_finite(self) -> str:
-        level = _percent(self.confidence_level)
+        level = _in_percent(self.confidence_level)
         half = self.radius if self.lower_radius is None else (self.radius + self.lower_radius) / 2.0
-        rests = f"It rests on roughly {_count(self.n_effective)} similar calibration rows"
+        rests = f"It rests on roughly {_rounded(self.n_effective)} similar calibration rows"
         if self.lower_radius is None:
             shown = f"{level} of which had an error of at most {self.radius:.3g}"
         else:
-            rest = _percent((1.0 - self.confidence_level) / 2.0)
-            shown = f"at most {rest} of which had an error below {-self.lower_radius:.3g}, and as many above {self.radius:.3g}"
+            rest = _in_percent((1.0 - self.confidence_level) / 2.0)
+            below, above = f"{-self.lower_radius:.3g}", f"{self.radius:.3g}"
+            shown = f"at most {rest} of which had an error below {below}, and as many above {above}"
         return f"{_compared(half, self.usual_radius)}{rests}, {shown}."
 
 
@@ -92,12 +94,12 @@ def _compared(half: float, usual: float) -> str:
     return f"{ratio:.2g} times as wide as for an average row. "
 
 
-def _count(number: float) -> str:
+def _rounded(number: float) -> str:
     """A number of rows to three digits."""
     return f"{float(f'{number:.3g}'):,.10g}"
 
 
-def _percent(share: float) -> str:
+def _in_percent(share: float) -> str:
     return f"{100 * share:.10g}%"
 
 
@@ -112,7 +114,7 @@ def rows_missing(total_weight: float, level: float) -> int:
     return count
 
 
-def explain(
+def explain_radius(
     query: Queries,
     rows: SortedRows,
     level: float,
@@ -124,7 +126,9 @@ def explain(
 ) -> Evidence:
     """The evidence behind the radius of one query, in scaled coordinates; `targets` in calibration order."""
     scores, ratios, order = (part.cpu().numpy() for part in (rows.scores, rows.weights, rows.order))
-    kernel, own = similarities(query, rows)[0].cpu().numpy(), float(query.above)
+    # The weights of the radii, to the bit.
+    point, points = query.points[0].cpu().numpy(), rows.points.cpu().numpy()
+    kernel, own = gaussian_weights(point, points, float(query.precisions)), float(query.above)
     weights = ratios * kernel
     total = float(weights.sum())
     nearest = np.argsort(-weights, kind="stable")[:n_neighbors]

@@ -286,7 +286,7 @@ class TableModel:
                 replace(
                     explanation,
                     row=row,
-                    label=own and own[0],
+                    label=own[0] if own else None,
                     evidence=replace(evidence, neighbors=neighbors),
                 )
             )
