@@ -16,15 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from lvd._device import resolve_device
-from lvd.tables.cells import numbers, read_file
-from lvd.molecules.smiles import valid_smiles
 from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
 from lvd.molecules import run as stepping
-from lvd.molecules.network import run_all
-from lvd.molecules.packed import gather
-from lvd.molecules.run import Run
-from lvd.molecules.column import Molecules
 from lvd.molecules.epochs import start_run
+from lvd.molecules.network import run_all
+from lvd.molecules.packed import Molecules, gather
+from lvd.molecules.run import TrainingRun
+from lvd.molecules.smiles import valid_smiles
+from lvd.reproduction.cells import numbers, read_file
 
 TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
 
@@ -42,7 +41,7 @@ def repeat(step: Callable[[], object], times: int) -> None:
         step()
 
 
-def chemprop_steps(molecules: Molecules, run: Run, times: int) -> Callable[[], None]:
+def chemprop_steps(molecules: Molecules, run: TrainingRun, times: int) -> Callable[[], None]:
     """As one would write it down: exact batches, chemprop's own forward pass, Adam."""
     optimizer = torch.optim.Adam(run.module.parameters(), lr=1e-4)
     sizes, orders = molecules.packed.sizes(), run.tables.orders.cpu().numpy()
@@ -95,7 +94,7 @@ def main() -> None:
     molecules = read_molecules(smiles)
     train, valid, _ = inner_split(round(0.6 * len(molecules)))
 
-    def started(count: int, recipe: Recipe = Recipe()) -> list[Run]:  # noqa: B008
+    def started(count: int, recipe: Recipe = Recipe()) -> list[TrainingRun]:  # noqa: B008
         return [start_run(molecules, job, recipe, device) for job in different_jobs(y, train, valid, count)]
 
     (first,) = started(1)

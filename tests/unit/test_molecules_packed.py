@@ -21,11 +21,7 @@ from chemprop.data import BatchMolGraph
 from chemprop.models import MPNN
 from rdkit import Chem
 
-from lvd.molecules import adapter
-from lvd.molecules import cache
-from lvd.molecules import features
-from lvd.molecules import forward
-from lvd.molecules import read_molecules
+from lvd.molecules import adapter, features, forward, read_molecules
 from lvd.molecules.packed import gather
 
 SMILES = ["OCC", "c1ccccc1", "C", "CC(=O)O[C@H](C)N", "[Na+].[Cl-]", "O=C=O", "C#N", "C1CC1C(F)(F)F"]
@@ -163,7 +159,7 @@ def test_features_are_computed_once(molecules, small_tables_are_large, monkeypat
     with pytest.raises(TypeError):  # another featurizer is another file
         read_molecules(SMILES, atom_featurizer="v2", n_jobs=1)
     file.write_bytes(b"damaged")
-    assert cache.read(file, len(SMILES)) is None
+    assert features.read_cached(file, len(SMILES)) is None
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(small_tables_are_large):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.molecules.schedule import batch_capacity, batch_orders, inner_split, learning_rates
+from lvd.molecules.epochs import batch_capacity, batch_orders, inner_split, learning_rates
 
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)

@@ -13,8 +13,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
-from lvd.models.descent import draw_batches
-from lvd.models.mlp import build_mlp
+from lvd.models.torch_modules import build_mlp, draw_with_replacement
 
 
 def new_net(module=None, **changes):
@@ -54,7 +53,7 @@ class TestBuiltIn:
 
     def test_batches_are_drawn_with_replacement_from_the_legacy_generator(self):
         rng = np.random.RandomState(9)
-        for batch in draw_batches(20, 4, 15, 9):
+        for batch in draw_with_replacement(20, 4, 15, 9):
             np.testing.assert_array_equal(batch, rng.choice(20, 15))
 
     def test_learns(self, data):

@@ -14,15 +14,17 @@ from lvd._validation import InputError
 from lvd.methods.pbp import PBPRegressor
 from lvd.models.assumed_density import (
     Gamma,
+    Gaussians,
     absorb_row,
     evidence_gradients,
+    linear_moments,
     match_gamma,
     match_gaussians,
+    relu_moments,
     run_network,
+    with_bias,
 )
-from lvd.models.moments import Gaussians, linear_moments, relu_moments, with_bias
-from lvd.models.probabilistic import ProbabilisticNet, certain
-from lvd.models.weight_prior import PRIOR, WeightPrior
+from lvd.models.probabilistic import PRIOR, ProbabilisticNet, WeightPrior, certain
 
 N_SAMPLES = 200_000
 

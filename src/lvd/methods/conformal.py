@@ -224,8 +224,8 @@ class ConformalBase(IntervalRegressor):
         if shared:
             warnings.warn(
                 f"{shared} of {len(inputs)} calibration rows equal a training row. If the same case was used for "
-                "both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. If "
-                "different cases are alike by nature, the guarantee holds",
+                "both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. "
+                "If different cases are alike by nature, the guarantee holds",
                 SharedRowsWarning,
                 stacklevel=3,
             )
@@ -246,8 +246,8 @@ class ConformalBase(IntervalRegressor):
 class ConformalRegressor(ConformalBase):
     """Split conformal prediction with a score of your choice.
 
-    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`, and
-    with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration
+    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`,
+    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration
     rows are weighted by similarity, as in :class:`LVDRegressor`.
 
     Parameters

@@ -20,8 +20,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import Float
 from lvd._validation import InputError
-from lvd.models.embedding import as_predictions
-from lvd.models.descent import Loss
+from lvd.models.torch_modules import Loss, as_predictions
 
 Run: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """A network as a function of its parameters (p,) and inputs (n, ...); its outputs are (n, t)."""

@@ -12,7 +12,7 @@ from lvd._validation import InputError
 
 
 class Evaluation(NamedTuple):
-    """A model's answer for some rows: predictions, one column per target, embeddings, and quantiles where it has any."""
+    """A model's answer for some rows: one column per target, embeddings, and quantiles where it has any."""
 
     y_pred: Float[NDArray, "n t"]
     embeddings: Float[NDArray, "n h"]
@@ -28,7 +28,7 @@ class Model(Protocol):
         ...
 
     def same_case(self, X: Any) -> NDArray:
-        """A label for each row of checked inputs; rows with equal labels are one case, and stay in one part of a split."""
+        """A label for each row of checked inputs; rows of equal labels are one case, which no split divides."""
         ...
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Any:

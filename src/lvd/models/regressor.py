@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lvd._device import resolve_device
 from lvd._parallel import chunk_slices, workers
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, NDArray, RandomState
 from lvd._validation import (
     InputError,
     RowError,
@@ -27,17 +27,20 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.models.embedding import (
+from lvd.models.model import Evaluation, each_its_own
+from lvd.models.scaling import mean_and_scale
+from lvd.models.torch_modules import (
+    Loss,
     as_predictions,
+    build_mlp,
+    draw_with_replacement,
     evaluating,
     find_last_linear,
     forward_with_embedding,
+    own_random_numbers,
+    train,
     weights_in_float64,
 )
-from lvd.models.mlp import build_mlp
-from lvd.models.model import Evaluation, each_its_own
-from lvd.models.scaling import mean_and_scale
-from lvd.models.descent import Loss, draw_batches, own_random_numbers, train
 
 EVALUATION_ROWS = 8192
 LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
@@ -131,8 +134,8 @@ class NetRegressor(RegressorMixin, BaseEstimator):
             self._keep_prefit(X)
             return self
         self.module_ = self._new_module(seed).to(resolve_device(self.device))
-        self.x_mean_, self.x_scale_ = _mean_and_scale(X, self.scale_inputs)
-        self.y_mean_, self.y_scale_ = _mean_and_scale(targets, self.scale_target)
+        self.x_mean_, self.x_scale_ = mean_and_scale(X, self.scale_inputs)
+        self.y_mean_, self.y_scale_ = mean_and_scale(targets, self.scale_target)
         inputs = self._tensor((X - self.x_mean_) / self.x_scale_)
         scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
         # The built-in network is too small for torch's threads, which would only wait for each other; a
@@ -143,7 +146,7 @@ class NetRegressor(RegressorMixin, BaseEstimator):
                 self.module_,
                 inputs,
                 scaled,
-                draw_batches(len(X), self._count_batches(len(X)), self.batch_size, seed),
+                draw_with_replacement(len(X), self._count_batches(len(X)), self.batch_size, seed),
                 learning_rate=self.learning_rate,
                 weight_decay=self.weight_decay,
                 loss=self._shaped_loss(),
@@ -256,8 +259,3 @@ class NetRegressor(RegressorMixin, BaseEstimator):
     def _shaped_loss(self) -> Loss:
         loss = nn.functional.mse_loss if self.loss is None else self.loss
         return lambda output, target: loss(output.reshape(target.shape), target)
-
-
-def _mean_and_scale(array: NDArray, scaled: bool) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
-    """What standardises each column; 0 and 1 leave it as it is."""
-    return mean_and_scale(array) if scaled else (np.zeros(array.shape[1:]), np.ones(array.shape[1:]))

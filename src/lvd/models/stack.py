@@ -17,8 +17,8 @@ from lvd._device import resolve_device
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_matrix
-from lvd.models.mlp import build_mlp
 from lvd.models.scaling import mean_and_scale
+from lvd.models.torch_modules import build_mlp
 
 Parameters = dict[str, Tensor]
 Result = TypeVar("Result")

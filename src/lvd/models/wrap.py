@@ -15,9 +15,8 @@ from lvd.models.adapters import Embed, FunctionModel, SklearnModel
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
 
-
 FOREIGN = {"chemprop": "lvd.molecules"}
-"""Packages whose objects a part of lvd's own knows how to use: its ``wrap_foreign(estimator, prefit=)`` gives the model."""
+"""Packages, and the part of lvd that uses their objects: its ``wrap_foreign(estimator, prefit=)`` gives the model."""
 
 
 def as_model(
@@ -34,11 +33,13 @@ def as_model(
     is_sklearn = not (is_net or foreign or isinstance(estimator, Model)) and hasattr(estimator, "predict")
     layer, embed = (embedding, None) if isinstance(embedding, str) else (None, embedding)
     if layer is not None and not is_net:
-        raise InputError("embedding names a layer, which only torch modules have; give a function from rows to embeddings")
+        raise InputError(
+            "embedding names a layer, which only torch modules have; give a function from rows to embeddings"
+        )
     if embed is not None and not is_sklearn:
         raise InputError(
-            "embedding is a function, which is for scikit-learn estimators; of a torch module give the name of a layer, "
-            "and two functions (predict, embed) as estimator bring their own"
+            "embedding is a function, which is for scikit-learn estimators; of a torch module give the name of a "
+            "layer, and two functions (predict, embed) as estimator bring their own"
         )
     if foreign is not None:
         model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)

@@ -1,15 +1,17 @@
 """Graph networks on molecules; chemprop and RDKit load when they are needed."""
 
+from typing import Any
+
+from lvd._device import resolve_device
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
-from lvd.molecules.column import Molecules
-from lvd.molecules.epochs import NetworkJob, Recipe, train_networks
-from lvd.molecules.estimator import ChempropEstimator
+from lvd.molecules.epochs import NetworkJob, Recipe, inner_split, train_networks
+from lvd.molecules.estimator import ChempropEstimator, MoleculeStack
 from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
+from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork, load_network, save_network
-from lvd.molecules.packed import PackedMolecules
-from lvd.molecules.schedule import inner_split
-from lvd.molecules.storing import register_networks
+from lvd.molecules.packed import Molecules, PackedMolecules
 from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint, wrap_foreign
+from lvd.store import register
 
 __all__ = [
     "ATOM_FEATURIZERS",
@@ -32,4 +34,31 @@ __all__ = [
     "wrap_foreign",
 ]
 
-register_networks()
+
+def _described(holder: Any) -> dict[str, Any]:
+    adapter = chemprop_adapter()
+    return {
+        **vars(holder),
+        "module": {"description": adapter.describe(holder.module), "weights": adapter.weights(holder.module)},
+    }
+
+
+def _rebuild(holder: Any) -> None:
+    saved = vars(holder)["module"]
+    vars(holder)["module"] = chemprop_adapter().build(saved["description"], saved["weights"])
+
+
+def _place_on_device(estimator: ChempropEstimator) -> None:
+    if hasattr(estimator, "network_"):
+        estimator.network_.module.to(resolve_device(estimator.device))
+
+
+def _place_all(stack: MoleculeStack) -> None:
+    for network in stack.networks_:
+        network.module.to(resolve_device(stack.estimator.device))
+
+
+for _holder in (MoleculeNetwork, TrainedMPNN):
+    register(_holder, take_apart=_described, complete=_rebuild)
+register(MoleculeStack, complete=_place_all)
+register(ChempropEstimator, check=ChempropEstimator.check_parameters, complete=_place_on_device)

@@ -30,9 +30,9 @@ from chemprop.nn.transforms import UnscaleTransform
 from rdkit import __version__ as rdkit_version
 from torch import Tensor, nn
 
-from lvd.store.modules import load_state
 from lvd._validation import InputError
 from lvd.molecules.forward import Route
+from lvd.store.modules import load_state
 
 MESSAGES = {"BondMessagePassing": BondMessagePassing, "AtomMessagePassing": AtomMessagePassing}
 AGGREGATIONS = {

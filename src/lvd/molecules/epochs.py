@@ -12,12 +12,47 @@ from lvd._device import resolve_device
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.models.losses import ElementLoss, SquaredLoss
+from lvd.models.scaling import mean_and_scale
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
-from lvd.molecules.run import Run, Tables
-from lvd.molecules.schedule import batch_capacity, batch_orders, learning_rates
-from lvd.molecules.column import Molecules
-from lvd.models.scaling import mean_and_scale
+from lvd.molecules.packed import Molecules
+from lvd.molecules.run import Tables, TrainingRun
+
+
+def inner_split(
+    n_rows: int, seed: int = 0, shares: tuple[float, float] = (0.8, 0.1)
+) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]:
+    """Positions to learn from, to choose the epoch by, and to leave alone, as chemprop 1 splits at random."""
+    order = np.random.RandomState(seed).permutation(n_rows)
+    first, second = int(shares[0] * n_rows), int((shares[0] + shares[1]) * n_rows)
+    return order[:first], order[first:second], order[second:]
+
+
+def batch_orders(
+    rows: Int[NDArray, "n"], n_epochs: int, batch_size: int, seed: int, *, filler: int
+) -> Int[NDArray, "steps b"]:
+    """The rows of every step: each epoch sees all of them once, its last batch filled up with `filler`."""
+    rng = np.random.RandomState(seed)
+    n_filled = -len(rows) % batch_size
+    epochs = [np.append(rng.permutation(rows), np.full(n_filled, filler)) for _ in range(n_epochs)]
+    return np.concatenate(epochs).reshape(-1, batch_size)
+
+
+def learning_rates(
+    n_steps: int, n_warmup: int, *, initial: float, peak: float, final: float
+) -> Float[NDArray, "steps"]:
+    """Linear from `initial` to `peak` in `n_warmup` steps, then exponential to `final` (chemprop 1's NoamLR)."""
+    step = np.arange(1, n_steps + 1)
+    rising = initial + (peak - initial) * step / max(n_warmup, 1)
+    falling = peak * (final / peak) ** ((step - n_warmup) / max(n_steps - n_warmup, 1))
+    return np.where(step <= n_warmup, rising, falling)
+
+
+def batch_capacity(sizes: Int[NDArray, "n 2"], orders: Int[NDArray, "steps b"]) -> tuple[int, int]:
+    """The atoms and bonds of the largest batch, and one dummy of each."""
+    largest = sizes[orders].sum(axis=1).max(axis=0) + 1
+    return int(largest[0]), int(largest[1])
+
 
 OnEpoch = Callable[[int, list[float]], None]
 
@@ -114,7 +149,7 @@ def train_networks(
     return [run.finish() for run in runs]
 
 
-def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: torch.device) -> Run:
+def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: torch.device) -> TrainingRun:
     """The network of a job with its initial weights, and all tables that its training reads."""
     batch_size, n = min(recipe.batch_size, len(job.train)), len(molecules)
     orders = batch_orders(job.train, recipe.n_epochs, batch_size, job.seed, filler=n)
@@ -127,7 +162,7 @@ def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: tor
         final=recipe.final_rate,
     )
     rows = np.append(molecules.rows, len(molecules.packed))
-    mean, scale = _mean_and_scale(job.targets[job.train], job.scale_target)
+    mean, scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
     scaled = np.append((job.targets - mean) / scale, np.full((1, len(mean)), np.nan), axis=0)
     module = chemprop_adapter().new_mpnn(
         n_outputs=job.loss.outputs_per_target * len(mean),
@@ -136,7 +171,7 @@ def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: tor
         depth=recipe.depth,
         generator=torch.Generator().manual_seed(job.seed),
     )
-    return Run(
+    return TrainingRun(
         module.to(device).train(),
         job.loss,
         Tables(
@@ -156,7 +191,7 @@ def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: tor
     )
 
 
-def _mean_and_scale(
+def known_mean_and_scale(
     targets: Float[NDArray, "n t"], scaled: bool
 ) -> tuple[Float[NDArray, "t"], Float[NDArray, "t"]]:
     """Mean and standard deviation of the known targets of each column; 0 and 1 leave it as it is."""

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import Progress
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_choice,
     check_same_length,
     check_targets,
-    seed_from,
     row_digests,
+    seed_from,
     to_numpy,
 )
-from lvd.models.losses import ElementLoss, SquaredLoss
+from lvd.models.losses import ElementLoss, NormalLoss, SquaredLoss
 from lvd.models.model import Evaluation
-from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
-from lvd.molecules.column import Molecules
+from lvd.models.scaling import mean_and_scale
 from lvd.molecules.epochs import NetworkJob, OnEpoch, Recipe, train_networks
+from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
+from lvd.molecules.network import EVALUATION_ROWS, run_all
+from lvd.molecules.packed import Molecules
 
 LEAST_EPOCHS, LEAST_BATCHES = 30, 1000
 
@@ -156,10 +161,8 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         """The last hidden layer after its ReLU, (n, hidden_size)."""
         return self.evaluate(X).embeddings
 
-    def ensemble(self, n_members: int) -> Any:
+    def ensemble(self, n_members: int) -> MoleculeStack:
         """Networks of these settings, for deep ensembles."""
-        from lvd.molecules.ensemble import MoleculeStack
-
         return MoleculeStack(self, n_members)
 
     def split(self, n_rows: int, seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
@@ -215,3 +218,49 @@ def epoch_bar(n_epochs: int, *, shown: bool) -> Iterator[OnEpoch | None]:
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("training the graph network", total=n_epochs)
         yield lambda _epoch, _values: bar.advance(task)
+
+
+Result = TypeVar("Result")
+
+
+class MoleculeStack:
+    """Networks with the settings of `estimator`, trained side by side, each from weights of its own.
+
+    Each chooses its epoch by other rows that it does not learn from. All share one scale of the targets.
+    """
+
+    def __init__(self, estimator: ChempropEstimator, n_members: int) -> None:
+        self.estimator = estimator
+        self.n_members = n_members
+
+    def check(self, X: ArrayLike) -> Molecules:
+        """SMILES as graphs."""
+        return self.estimator.check(X)
+
+    def fit(self, X: Molecules, y: Float[NDArray, "n t"], *, seed: int) -> MoleculeStack:
+        """Train new networks by the normal log-likelihood."""
+        self.estimator.check_parameters()
+        self.y_mean_, self.y_scale_ = mean_and_scale(y, self.estimator.scale_target)
+        targets = self.scale_targets(y).numpy()
+        seeds = np.random.SeedSequence(seed).generate_state(self.n_members).tolist()
+        splits = [self.estimator.split(len(X), member) for member in seeds]
+        jobs = [
+            NetworkJob(targets, train, valid, NormalLoss(), scale_target=False, seed=member)
+            for member, (train, valid) in zip(seeds, splits, strict=True)
+        ]
+        recipe = self.estimator.recipe(len(splits[0][0]))
+        with epoch_bar(recipe.n_epochs, shown=self.estimator.progress) as on_epoch:
+            self.networks_ = train_networks(X, jobs, recipe, device=self.estimator.device, on_epoch=on_epoch)
+        return self
+
+    def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:
+        """Standardised targets, in float64 as the networks' outputs are."""
+        return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
+
+    def map_outputs(self, function: Callable[[slice, Tensor], Result], X: Molecules) -> list[Result]:
+        """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o) in float64."""
+        modules = [network.module for network in self.networks_]
+        return [
+            function(rows, torch.stack([run_all(module, X[rows])[0].double().cpu() for module in modules]))
+            for rows in chunk_slices(len(X), EVALUATION_ROWS)
+        ]

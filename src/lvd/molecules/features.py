@@ -2,21 +2,65 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lvd._files import atomic_path, cache_folder
 from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import check_choice
-from lvd.molecules.smiles import as_smiles, parse_smiles, refuse_invalid, write_canonical
-from lvd.molecules import cache as disk
 from lvd.molecules.lazy import chemprop_adapter
-from lvd.molecules.packed import PackedMolecules
-from lvd.molecules.column import Molecules
+from lvd.molecules.packed import Molecules, PackedMolecules
+from lvd.molecules.smiles import as_smiles, parse_smiles, refuse_invalid, write_canonical
+
+FORMAT = 1
+CANONICAL = "canonical"
+
+
+def _cache_file(smiles: NDArray, atom_featurizer: str) -> Path:
+    """Where the graphs of these SMILES are kept; any file in this folder may be deleted at any time."""
+    made_of = [str(FORMAT), atom_featurizer, *chemprop_adapter().versions(), *smiles]
+    digest = hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
+    return cache_folder() / "molecules" / f"{digest}.safetensors"
+
+
+def read_cached(file: Path, n_molecules: int) -> tuple[NDArray, PackedMolecules] | None:
+    """Canonical SMILES and graphs; None when the file is not there, or is not what was written."""
+    try:
+        tensors = load_file(file)
+        canonical = bytes(tensors.pop(CANONICAL).numpy()).decode().split("\n")
+        packed = PackedMolecules(**tensors)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+    if not len(canonical) == len(packed) == n_molecules:
+        return None
+    return np.array(canonical, dtype=object), packed
+
+
+def _write_cached(file: Path, canonical: NDArray, packed: PackedMolecules) -> None:
+    """Keep them; where the folder cannot be written, a warning says so."""
+    letters = np.frombuffer("\n".join(canonical).encode(), np.uint8)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(file) as part:
+            save_file({CANONICAL: torch.tensor(letters), **packed.tensors()}, part)
+    except OSError as error:
+        warnings.warn(
+            f"the features of {len(packed):,} molecules cannot be kept in {file.parent} ({error}) and will be "
+            "computed again next time; set LVD_CACHE to a folder that can be written",
+            stacklevel=2,
+        )
+
 
 ATOM_FEATURIZERS = ("v1", "v2", "organic", "rigr")
 """chemprop's sets of atom features; v1 is that of chemprop 1 and of the paper, v2 that of chemprop 2."""
@@ -31,7 +75,7 @@ def read_molecules(
     """Parse SMILES and compute their graphs by chemprop's featurizers.
 
     From some thousand molecules on this happens in `n_jobs` processes (-1: one per core), and with `cache` the
-    result is kept on disk, in the folder ``molecules`` of :func:`lvd.reproduction.cache_folder`.
+    result is kept on disk, in the folder ``molecules`` of the cache folder.
 
     Examples
     --------
@@ -42,12 +86,12 @@ def read_molecules(
     """
     check_choice(atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
     strings = as_smiles(smiles)
-    file = disk.cache_file(strings, atom_featurizer) if cache and len(strings) >= MANY else None
-    found = None if file is None else disk.read(file, len(strings))
+    file = _cache_file(strings, atom_featurizer) if cache and len(strings) >= MANY else None
+    found = None if file is None else read_cached(file, len(strings))
     if found is None:
         found = _featurize(strings, atom_featurizer, n_jobs)
         if file is not None:
-            disk.write(file, *found)
+            _write_cached(file, *found)
     canonical, packed = found
     return Molecules(strings, canonical, packed, np.arange(len(strings)), atom_featurizer)
 

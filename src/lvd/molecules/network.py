@@ -18,13 +18,12 @@ from lvd._files import atomic_path
 from lvd._parallel import chunk_slices
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, RowError
-from lvd.models.embedding import evaluating
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Evaluation
+from lvd.models.torch_modules import evaluating
 from lvd.molecules.forward import run
 from lvd.molecules.lazy import chemprop_adapter
-from lvd.molecules.packed import gather
-from lvd.molecules.column import Molecules
+from lvd.molecules.packed import Molecules, gather
 
 EVALUATION_ROWS = 2000
 LOSSES: dict[str, Any] = {loss.__name__: loss for loss in (SquaredLoss, PinballLoss, NormalLoss)}

@@ -24,8 +24,7 @@ from lvd.models.losses import ElementLoss
 from lvd.molecules.forward import fingerprints, predictions
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork, run_all
-from lvd.molecules.packed import PackedMolecules, gather
-from lvd.molecules.column import Molecules
+from lvd.molecules.packed import Molecules, PackedMolecules, gather
 
 EAGER_STEPS = 3
 """Steps that run as they are before the capture, so that the libraries are set up; they count as training."""
@@ -52,7 +51,7 @@ class Tables:
     capacity: tuple[int, int]
 
 
-class Run:
+class TrainingRun:
     """A network, its optimizer, and how far it has come."""
 
     def __init__(

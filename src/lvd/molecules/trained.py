@@ -13,7 +13,7 @@ from lvd.models.model import Evaluation
 from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import run_all, to_evaluation
-from lvd.molecules.column import Molecules
+from lvd.molecules.packed import Molecules
 
 
 class TrainedMPNN(BaseEstimator):
@@ -76,8 +76,8 @@ def wrap_foreign(estimator: Any, *, prefit: bool) -> TrainedMPNN:
     """The model of a chemprop network, which must come trained."""
     if not chemprop_adapter().is_mpnn(estimator):
         raise InputError(
-            f"of chemprop's objects estimator may be a trained MPNN, got {type(estimator).__name__}; to train one, give "
-            "a ChempropEstimator"
+            f"of chemprop's objects estimator may be a trained MPNN, got {type(estimator).__name__}; to train one, "
+            "give a ChempropEstimator"
         )
     if not prefit:
         raise InputError(
