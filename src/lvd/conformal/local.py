@@ -26,7 +26,7 @@ from lvd._validation import (
 from lvd.conformal.bandwidth import adaptive_bandwidths, check_bandwidth
 from lvd.conformal.calibration import Calibration
 from lvd.conformal.distribution import LocalDistribution
-from lvd.conformal.explanation import Evidence, explain
+from lvd.conformal.explanation import Evidence, explain_radius
 from lvd.conformal.guarantees import (
     Standing,
     calibrated_radius,
@@ -35,8 +35,19 @@ from lvd.conformal.guarantees import (
     randomized_radius,
     standing,
 )
-from lvd.conformal.rows import ALL, Group, Indices, Rows, check_groups, check_keys, check_max_weight, check_rows_given, check_weights
+from lvd.conformal.rows import (
+    ALL,
+    Group,
+    Indices,
+    Rows,
+    check_groups,
+    check_keys,
+    check_max_weight,
+    check_rows_given,
+    check_weights,
+)
 from lvd.quantiles import Queries, SortedRows, local_quantile
+from lvd.store import proven, save_object
 
 
 @runtime_checkable
@@ -202,8 +213,6 @@ class LocalConformal:
         check_guarantee(guarantee, smoothed)
         given = self.confidence_level if confidence_level is None else confidence_level
         levels, seed = check_levels(given), seed_from(random_state)
-        rows = self._queries(embeddings, groups, weights, row_keys)
-        rows = self._at_their_largest(rows) if guarantee == "local" else rows
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
             queries = self._located(rows, indices)
@@ -215,7 +224,10 @@ class LocalConformal:
                 return (randomized_radius(queries, known, levels, seed=seed, keys=keys, smoothed=smoothed),)
             return (local_quantile(queries, known, levels).radius,)
 
-        (result,) = self._calibration().answer(rows, ask)
+        with proven(self):
+            rows = self._queries(embeddings, groups, weights, row_keys)
+            rows = self._at_their_largest(rows) if guarantee == "local" else rows
+            (result,) = self._calibration().answer(rows, ask)
         return like(result if np.ndim(given) else result[:, 0], embeddings, upwards=True)
 
     def interval(self, embeddings: ArrayLike, confidence_level: Levels | None = None, **choices: Any) -> Any:
@@ -341,7 +353,7 @@ class LocalConformal:
         labels = [ALL] * len(rows.points) if rows.groups is None else rows.groups.tolist()
         located = self._located(rows, slice(None))
         return [
-            explain(
+            explain_radius(
                 located[index : index + 1],
                 known.groups.get(group, known.nobody()),
                 level,
@@ -355,9 +367,7 @@ class LocalConformal:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
-        from lvd.conformal.storing import save
-
-        save(self, folder)
+        save_object(self, folder)
 
     def _check_parameters(self) -> None:
         check_bandwidth(self.bandwidth)

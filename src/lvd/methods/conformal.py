@@ -247,8 +247,8 @@ class ConformalRegressor(ConformalBase):
     """Split conformal prediction with a score of your choice.
 
     With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`,
-    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the calibration
-    rows are weighted by similarity, as in :class:`LVDRegressor`.
+    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the
+    calibration rows are weighted by similarity, as in :class:`LVDRegressor`.
 
     Parameters
     ----------

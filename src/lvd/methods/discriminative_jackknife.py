@@ -13,7 +13,6 @@ from torch.nn.functional import mse_loss
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.quantiles import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import NetRegressor, as_model
 from lvd.models.influence import (
@@ -24,6 +23,7 @@ from lvd.models.influence import (
     outputs_of_own_row,
 )
 from lvd.models.model import Fitted
+from lvd.quantiles import jackknife_plus_intervals
 
 PREDICTIONS_AT_ONCE = 2**20
 

@@ -17,10 +17,10 @@ from sklearn.utils import _safe_indexing
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.quantiles import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.adapters import FunctionModel
+from lvd.quantiles import jackknife_plus_intervals
 
 LONG_WAIT_SECONDS = 5.0
 PREDICTIONS_AT_ONCE = 2**22

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from lvd import intervals
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
-from lvd.methods.mixture import normal_intervals
 from lvd.methods.base import IntervalRegressor, keep
+from lvd.methods.mixture import normal_intervals
 from lvd.models.heads import gaussian_log_density
 from lvd.models.probabilistic import ProbabilisticNet
 

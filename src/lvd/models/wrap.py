@@ -16,7 +16,7 @@ from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
 
 FOREIGN = {"chemprop": "lvd.molecules"}
-"""Packages, and the part of lvd that uses their objects: its ``wrap_foreign(estimator, prefit=)`` gives the model."""
+"""Packages, and the part of lvd for their objects: ``wrap_foreign(estimator, prefit=)`` there gives a model."""
 
 
 def as_model(
