@@ -176,6 +176,19 @@ class TestSaved:
             KeptRows.from_dict({}, 10)
 
 
+def test_the_saved_form_is_that_of_version_0_1():
+    kept = KeptRows(np.array([1, 2]), np.array([3]), ("C", "CO"))
+    assert kept.to_dict() == {"molecules": {"calibration": [1, 2], "test": [3], "smiles": ["C", "CO"]}}
+    saved = {"targets": ["y"], "smiles": "smiles", "skip_invalid": False}
+    assert CellEncoder.from_dict(saved).to_dict() == saved
+    columns = [
+        {"name": "x", "kind": "number", "categories": [], "median": 1.5},
+        {"name": "c", "kind": "category", "categories": ["", "u"], "median": None},
+    ]
+    table = {"targets": ["y"], "columns": columns}
+    assert TableEncoder.from_dict(table).to_dict() == table
+
+
 class TestRowsSetAside:
     """`fit` with a `calib_size` keeps the rows of a case together."""
 
