@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREDICT, INTERVAL = 38, 20
-"""The most files walked by ``lvd predict`` and by ``predict_interval``; to be lowered to 30 and 15, never raised."""
+"""The most files that ``lvd predict`` and ``predict_interval`` may walk; to be lowered to 30 and 15, never raised."""
 
 WALK = """
 import json, os, sys

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lvd._validation import InputError
 from lvd.tables.column_values import MISSING_MARKS, parse_text
-from lvd.tables.encoding import TableEncoder
 from lvd.tables.reading import iter_batches, read_table
+from lvd.tables.table_encoder import TableEncoder
 
 TABLE = pa.table(
     {

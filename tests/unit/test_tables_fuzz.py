@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.tables.encoding import TableEncoder
 from lvd.tables.reading import count_rows, iter_batches, read_table
+from lvd.tables.table_encoder import TableEncoder
 
 N_ROWS = 40
 

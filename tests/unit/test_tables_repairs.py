@@ -17,10 +17,10 @@ import lvd
 from lvd._validation import InputError, check_matrix, check_vector
 from lvd.conformal import CalibrationWarning
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
-from lvd.tables.encoding import Column, TableEncoder, example_of_formatted
 from lvd.tables.inputs import CellEncoder
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
 from lvd.tables.splits import split_indices
+from lvd.tables.table_encoder import Column, TableEncoder, example_of_formatted
 from lvd.tables.table_model import TableModel, percent_name
 
 
