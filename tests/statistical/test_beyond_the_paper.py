@@ -13,13 +13,10 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
-from lvd.quantiles import engine
-from lvd.conformal import calibrated
-from lvd.conformal.calibration import Part
-from lvd.conformal.distribution import cdf
-from lvd.conformal.guarantees import Rule
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
-from lvd.conformal.randomized import draw_centres, draw_shares
+from lvd.conformal.distribution import local_cdf
+from lvd.conformal.guarantees import calibrated_radius, draw_centres, draw_shares, randomized_radius, standing
+from lvd.quantiles import Queries, SortedRows
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 LEVEL = 0.9
 SURE = 1e-6
@@ -66,10 +63,9 @@ class TestSmoothed:
         rows, scores = (torch.tensor(part[:FEW]) for part in trials)
         shares = self.drawn(trials)[:FEW] if smoothed else np.ones(FEW)
         expected = self.radii((rows.numpy(), scores.numpy()), shares)
-        rule, own = Rule("randomized", smoothed=smoothed), torch.ones(1, dtype=torch.float64)
         for points, v, radius in zip(rows, scores, expected, strict=True):
-            part = Part(engine.sort_calibration(points[:-1], v[:-1]))
-            assert rule.radius(points[-1:], own, part, np.array([LEVEL])).item() == radius
+            asked = Queries.of(points[-1:]), SortedRows.of(points[:-1], v[:-1]), np.array([LEVEL])
+            assert randomized_radius(*asked, seed=0, smoothed=smoothed).item() == radius
 
     def test_the_level_is_met_exactly(self, trials):
         covered = trials[1][:, -1] <= self.radii(trials, self.drawn(trials))
@@ -133,11 +129,10 @@ class TestShift:
             x = np.append(rng.normal(size=100), rng.normal(2.0))
             points, ratios = torch.tensor(x[:, None] / 3.0), torch.tensor(np.exp(2.0 * x - 2.0))
             scores = torch.tensor(np.abs((0.2 + np.abs(x)) * rng.normal(size=101)))
-            calib = engine.sort_calibration(points[:-1], scores[:-1], weights=ratios[:-1] if told else None)
-            asked = points[-1:], calib, calibrated.standing(calib), np.array([LEVEL])
-            covered.append(
-                scores[-1].item() <= calibrated.radius(*asked, ratios[-1:] if told else None).item()
-            )
+            calib = SortedRows.of(points[:-1], scores[:-1], ratios=ratios[:-1] if told else None)
+            asked = Queries.of(points[-1:], ratios[-1:] if told else None)
+            radius = calibrated_radius(asked, calib, standing(calib), np.array([LEVEL]))
+            covered.append(scores[-1].item() <= radius.item())
         assert (chance_of_so_few(covered) > SURE) == told
 
 
@@ -189,9 +184,9 @@ class TestPIT:
             rng = np.random.default_rng(trial)
             points = torch.tensor(rng.normal(size=(self.N_CALIB + 1, 1)))
             errors = rng.gamma(2.0, size=self.N_CALIB + 1) - 2.0
-            calibration = engine.sort_calibration(points[:-1], torch.tensor(errors[:-1]))
-            own, at = torch.ones(1, dtype=torch.float64), torch.tensor(stretch * errors[-1:] + shift)
-            values.append(cdf(points[-1:], own, calibration, at, draw_shares(points[-1:], 0)).item())
+            calibration = SortedRows.of(points[:-1], torch.tensor(errors[:-1]))
+            asked, at = Queries.of(points[-1:]), torch.tensor(stretch * errors[-1:] + shift)
+            values.append(local_cdf(asked, calibration, at, draw_shares(points[-1:], 0)).item())
         return np.array(values)
 
     def test_is_uniform_under_the_right_model(self):

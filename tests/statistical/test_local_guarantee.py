@@ -15,8 +15,10 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from lvd.quantiles import engine
-from lvd.conformal import calibrated
+import lvd
+from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.guarantees import calibrated_radius, standing
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 CENTRES = np.arange(-3.0, 4.0)
 LEVEL = 0.9
@@ -31,26 +33,30 @@ def draw_sets(rng, n_sets):
     return np.take_along_axis(x, order, 1), np.take_along_axis(scores, order, 1)
 
 
-def radii(x, scores, self_weight):
-    """The weighted quantile of every set at every centre, (sets, centres)."""
-    weights = np.exp(-np.square(x[:, None, :] - CENTRES[:, None])).cumsum(-1)
+ONE = np.ones(len(CENTRES))
+
+
+def radii(x, scores, self_weight, widths=ONE):
+    """The weighted quantile of every set at every centre, (sets, centres), with a kernel of that width there."""
+    weights = np.exp(-np.square((x[:, None, :] - CENTRES[:, None]) / widths[:, None])).cumsum(-1)
     ranks = (weights < LEVEL * (weights[..., -1:] + self_weight)).sum(-1)
     return np.take_along_axis(np.pad(scores, ((0, 0), (0, 1)), constant_values=np.inf), ranks, 1)
 
 
-def localized_rows(n_nodes, reach):
+def localized_rows(n_nodes, reach, widths=ONE):
     """Nodes x on [-reach, reach], and the mass of each under N(0, 1) times the kernel at every centre."""
     nodes, node_weights = np.polynomial.legendre.leggauss(n_nodes)
     nodes = reach / 2.0 * (nodes + 1.0)  # the kink of |x| lies at an end
     x = np.concatenate([-nodes, nodes])
-    mean, deviation = CENTRES / 1.5, (1.0 / 3.0) ** 0.5
+    precision = 1.0 + 2.0 / widths**2
+    mean, deviation = 2.0 * CENTRES / (widths**2 * precision), precision[:, None] ** -0.5
     density = np.exp(-0.5 * np.square((x - mean[:, None]) / deviation)) / (deviation * (2.0 * np.pi) ** 0.5)
     return x, density * np.tile(reach / 2.0 * node_weights, 2)
 
 
-def local_coverage(radius):
+def local_coverage(radius, widths=ONE, n_nodes=40):
     """P(score <= radius) for a row drawn with a density proportional to N(0, 1) times the kernel at the centre."""
-    x, masses = localized_rows(40, 8.0)
+    x, masses = localized_rows(n_nodes, 8.0, widths)
     return ((2.0 * ndtr(radius[..., None] / (0.2 + np.abs(x))) - 1.0) * masses).sum(-1)
 
 
@@ -83,8 +89,8 @@ def test_the_radii_here_are_the_engines(calibration_sets, self_weight):
     centres, levels = torch.as_tensor(CENTRES[:, None]), np.array([LEVEL])
     ours = []
     for rows, values in zip(x[:100], scores[:100], strict=True):
-        calibration = engine.sort_calibration(torch.as_tensor(rows[:, None]), torch.as_tensor(values))
-        ours.append(engine.radius(centres, calibration, levels, own)[:, 0].numpy())
+        calibration = SortedRows.of(torch.as_tensor(rows[:, None]), torch.as_tensor(values))
+        ours.append(local_quantile(Queries.of(centres, own), calibration, levels).radius[:, 0].numpy())
     np.testing.assert_array_equal(np.stack(ours), radii(x[:100], scores[:100], self_weight))
 
 
@@ -102,6 +108,76 @@ def test_an_always_infinite_radius_fails_where_rows_are_plenty():
     coverage = local_coverage(np.full((1, len(CENTRES)), np.inf))[0]
     np.testing.assert_allclose(coverage, 1.0, atol=1e-9)
     assert not holds(coverage, 0.0)[np.abs(CENTRES) <= 2.0].any()
+
+
+class TestAdaptiveBandwidth:
+    """A kernel that is too narrow for 200 rows, widened at each centre as far as the training rows tell.
+
+    For a fixed centre the bandwidth is a number that knows nothing of the calibration set.
+    """
+
+    SHARPNESS, N_SETS = 8.0, 4_000
+    ROOM = 4.76
+    """Standard errors below the level: a normal number falls so far with a probability of 1e-6."""
+
+    @pytest.fixture
+    def kernel(self):
+        training = np.random.default_rng(7).normal(size=(500, 1))
+        return lvd.MahalanobisKernel.from_components(
+            [[self.SHARPNESS]], mean=[0.0], scale=[1.0], embeddings=training, y=training[:, 0], device="cpu"
+        )
+
+    @pytest.fixture
+    def widths(self, kernel):
+        bandwidths = adaptive_bandwidths(
+            torch.as_tensor(self.SHARPNESS * CENTRES[:, None]),
+            torch.as_tensor(kernel.train_points_),
+            n_calib=N_ROWS,
+            level=LEVEL,
+            mass=2.0,
+        )
+        return bandwidths.numpy() / self.SHARPNESS
+
+    def coverage(self, calibration_sets, choose):
+        """Mean local coverage of radii and widths that `choose` gives for each set, and its standard error."""
+        coverage = np.concatenate([choose(x, v) for x, v in calibration_sets[: self.N_SETS * 40 // N_SETS]])
+        return coverage.mean(0), coverage.std(0) / len(coverage) ** 0.5
+
+    def falls_short(self, coverage, error):
+        return coverage < LEVEL - self.ROOM * error
+
+    def test_the_radii_here_are_the_librarys(self, calibration_sets, kernel, widths):
+        x, scores = calibration_sets[0]
+        expected = radii(x[:50], scores[:50], 1.0, widths)
+        for rows, values, radius in zip(x[:50], scores[:50], expected, strict=True):
+            conformal = lvd.LocalConformal(kernel, bandwidth="adaptive").conformalize(rows[:, None], values)
+            np.testing.assert_allclose(conformal.bandwidths(CENTRES[:, None]) / self.SHARPNESS, widths)
+            np.testing.assert_array_equal(conformal.radius(CENTRES[:, None], LEVEL), radius)
+        assert len(np.unique(widths)) > 2
+
+    def test_the_guarantee_holds_at_every_centre(self, calibration_sets, widths):
+        coverage, error = self.coverage(
+            calibration_sets, lambda x, v: local_coverage(radii(x, v, 1.0, widths), widths, 200)
+        )
+        assert not self.falls_short(coverage, error).any()
+        assert (coverage < 0.97).all()
+
+    def test_without_the_mass_at_infinity_it_fails_at_every_centre(self, calibration_sets, widths):
+        coverage, error = self.coverage(
+            calibration_sets, lambda x, v: local_coverage(radii(x, v, 0.0, widths), widths, 200)
+        )
+        assert self.falls_short(coverage, error).all()
+
+    def test_with_the_bandwidth_of_the_smallest_radius_it_fails(self, calibration_sets, widths):
+        """The mutant: of five bandwidths, the one is used that looks best on the calibration rows."""
+        grid = [factor * widths for factor in (0.5, 0.7, 1.0, 1.4, 2.0)]
+
+        def peek(x, v):
+            smallest = np.min([radii(x, v, 1.0, width) for width in grid], axis=0)
+            return local_coverage(smallest, widths, 200)
+
+        coverage, error = self.coverage(calibration_sets, peek)
+        assert self.falls_short(coverage, error)[np.abs(CENTRES) >= 2.0].all()
 
 
 def randomized_radii(x_calib, scores, rows, own_mass):
@@ -131,12 +207,12 @@ class TestRandomized:
     def test_the_radii_here_are_the_engines(self, calibration_sets):
         rows, _ = localized_rows(10, 5.0)
         x, scores = (part[0] for part in calibration_sets[0])
-        calibration = engine.sort_calibration(torch.as_tensor(x[:, None]), torch.as_tensor(scores))
+        calibration = SortedRows.of(torch.as_tensor(x[:, None]), torch.as_tensor(scores))
         expected = randomized_radii(x, scores, rows, 1.0)
         for centre, radii in zip(CENTRES, expected, strict=True):
             own = torch.as_tensor(np.exp(-np.square(rows - centre)))
             centres = torch.full((len(rows), 1), centre, dtype=torch.float64)
-            ours = engine.radius(centres, calibration, np.array([LEVEL]), own)[:, 0]
+            ours = local_quantile(Queries.of(centres, own), calibration, np.array([LEVEL])).radius[:, 0]
             np.testing.assert_array_equal(ours.numpy(), radii)
 
     def test_the_guarantee_holds_at_every_centre(self, calibration_sets):
@@ -169,12 +245,12 @@ class TestCalibrated:
         rows, masses = localized
         points, queries = torch.as_tensor(x[:, None]), torch.as_tensor(rows[:, None])
         ratios = torch.exp(-(points[:, 0] - CENTRES[place]).square()) if told else None
-        calibration = engine.sort_calibration(points, torch.as_tensor(scores), weights=ratios)
+        calibration = SortedRows.of(points, torch.as_tensor(scores), ratios=ratios)
         own = (
             torch.exp(-(queries[:, 0] - CENTRES[place]).square()) if told else torch.ones(len(rows)).double()
         )
-        standing = calibrated.standing(calibration)
-        radius = calibrated.radius(queries, calibration, standing, np.array([LEVEL]), own_mass * own)[:, 0]
+        asked = Queries.of(queries, own_mass * own)
+        radius = calibrated_radius(asked, calibration, standing(calibration), np.array([LEVEL]))[:, 0]
         return coverage_by_row(radius.numpy(), rows, masses[place])
 
     def test_the_guarantee_holds_where_the_localized_rows_are_told_of(self):

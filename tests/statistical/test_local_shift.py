@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import lvd
-from lvd.conformal.guarantees import Rule
+from lvd.quantiles import Queries, local_quantile
 
 LEVEL, SHARE_OF_B, N_TRIALS = 0.9, 0.05, 500
 RATIO = {"A": 0.5 / 0.95, "B": 10.0}
@@ -35,16 +35,18 @@ def count_covered(n_calib, max_weight, radius=lvd.LocalConformal.radius):
     for _ in range(N_TRIALS):
         points, scores, weights = draw(rng, n_calib, SHARE_OF_B)
         new = draw(rng, 1, masses[1] / masses.sum())[1][0]
-        conformal = lvd.LocalConformal(kernel, max_weight=max_weight)
-        conformal.conformalize(points, scores, weights=weights)
+        conformal = lvd.LocalConformal(kernel)
+        conformal.conformalize(points, scores, weights=weights, max_weight=max_weight)
         covered += new <= radius(conformal, [[PLACE["A"]]], LEVEL, weights=[RATIO["A"]])[0]
     return covered
 
 
 def with_the_centres_weight(conformal, embeddings, level, weights):
     """The mutant: the mass at infinity is the likelihood ratio of the centre."""
-    rows = conformal._queries(embeddings, None, weights)
-    return Rule().radii(rows, conformal.calibration_, np.array([level]))[:, 0].numpy()
+    rows, known = conformal._queries(embeddings, None, weights), conformal.calibration_.groups[None]
+    return (
+        local_quantile(Queries.of(rows.points, rows.weights), known, np.array([level])).radius[:, 0].numpy()
+    )
 
 
 def rejected(covered):

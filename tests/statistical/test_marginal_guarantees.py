@@ -1,7 +1,8 @@
 """Where plain LVD falls short of its level on average, and the two other guarantees hold.
 
 With X ~ N(0, I_10), a kernel of bandwidth h^2 = 2 and the score ||X||, a row has neighbours that lie nearer to the
-origin and have smaller scores.
+origin and have smaller scores. With a bandwidth for each row, fixed by training rows, half of the rows are crowded
+at 0 and half are strewn far out, look far, and have larger scores than the rows they find there.
 """
 
 from __future__ import annotations
@@ -11,9 +12,16 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.quantiles import engine
-from lvd.conformal import calibrated
-from lvd.conformal.randomized import draw_centres
+from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.guarantees import (
+    Standing,
+    calibrated_radius,
+    density_factors,
+    draw_centres,
+    randomized_radius,
+    standing,
+)
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 LEVEL = np.array([0.9])
 
@@ -23,28 +31,26 @@ def covers(rng, m, radii):
     rows = rng.normal(size=(m + 1, 10))
     points = torch.tensor(rows / 2.0)
     scores = torch.tensor(np.linalg.norm(rows, axis=1))
-    calibration = engine.sort_calibration(points[:-1], scores[:-1])
+    calibration = SortedRows.of(points[:-1], scores[:-1])
     return [bool(scores[-1] <= radius(points[-1:], calibration).item()) for radius in radii]
 
 
 def local(query, calibration):
-    return engine.radius(query, calibration, LEVEL, torch.ones(1, dtype=torch.float64))
+    return local_quantile(Queries.of(query), calibration, LEVEL).radius
 
 
 def randomized(query, calibration):
-    centre = draw_centres(query, 0)
-    own = (centre - query).square().sum(1).neg().exp()
-    return engine.radius(centre, calibration, LEVEL, own)
+    return randomized_radius(Queries.of(query), calibration, LEVEL, seed=0)
 
 
 def level_calibrated(query, calibration):
-    return calibrated.radius(query, calibration, calibrated.standing(calibration), LEVEL)
+    return calibrated_radius(Queries.of(query), calibration, standing(calibration), LEVEL)
 
 
 def broken(query, calibration):
-    standing = calibrated.standing(calibration)
-    weaker = calibrated.Standing(0.9 * standing.below, standing.total, standing.n_below)
-    return calibrated.radius(query, calibration, weaker, LEVEL)
+    known = standing(calibration)
+    weaker = Standing(0.9 * known.below, known.total, known.n_below, None)
+    return calibrated_radius(Queries.of(query), calibration, weaker, LEVEL)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +66,61 @@ def test_marginal_coverage_holds_where_smaller_radii_fall_short(radius, too_smal
     )
     assert holds > 1e-6
     assert falls_short < 1e-6
+
+
+class TestAdaptiveBandwidths:
+    N_CALIB, N_TRIALS = 100, 300
+
+    @staticmethod
+    def draw(rng, n):
+        x = np.where(rng.random(n) < 0.5, 20.0 * rng.exponential(size=n) + 1.0, 0.5 * rng.normal(size=n))
+        return torch.tensor(x[:, None]), torch.tensor(np.abs(x) + 0.1 * rng.random(n))
+
+    def covered(self, ways):
+        """Fresh calibration rows and one new row in each trial; the training rows stay."""
+        training, _ = self.draw(np.random.default_rng(99), 600)
+        result = []
+        for trial in range(self.N_TRIALS):
+            points, scores = self.draw(np.random.default_rng(trial), self.N_CALIB + 1)
+            rows = SortedRows.of(points[:-1], scores[:-1])
+            h, own = (
+                adaptive_bandwidths(some, training, n_calib=self.N_CALIB, level=0.9, mass=3.0)
+                for some in (rows.points, points[-1:])
+            )
+            query = Queries.of(points[-1:], bandwidths=own)
+            result.append([bool(scores[-1] <= way(query, rows, h).item()) for way in ways])
+        return zip(*result, strict=True)
+
+    @staticmethod
+    def randomized(query, rows, h):
+        weighed = rows.with_bandwidths(h, density_factors(h, rows.points.shape[1]))
+        return randomized_radius(query, weighed, LEVEL, seed=0)
+
+    @staticmethod
+    def randomized_with_the_querys_bandwidth_for_all(query, rows, h):
+        centre = draw_centres(query.points, 0, None, query.bandwidths)
+        own = (centre - query.points).square().sum(1).mul(-query.precisions).exp()
+        return local_quantile(Queries.of(centre, own, bandwidths=query.bandwidths), rows, LEVEL).radius
+
+    @staticmethod
+    def calibrated(query, rows, h):
+        return calibrated_radius(query, rows, standing(rows, h), LEVEL)
+
+    @staticmethod
+    def calibrated_with_the_rows_as_narrow_as_learned(query, rows, h):
+        return calibrated_radius(query, rows, standing(rows), LEVEL)
+
+    @pytest.mark.parametrize(
+        ("right", "mutant"),
+        [
+            ("randomized", "randomized_with_the_querys_bandwidth_for_all"),
+            ("calibrated", "calibrated_with_the_rows_as_narrow_as_learned"),
+        ],
+    )
+    def test_coverage_holds_where_other_bandwidths_fall_short(self, right, mutant):
+        holds, falls_short = (
+            binomtest(sum(covered), self.N_TRIALS, 0.9, alternative="less").pvalue
+            for covered in self.covered([getattr(self, right), getattr(self, mutant)])
+        )
+        assert holds > 1e-6
+        assert falls_short < 1e-6
