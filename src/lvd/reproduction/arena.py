@@ -129,7 +129,7 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
                 known=math.nan
                 if contestant.known is None
                 else float(contestant.known(split, level, X).mean()),
-                predicted_error=error_scale(split)(split.X_test),
+                predicted_error=error_scale(split)(X),
                 seconds=(fit_seconds, predict_seconds),
             )
     except Exception as error:  # whatever it is, the others go on

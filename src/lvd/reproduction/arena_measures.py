@@ -106,7 +106,7 @@ def measure(
         ert=ert.total,
         ert_under=ert.under,
         ert_over=ert.over,
-        groups=_group_counts(covered(y, intervals), (y_pred, predicted_error[rows])),
+        groups=_group_counts(covered(y, intervals), (y_pred, predicted_error)),
         width=float((cut[:, 1] - cut[:, 0]).mean()),
         median_width=float(np.median(intervals[:, 1] - intervals[:, 0])),
         winkler=metrics.winkler_score(y, cut, level),

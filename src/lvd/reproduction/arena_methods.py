@@ -244,7 +244,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "mapie-conditional": Contestant(
         "MAPIE, conditional",
         arena_rivals.mapie_conditional,
-        "linear functions of five principal components; one linear program a row, so 200 test rows at most",
+        "linear functions of five principal components; one linear program a row, so its score is of 200 test rows",
         most_rows=200,
     ),
     "cv-plus": Contestant("CV+", cv_plus, f"{CV_FOLDS} folds of training and calibration rows together"),

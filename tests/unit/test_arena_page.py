@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lvd import InputError
+from lvd.reproduction.arena_measures import ArenaResult
+from lvd.reproduction.arena_page import failure_lines, make_boards, write_arena_page
+from lvd.reproduction.arena_summary import ArenaBoard
+
+
+def result(table, method, winkler, seed=0, *, model="network", level=0.9, **others):
+    given = {
+        "rows": 100, "finite": 1.0, "known": math.nan, "coverage": 0.9, "tail_coverage": 0.8, "worst_slab": 0.7,
+        "ert": 0.05, "ert_under": 0.03, "ert_over": 0.02, "groups": "9/10 8/10", "width": winkler,
+        "median_width": 1.0,
+        "auroc": 0.6, "width_error": 0.1, "conditional_gap": math.nan, "floor": math.nan, "fit_seconds": 1.0,
+        "predict_seconds": 0.1, "error": "",
+    }  # fmt: skip
+    return ArenaResult(
+        table=table, model=model, seed=seed, level=level, method=method, winkler=winkler, **(given | others)
+    )
+
+
+def small_arena():
+    return [
+        *(result("a", "split", 10.0, seed) for seed in (0, 1)),
+        *(result("b", "split", 2.0, seed) for seed in (0, 1)),
+        result("a", "lvd", 6.0, 0),
+        result("a", "lvd", 8.0, 1),
+        *(result("b", "lvd", 2.2, seed) for seed in (0, 1)),
+        *(result("a", "ten-lines", 8.0, seed) for seed in (0, 1)),
+        *(result("b", "ten-lines", 1.6, seed, ert=0.01) for seed in (0, 1)),
+        result("a", "cv-plus", math.nan, error="ValueError: too | few"),
+    ]
+
+
+def test_scores_are_means_over_seeds_beside_split():
+    board = ArenaBoard(small_arena(), "network", 0.9)
+    assert board.score("a", "lvd") == pytest.approx(0.7)
+    assert board.score("b", "lvd") == pytest.approx(1.1)
+    assert math.isnan(board.score("a", "cv-plus"))
+    standings = {row.method: row for row in board.standings()}
+    assert standings["lvd"].score == pytest.approx(0.9)
+    assert (standings["lvd"].wins, standings["lvd"].losses) == (1, 1)
+    assert standings["ten-lines"].ert == pytest.approx(0.03)
+    assert "cv-plus" not in standings
+
+
+def test_a_seed_that_split_lacks_does_not_count():
+    board = ArenaBoard([*small_arena(), result("a", "lvd", 1e9, 7)], "network", 0.9)
+    assert board.score("a", "lvd") == pytest.approx(0.7)
+
+
+def test_ranks_by_hand_and_the_critical_difference():
+    board = ArenaBoard(small_arena(), "network", 0.9)
+    assert board.ranks() == {"split": 2.5, "lvd": 2.0, "ten-lines": 1.5}
+    # Demsar (2006), table 5: q = 2.343 for three methods
+    assert board.critical_difference() == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 2)), rel=1e-3)
+
+
+def test_the_way_to_the_floor():
+    results = [result("c", "split", 10.0, floor=5.0), result("c", "lvd", 6.0, floor=5.0), *small_arena()]
+    way = {row.method: row.way for row in ArenaBoard(results, "network", 0.9).standings()}
+    assert way["lvd"] == pytest.approx(0.8)
+    assert way["split"] == 0.0
+
+
+def test_bands_hold_the_mean_and_grow_with_the_spread(rng):
+    def board(spread):
+        scores = 1.0 + spread * rng.normal(size=(12, 4))
+        tables = [
+            one
+            for table, seeds in enumerate(scores)
+            for seed, score in enumerate(seeds)
+            for one in (result(f"t{table}", "split", 1.0, seed), result(f"t{table}", "lvd", score, seed))
+        ]
+        return {row.method: row for row in ArenaBoard(tables, "network", 0.9).standings()}["lvd"]
+
+    narrow, wide = board(0.01), board(0.2)
+    for row in (narrow, wide):
+        assert row.score_band[0] < row.score < row.score_band[1]
+    assert np.diff(wide.score_band) > 5 * np.diff(narrow.score_band)
+
+
+def test_levels_and_models_are_kept_apart():
+    others = [result("a", "split", 1.0, level=0.5), result("a", "split", 1.0, model="trees")]
+    boards = make_boards([*others, *small_arena()])
+    assert [(board.model, board.level) for board in boards] == [
+        ("network", 0.9), ("trees", 0.9), ("network", 0.5),
+    ]  # fmt: skip
+
+
+def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
+    written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
+    text = (tmp_path / "arena.md").read_text()
+    assert [path.name for path in written] == ["arena-network.svg", "arena.md"]
+    assert "| b | 1.100 | ten lines | 0.800 |" in text
+    assert "| a | 0.700 |" not in text  # there LVD is the best
+    assert "Of 2 tables LVD is better on 1 and worse on 1." in text
+    assert "| CV+ | network | a | 1 | ValueError: too \\| few |" in text
+    assert "<svg" in (tmp_path / "images" / "arena-network.svg").read_text()
+
+
+def test_equal_reasons_are_told_once():
+    failed = [result(table, "cv-plus", math.nan, seed, error="E") for table in "ab" for seed in (0, 1)]
+    (line,) = failure_lines(failed)
+    assert (line.tables, line.count) == ("a, b", 4)
+
+
+def test_a_page_without_the_main_level_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"needs results at level 0\.9"):
+        write_arena_page([result("a", "split", 1.0, level=0.5)], [], tmp_path / "arena.md")
+    assert not list(tmp_path.iterdir())
