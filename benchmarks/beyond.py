@@ -22,19 +22,17 @@ import lvd
 from benchmarks import elsewhere
 from lvd import metrics
 from lvd._typing import NDArray
-from lvd.scores.residuals import SidedResidual
-from lvd.scores.side_scales import side_scales
-from lvd.reproduction.csv_rows import read_rows, write_rows
-from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
-from lvd.reproduction.names import SMALL_DATASETS
-from lvd.reproduction.protocols import SOUND
-from lvd.reproduction.table_split import TableSplit
 from lvd.intervals import widths
+from lvd.reproduction.bench_split import TableSplit
+from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
+from lvd.reproduction.protocols import SOUND
+from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
+from lvd.reproduction.runs import SMALL_DATASETS
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond.csv"
 LEVELS = (0.5, 0.9)
 SEEDS = range(10)
-LOCAL = "LVD"
+LOCAL, ADAPTIVE = "LVD", "LVD, adaptive"
 
 Intervals = Callable[[TableSplit, float], NDArray]
 
@@ -61,42 +59,26 @@ class Result:
     seconds: float
 
 
-def local(guarantee: str = "local", **choices: object) -> Intervals:
-    """Local radii around the network, with one of the ways past the paper."""
+def local(guarantee: str = "local", **settings: object) -> Intervals:
+    """LVD around the network, with one of the ways past the paper."""
 
     def intervals(split: TableSplit, level: float) -> NDArray:
-        calib, test = split.absolute()
-        conformal = lvd.LocalConformal(split.kernel(smoothness=True), confidence_level=level, **choices)
-        conformal.conformalize(split.base.calib.embeddings, calib(split.y[split.calib]))
-        radius = conformal.radius(
-            split.base.test.embeddings, level, guarantee=guarantee, random_state=split.seed
+        regressor = lvd.LVDRegressor(
+            split.estimator,
+            kernel=split.kernel(smoothness=True),
+            confidence_level=level,
+            prefit=True,
+            calib_size=None,
+            device="cpu",
+            **settings,
         )
-        return test.intervals(radius[:, None])
+        regressor.fit(split.X[split.train], split.y[split.train])
+        regressor.conformalize(split.X[split.calib], split.y[split.calib])
+        return regressor.predict_interval(split.X[split.test], guarantee=guarantee, random_state=split.seed)[
+            1
+        ]
 
     return intervals
-
-
-def two_sided(split: TableSplit, level: float) -> NDArray:
-    """Signed errors: each end has a local quantile of its own."""
-    calib, test = split.base.calib, split.base.test
-    conformal = lvd.LocalConformal(split.kernel(smoothness=True))
-    conformal.conformalize(calib.embeddings, split.y[split.calib] - calib.y_pred[:, 0])
-    ends = conformal.interval(test.embeddings, level)
-    return (test.y_pred + np.where(ends[:, :1] > ends[:, 1:], 0.0, ends))[:, :, None]
-
-
-def joint_sides(split: TableSplit, level: float) -> NDArray:
-    """One radius, measured on either side by what errors there usually are among similar training rows."""
-    kernel = split.kernel(smoothness=True)
-    errors = torch.as_tensor(split.y[split.train] - split.base.train.y_pred[:, 0])
-    points = torch.as_tensor(kernel.train_points_)
-    calib, test = (
-        SidedResidual(part.y_pred[:, 0], *side_scales(kernel.scaled(part.embeddings), points, errors))
-        for part in (split.base.calib, split.base.test)
-    )
-    conformal = lvd.LocalConformal(kernel)
-    conformal.conformalize(split.base.calib.embeddings, calib(split.y[split.calib]))
-    return test.intervals(conformal.radius(split.base.test.embeddings, [level]))
 
 
 def of_the_bench(name: str) -> Intervals:
@@ -106,12 +88,10 @@ def of_the_bench(name: str) -> Intervals:
 
 OURS: dict[str, Intervals] = {
     LOCAL: local(),
-    "LVD, bandwidth auto": local(bandwidth="auto"),
+    ADAPTIVE: local(bandwidth="adaptive"),
     "LVD, bandwidth 2": local(bandwidth=2.0),
-    "LVD, floor auto": local(kernel_floor="auto"),
-    "LVD, floor 0.01": local(kernel_floor=0.01),
-    "LVD, each side": two_sided,
-    "LVD, joint sides": joint_sides,
+    "LVD, each side": local(conformity_score="signed"),
+    "LVD, joint sides": local(conformity_score="sided"),
     "LVD, normalised": of_the_bench(MAIN_VARIANT.replace("base", "MN")),
     "LVD, randomized": local("randomized"),
     "LVD, calibrated": local("calibrated"),
@@ -161,12 +141,14 @@ def evaluate(split: TableSplit, dataset: str, level: float, chosen: Iterable[str
 
 
 def read_results(path: Path) -> list[Result]:
-    return read_rows(path, Result) if path.exists() else []
+    """Results of methods that are gone are left out."""
+    rows = read_dataclasses(path, Result) if path.exists() else []
+    return [row for row in rows if row.method in METHODS_SHOWN]
 
 
 def write_results(path: Path, results: list[Result]) -> None:
     path.parent.mkdir(exist_ok=True)
-    write_rows(results, path, Result, digits=5)
+    write_dataclasses(results, path, Result, digits=5)
 
 
 def main() -> None:

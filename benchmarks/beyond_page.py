@@ -8,15 +8,14 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.beyond import LEVELS, LOCAL, OURS, THEIRS, Result
+from benchmarks.beyond import ADAPTIVE, LEVELS, LOCAL, OURS, THEIRS, Result
 from lvd._files import atomic_path
 from lvd.reproduction.layout import dataset_title
 
 INFINITY = [name for name in OURS if name.startswith(LOCAL)]
-RECOMMENDED = "LVD, bandwidth auto"
 COMPARED = [
     LOCAL,
-    "LVD, bandwidth auto",
+    ADAPTIVE,
     "LVD, each side",
     "LVD, joint sides",
     "LVD, normalised",
@@ -60,11 +59,10 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
         part.write_text("".join(parts), encoding="utf-8")
 
 
-SAID_OF_INFINITY = """An infinite interval says that too little is known nearby. Three ways to get fewer of
-them, from the gentlest to the bluntest: a wider kernel whose bandwidth is chosen on the training rows
-(`bandwidth="auto"`, at most a tenth of the training rows infinite), a bandwidth of your own, and a floor
-under the kernel (`kernel_floor="auto"`: every interval is finite, and the promise is then for a mixture of
-near rows and all rows). Never replace an infinite interval by the largest score: that promises nothing.
+SAID_OF_INFINITY = """An infinite interval says that too little is known nearby. Two ways to get fewer of
+them: a bandwidth that widens for each row just as far as the training rows say is needed
+(`bandwidth="adaptive"`), and a wider one of your own for all rows. Never replace an infinite interval by the
+largest score: that promises nothing.
 
 """
 SAID_OF_OTHERS = """Read the first table by columns. A method that is closer to 90 in the worst slab knows
@@ -75,17 +73,16 @@ better where the model errs; one that is narrower at the same coverage wastes le
 
 def recommendation(results: Sequence[Result]) -> str:
     """What to choose, and why."""
-    plain, wide, floor = (figures(results, name) for name in (LOCAL, RECOMMENDED, "LVD, floor auto"))
+    plain, wide = (figures(results, name) for name in (LOCAL, ADAPTIVE))
     sides = "; ".join(
         f"at level {level:.0%} {relative(results, 'concrete', 'LVD, joint sides', level)} times as wide as split "
         f"conformal, plain LVD {relative(results, 'concrete', LOCAL, level)} times"
         for level in LEVELS
     )
     return (
-        f'We recommend `bandwidth="auto"`. At level {LEVELS[-1]:.0%}, over the datasets, it raises the share of '
-        f"finite intervals from {plain['finite']:.0f}% to {wide['finite']:.0f}%, and its tail coverage is "
-        f"{wide['TCR']:.1f}% ({plain['TCR']:.1f}% without). The floor makes all of them finite; its tail coverage "
-        f"is {floor['TCR']:.1f}%, and its promise is less local. Intervals with an end of their own for each side "
+        f'We recommend `bandwidth="adaptive"`. At level {LEVELS[-1]:.0%}, over the datasets, it raises the share '
+        f"of finite intervals from {plain['finite']:.0f}% to {wide['finite']:.0f}%, and its tail coverage is "
+        f"{wide['TCR']:.1f}% ({plain['TCR']:.1f}% without). Intervals with an end of their own for each side "
         "(`each side`) need twice the calibration rows for the same level, so with a few hundred of them they are "
         f"mostly infinite. `joint sides` needs no more rows; on Concrete it is {sides}.\n\n"
     )
@@ -93,19 +90,17 @@ def recommendation(results: Sequence[Result]) -> str:
 
 def said_of_each(results: Sequence[Result]) -> str:
     """Where the other packages' methods do better, and where not."""
-    ours, lines = figures(results, RECOMMENDED), []
+    ours, lines = figures(results, ADAPTIVE), []
     datasets = list(dict.fromkeys(result.dataset for result in results))
     for method in THEIRS:
         theirs = figures(results, method)
         wins = sum(
-            narrower(
-                select(results, name, method, LEVELS[-1]), select(results, name, RECOMMENDED, LEVELS[-1])
-            )
+            narrower(select(results, name, method, LEVELS[-1]), select(results, name, ADAPTIVE, LEVELS[-1]))
             for name in datasets
         )
         lines.append(
             f"- **{method}**: {theirs['finite']:.0f}% of the intervals are finite ({ours['finite']:.0f}% with LVD, "
-            f"bandwidth auto); tail coverage {theirs['TCR']:.1f}% ({ours['TCR']:.1f}%); worst slab "
+            f"adaptive); tail coverage {theirs['TCR']:.1f}% ({ours['TCR']:.1f}%); worst slab "
             f"{theirs['worst_slab']:.1f}% ({ours['worst_slab']:.1f}%); narrower on {wins} of {len(datasets)} "
             "datasets.\n"
         )

@@ -12,21 +12,19 @@ from rich.table import Table
 from benchmarks import rivals
 from benchmarks.timing import busy_cores, median_seconds
 from lvd._parallel import workers
-from lvd.quantiles import engine
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.kernels.training import initial_components
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 LEVELS = np.array([0.5, 0.9])
 
 
-def inference_case(
-    n: int, m: int, k: int = 10, spread: float = 0.6
-) -> tuple[torch.Tensor, engine.SortedCalibration]:
+def inference_case(n: int, m: int, k: int = 10, spread: float = 0.6) -> tuple[Queries, SortedRows]:
     """Projected points as in the paper's largest experiment, in scaled coordinates."""
     rng = np.random.default_rng(0)
     scale = spread / k**0.5
-    queries = torch.tensor(rng.normal(size=(n, k)) * scale)
-    calibration = engine.sort_calibration(
+    queries = Queries.of(torch.tensor(rng.normal(size=(n, k)) * scale))
+    calibration = SortedRows.of(
         torch.tensor(rng.normal(size=(m, k)) * scale), torch.tensor(rng.exponential(size=m))
     )
     return queries, calibration
@@ -34,9 +32,9 @@ def inference_case(
 
 def time_inference(n: int = 1000, m: int = 26_744) -> dict[str, float]:
     queries, calibration = inference_case(n, m)
-    single, points = queries.float(), calibration.points.float()
+    single, points = queries.points.float(), calibration.points.float()
     return {
-        "lvd": median_seconds(lambda: engine.radius(queries, calibration, LEVELS)),
+        "lvd": median_seconds(lambda: local_quantile(queries, calibration, LEVELS)),
         "plain torch, full matrix": median_seconds(
             lambda: rivals.full_matrix_ranks(single, points, LEVELS.tolist())
         ),
@@ -76,7 +74,7 @@ def added_memory(n: int = 1_000_000, m: int = 26_744) -> float:
     """Megabytes that a million queries add at their peak, beside the queries and the answer themselves."""
     queries, calibration = inference_case(n, m)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    engine.radius(queries, calibration, LEVELS)
+    local_quantile(queries, calibration, LEVELS)
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 

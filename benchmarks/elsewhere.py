@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from lvd._typing import NDArray
-from lvd.reproduction.table_split import TableSplit
+from lvd.reproduction.bench_split import TableSplit
 
 MAPIE_ROWS = 200
 """MAPIE solves one linear program per row: on the larger tables only this many test rows are asked for."""
@@ -20,16 +20,13 @@ class Trained:
     """The network of a split as scikit-learn's habits have it, for packages that want an estimator."""
 
     def __init__(self, split: TableSplit) -> None:
-        rows = np.concatenate([split.X[split.calib], split.X[split.test]])
-        y_pred = np.concatenate([split.base.calib.y_pred[:, 0], split.base.test.y_pred[:, 0]])
-        self.fitted_ = True
-        self.known = {row.tobytes(): value for row, value in zip(rows, y_pred, strict=True)}
+        self.fitted_, self.network = True, split.estimator
 
     def fit(self, X: NDArray, y: NDArray) -> Trained:
         return self
 
     def predict(self, X: NDArray) -> NDArray:
-        return np.array([self.known[row.tobytes()] for row in np.ascontiguousarray(X)])
+        return self.network.predict(X)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -37,7 +34,7 @@ class Trained:
 
 def residuals(split: TableSplit) -> NDArray:
     """Of the calibration rows, signed."""
-    return split.y[split.calib] - split.base.calib.y_pred[:, 0]
+    return split.y[split.calib] - split.estimator.predict(split.X[split.calib])
 
 
 def crepes_knn(split: TableSplit, level: float) -> NDArray:
@@ -46,7 +43,9 @@ def crepes_knn(split: TableSplit, level: float) -> NDArray:
 
     calib, test = difficulties(split)
     regressor = ConformalRegressor().fit(residuals(split), sigmas=calib)
-    return regressor.predict_int(split.base.test.y_pred[:, 0], sigmas=test, confidence=level)[:, :, None]
+    return regressor.predict_int(split.estimator.predict(split.X[split.test]), sigmas=test, confidence=level)[
+        :, :, None
+    ]
 
 
 def crepes_mondrian(split: TableSplit, level: float) -> NDArray:
@@ -57,7 +56,7 @@ def crepes_mondrian(split: TableSplit, level: float) -> NDArray:
     edges = np.quantile(calib, np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
     regressor = ConformalRegressor().fit(residuals(split), bins=np.digitize(calib, edges))
     return regressor.predict_int(
-        split.base.test.y_pred[:, 0], bins=np.digitize(test, edges), confidence=level
+        split.estimator.predict(split.X[split.test]), bins=np.digitize(test, edges), confidence=level
     )[:, :, None]
 
 
@@ -65,7 +64,7 @@ def difficulties(split: TableSplit) -> tuple[NDArray, NDArray]:
     """crepes' difficulty of the calibration and of the test rows."""
     from crepes.extras import DifficultyEstimator
 
-    errors = split.y[split.train] - split.base.train.y_pred[:, 0]
+    errors = split.y[split.train] - split.estimator.predict(split.X[split.train])
     scaler = StandardScaler().fit(split.X[split.train])
     estimator = DifficultyEstimator().fit(
         X=scaler.transform(split.X[split.train]), residuals=errors, scaler=True

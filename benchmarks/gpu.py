@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import rivals
-from lvd.quantiles import engine
+from lvd.quantiles import Queries, SortedRows, local_quantile
 from lvd.quantiles.triton_engine import Run
 
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))
 SIDE = 79.0
-"""As in benchmarks.index: about a thousand of a million rows matter to a query."""
+"""As in benchmarks.contestants: about a thousand of a million rows matter to a query."""
 WANTED = (0.12, 0.5, 1.0, 7.0)
 COLUMNS = (
     "queries",
@@ -43,7 +43,7 @@ COLUMNS = (
 )
 
 
-def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tensor, engine.SortedCalibration]:
+def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tensor, SortedRows]:
     """Queries and rows in a cloud, or with a `side` on a sheet of this size."""
     generator = torch.Generator("cuda").manual_seed(0)
 
@@ -57,7 +57,7 @@ def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tenso
 
     points, queries = draw(m), draw(n)
     scores = torch.rand(m, generator=generator, device="cuda", dtype=torch.float64)
-    return queries, engine.sort_calibration(points, scores)
+    return queries, SortedRows.of(points, scores)
 
 
 def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> float:
@@ -74,7 +74,7 @@ def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> flo
     return 1e3 * sorted(times)[len(times) // 2]
 
 
-def stage_milliseconds(queries: torch.Tensor, calibration: engine.SortedCalibration) -> tuple[dict, Run]:
+def stage_milliseconds(queries: torch.Tensor, calibration: SortedRows) -> tuple[dict, Run]:
     """The launches of one run, each timed alone by events."""
     run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
     run.launch(queries)
@@ -126,8 +126,10 @@ def measure(n: int, m: int, rate: float) -> tuple[dict[str, object], dict[str, f
     result: dict[str, object] = {
         "queries": n,
         "rows": m,
-        "lvd": whole_milliseconds(lambda: engine.radius(queries, calibration, LEVELS)),
-        "lvd, far apart": whole_milliseconds(lambda: engine.radius(far_queries, far_rows, LEVELS)),
+        "lvd": whole_milliseconds(lambda: local_quantile(Queries.of(queries), calibration, LEVELS)),
+        "lvd, far apart": whole_milliseconds(
+            lambda: local_quantile(Queries.of(far_queries), far_rows, LEVELS)
+        ),
         "floor": 1e3 * n * m / rate,
         "pending": int(run.counters[0]),
         "unsettled": int(run.counters[1]),

@@ -19,9 +19,9 @@ from rich.table import Table
 
 import lvd
 from benchmarks import rivals
-from lvd.quantiles import engine
 from lvd.kernels import training
 from lvd.kernels.leave_one_out import LeaveOneOut
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 N_TRAIN, N_CALIB, N_TEST, N_COLUMNS, N_TARGETS = 78_394, 26_744, 26_744, 300, 12
 LEVELS = np.array([0.5, 0.9])
@@ -53,9 +53,9 @@ def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float
     kernel = lvd.MahalanobisKernel(device="cuda", random_state=0)
     fit, _ = seconds(lambda: kernel.fit(train, y[:N_TRAIN]))
     scores = torch.tensor(np.abs(y[N_TRAIN : N_TRAIN + N_CALIB]), device="cuda")
-    sort, calibration = seconds(lambda: engine.sort_calibration(kernel.scaled(calib), scores))
-    predict, radius = seconds(lambda: engine.radius(kernel.scaled(test), calibration, LEVELS))
-    finite = float(radius.isfinite().double().mean())
+    sort, calibration = seconds(lambda: SortedRows.of(kernel.scaled(calib), scores))
+    predict, radius = seconds(lambda: local_quantile(Queries.of(kernel.scaled(test)), calibration, LEVELS))
+    finite = float(radius.radius.isfinite().double().mean())
     return {
         "fit": fit,
         "calibrate": sort,

@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import lvd
 from lvd._device import resolve_device
 from lvd._validation import to_numpy
-from lvd.reproduction import networks
-from lvd.reproduction.molecule_split import StoredNetworks, TaskSplit
-from lvd.reproduction.protocols import SOUND
 from lvd.kernels.rows import place
 from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
+from lvd.reproduction import networks
+from lvd.reproduction.bench_split import TaskSplit
+from lvd.reproduction.protocols import SOUND
 
 LEVELS = [0.5, 0.9]
 
@@ -40,6 +41,12 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def absolute_errors(split: TaskSplit) -> np.ndarray:
+    """Of the stored network on the calibration rows."""
+    predict, _ = split.estimator
+    return np.abs(split.y[split.calib] - predict(split.calib)[:, 0])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
@@ -49,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     dataset = lvd.data.load(options.table, data_dir=options.data_dir)
-    stored = StoredNetworks(options.table, options.seed, SOUND, options.results)
+    stored = networks.StoredNetworks(options.table, options.seed, SOUND, options.results)
     splits = [TaskSplit(dataset, name, stored, SOUND, options.seed) for name in dataset.target_names]
     first = splits[0]
     molecules = read_molecules(dataset.X)
@@ -62,7 +69,8 @@ def main() -> None:
     test = molecules[first.test]
     per_thousand = 1000.0 / len(first.test)
     kernels, conformals = [], []
-    on_host = {name: to_numpy(getattr(first.base, name).embeddings) for name in ("train", "calib", "test")}
+    embedded = stored.base.embeddings
+    on_host = {name: embedded[getattr(first, name)] for name in ("train", "calib", "test")}
 
     def fit() -> None:
         embeddings = place(on_host["train"], "auto")
@@ -74,7 +82,7 @@ def main() -> None:
     def calibrate() -> None:
         embeddings = place(on_host["calib"], "auto")
         conformals[:] = [
-            lvd.LocalConformal(kernel).conformalize(embeddings, split.absolute()[0](split.y[split.calib]))
+            lvd.LocalConformal(kernel).conformalize(embeddings, absolute_errors(split))
             for kernel, split in zip(kernels, splits, strict=True)
         ]
 

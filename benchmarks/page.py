@@ -11,7 +11,7 @@ from benchmarks.plot import growth_figure
 from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of
 from lvd import InputError
 from lvd._files import atomic_path
-from lvd.reproduction.figures import save
+from lvd.reproduction.figures import save_figure
 
 HEAD = """# Benchmarks: time, memory, growth
 
@@ -53,7 +53,7 @@ def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
     if not images.is_dir():
         raise InputError(f"--docs: there is no folder {images}; give the folder of the documentation")
     for name, cells in results.items():
-        save(growth_figure(cells), images / f"{name}.png")
+        save_figure(growth_figure(cells), images / f"{name}.png")
     questions = "".join(f"| {one.title} | {one.question} |\n" for one in CONTESTANTS.values())
     head = HEAD.format(
         files=" ".join(f"results/{name}.csv" for name in results),

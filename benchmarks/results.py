@@ -17,8 +17,7 @@ import lvd
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.growth import slope
 from lvd import InputError
-from lvd.reproduction.csv_rows import read_rows, write_rows
-from lvd.reproduction.provenance import processor_name
+from lvd.reproduction.result_store import processor_name, read_dataclasses, write_dataclasses
 
 MISSING = "-"
 
@@ -91,13 +90,13 @@ def this_environment(threads: int) -> Environment:
 
 
 def write_cells(path: Path, cells: Sequence[Cell]) -> None:
-    write_rows(cells, path, Cell, digits=5)
+    write_dataclasses(cells, path, Cell, digits=5)
 
 
 def read_cells(path: Path) -> list[Cell]:
     """The cells of one run on one machine."""
     try:
-        cells = read_rows(path, Cell)
+        cells = read_dataclasses(path, Cell)
     except (OSError, KeyError, TypeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not what --out writes"
         raise InputError(f"cannot read {path} ({reason}); write it by python -m benchmarks --out") from error

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import lvd
 from lvd._files import atomic_path
-from lvd.reproduction.csv_rows import read_rows, write_rows
+from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 RESULTS = Path(__file__).parents[1] / "results" / "uci_baselines.csv"
 DATASETS = ("housing", "concrete", "energy", "yacht", "kin8nm")
@@ -133,12 +133,12 @@ def evaluate(dataset: lvd.data.Dataset, name: str, method: str, split: int) -> R
 
 
 def read_results(path: Path) -> list[Result]:
-    return read_rows(path, Result) if path.exists() else []
+    return read_dataclasses(path, Result) if path.exists() else []
 
 
 def write_results(path: Path, results: list[Result]) -> None:
     path.parent.mkdir(exist_ok=True)
-    write_rows(results, path, Result, digits=17)
+    write_dataclasses(results, path, Result, digits=17)
 
 
 def as_good(ours: float, paper: float, spread: float) -> bool:
