@@ -296,6 +296,18 @@ class TestContract:
         with pytest.raises(lvd.InputError, match=message):
             fitted.predict_interval(X, level)
 
+    @pytest.mark.parametrize(
+        "choice",
+        [{"guarantee": "randomized"}, {"smoothed": True}, {"groups": [1] * 60}, {"weights": [1.0] * 60}],
+    )
+    def test_choices_for_local_weights_are_refused_where_there_are_none(self, method, fitted, rows, choice):
+        if method.guarantee == "local":
+            pytest.skip("has local weights")
+        with pytest.raises(
+            lvd.InputError, match=rf"{method.__name__} has no local weights and takes no \w+="
+        ):
+            fitted.predict_interval(rows[0], LEVELS[-1], **choice)
+
     @pytest.mark.usefixtures("short_training")
     def test_a_given_model_is_left_untouched(self, method, rows):
         if not method.post_hoc:

@@ -41,7 +41,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     estimator: Any
     confidence_level: Levels
-    y_range: tuple[float | None, float | None] | None
+    y_range: Any
 
     model_: Model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_same_length, row_digests, seed_from, to_numpy
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import IntervalRegressor, keep
+from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import as_model
 from lvd.models.wrap import seeded_clone
 from lvd.scores import (
@@ -153,7 +154,7 @@ class ConformalBase(IntervalRegressor):
             labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
         scores = bound(y)
-        kernels = self.kernels_ or [None] * y.shape[1]
+        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * y.shape[1]
         self.conformals_ = [
             [
                 self._calibrator(kernel).conformalize(rows.embeddings, column, **labels)
@@ -178,6 +179,8 @@ class ConformalBase(IntervalRegressor):
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
+        if not self.kernels_:
+            refuse_choices(self, choices)
         rows, bound = self._bind(X)
         return bound.y_pred, self._intervals(rows, bound, levels, **choices)
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
-from lvd.methods.base import IntervalRegressor, keep
+from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.methods.mixture import normal_intervals
 from lvd.models.heads import gaussian_log_density
 from lvd.models.probabilistic import ProbabilisticNet
@@ -47,6 +47,8 @@ class PBPRegressor(IntervalRegressor):
 
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
+
+    model_: Any
 
     def __init__(
         self,
@@ -91,7 +93,8 @@ class PBPRegressor(IntervalRegressor):
         return self.model_.moments(X)[0]
 
     def _predict_interval(
-        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"]
+        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
+        refuse_choices(self, choices)
         mean, variance = self.model_.moments(X)
         return mean, normal_intervals(mean, variance**0.5, levels)

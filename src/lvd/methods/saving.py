@@ -133,17 +133,19 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     error_model, errors = learned.pop("error_model_", None), learned.pop("train_errors_", None)
     if name != kind and error_model is not None:
         raise OutdatedError(f'sides="{sides}" of normalized errors')
-    score = SCORES[name]()
+    score: Any = SCORES[name]()
     if isinstance(score, NormalizedResidual):
         score = NormalizedResidual(parameters["error_estimator"])
-        vars(score).update({} if error_model is None else {"error_model_": error_model})
+        if error_model is not None:
+            score.error_model_ = error_model
     if errors is not None:
-        vars(score)["train_errors_"] = errors
+        score.train_errors_ = errors
     if parameters.pop("predictor") == "kernel":
         regression = KernelRegressor(parameters["estimator"], prefit=parameters["prefit"])
-        vars(regression).update({own: learned[own] for own in ("model_", "kernels_") if own in learned})
         parameters |= {"estimator": regression, "prefit": False}
-        learned |= {"model_": regression} if "model_" in learned else {}
+        if "model_" in learned:
+            regression.model_, regression.kernels_ = learned["model_"], learned["kernels_"]
+            learned["model_"] = regression
     parameters["embedding"] = parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
     for gone in (
         *(
