@@ -238,7 +238,7 @@ def test_wrong_options(lvd_here, homes, tmp_path):
     check_refused(lvd_here(*fit, "--impute", "mean"), "impute must be one of 'median', got 'mean'")
     check_refused(lvd_here(*fit, "--device", "abacus"), "device must be 'auto' or a torch device")
     check_refused(lvd_here(*fit, "--drop", "z"), "the table has no column 'z'")
-    check_refused(lvd_here(*fit, "--y-min", 2, "--y-max", 1), "y_min must be below y_max")
+    check_refused(lvd_here(*fit, "--y-min", 2, "--y-max", 1), "--y-min must be below --y-max")
     predict = ("predict", homes.model, homes.new, "--out", "-")
     check_refused(lvd_here(*predict, "--level", 1), "confidence_level must lie in (0, 1), got 1")
     check_refused(lvd_here(*predict, "--json"), "both print to standard output")

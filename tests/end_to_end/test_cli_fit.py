@@ -135,7 +135,7 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
         (("--bandwidth", "0"), "--bandwidth must be a positive number"),
         (("--bandwidth", "inf"), "--bandwidth must be finite"),
         (("--kernel-floor", "1"), "No such option: --kernel-floor"),
-        (("--y-min", 5, "--y-max", 1), "--y-min, --y-max must be (lowest, highest) with lowest < highest"),
+        (("--y-min", 5, "--y-max", 1), "--y-min must be below --y-max, got 5 and 1"),
         (("--level", 90), "--level must lie in (0, 1), got 90; did you mean 0.9?"),
     ],
 )

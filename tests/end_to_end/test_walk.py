@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREDICT, INTERVAL = 38, 20
-"""The most files that ``lvd predict`` and ``predict_interval`` may walk; to be lowered to 30 and 15, never raised."""
+"""The most files that ``lvd predict`` and ``predict_interval`` may walk; lower them to 30 and 15, never raise them."""
 
 WALK = """
 import json, os, sys

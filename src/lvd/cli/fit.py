@@ -151,6 +151,8 @@ def fit(
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
             raise InputError(f"{name} must be a finite number, got {bound}")
+    if y_min is not None and y_max is not None and not y_min < y_max:
+        raise InputError(f"--y-min must be below --y-max, got {y_min:g} and {y_max:g}")
     _check_free(out, force=force)
     if test_out is not None:
         check_output(test_out, data, out, name="--test-out")
