@@ -60,7 +60,7 @@ Workers = Annotated[int, typer.Option(metavar="N", help="How many splits to work
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where the tables lie."
+        metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Folder with the datasets."
     ),
 ]
 
@@ -382,6 +382,126 @@ def page(
     else:
         write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
+
+
+@bench.command(
+    "arena",
+    epilog=console.examples(
+        "lvd bench arena --workers 16 --out RESULTS",
+        "lvd bench arena --tables yacht,corner --methods split,ten-lines,lvd --seeds 0:2 --out RESULTS",
+    ),
+)
+def run_arena_contest(
+    out: Annotated[Path, typer.Option(metavar="RESULTS", show_default=False, help="Folder for the results.")],
+    *,
+    tables: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Names separated by commas; all: the paper's six, twelve more, two made up."
+        ),
+    ] = "all",
+    models: Annotated[str, typer.Option(metavar="NAMES", help="network, trees, or all.")] = "all",
+    methods: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Names separated by commas; all: those there are for the model."),
+    ] = "all",
+    seeds: Annotated[
+        str, typer.Option(metavar="SEEDS", help="0:10 for 0 to 9, or seeds separated by commas.")
+    ] = "0:10",
+    levels: Annotated[
+        str, typer.Option(metavar="LEVELS", help="Confidence levels separated by commas.")
+    ] = "0.5,0.9,0.95",
+    workers: Workers = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Compare the intervals of many methods on many tables; it may be stopped and started at will.
+
+    A method that cannot run is recorded with its reason, and tried again next time.
+    """
+    from lvd.reproduction.arena import plan_arena, read_arena, run_arena
+    from lvd.reproduction.arena_methods import CONTESTANTS
+    from lvd.reproduction.arena_split import ARENA_MODELS
+    from lvd.reproduction.arena_tables import ARENA_TABLES
+    from lvd.reproduction.result_store import processor_seconds, record_call
+    from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds
+
+    jobs = plan_arena(
+        tables=ARENA_TABLES if tables == "all" else parse_names(tables),
+        models=ARENA_MODELS if models == "all" else parse_names(models),
+        methods=tuple(CONTESTANTS) if methods == "all" else parse_names(methods),
+        seeds=parse_seeds(seeds),
+        levels=parse_levels(levels),
+        data_dir=data_dir,
+    )
+    start, spent = perf_counter(), processor_seconds()
+    done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
+    if done:
+        command = (
+            f"lvd bench arena --tables {tables} --models {models} --methods {methods} --seeds {seeds} "
+            f"--levels {levels} --workers {workers} --out RESULTS"
+        )
+        record_call(
+            out,
+            command,
+            runs=done,
+            seconds=perf_counter() - start,
+            processor_seconds=processor_seconds() - spent,
+        )
+    results = read_arena(out)
+    failed = Counter((one.table, one.method, one.error) for one in results if one.error)
+    console.show(f"{len(results)} results, {done} of them done now; {failed.total()} could not be had")
+    if failed:
+        console.show_table(
+            ["table", "method", "error", "results"],
+            [[*where, str(count)] for where, count in failed.items()],
+            text_columns=3,
+        )
+
+
+@bench.command(
+    "arena-page",
+    epilog=console.examples(
+        "lvd bench arena-page RESULTS --csv results/arena.csv --out docs/arena.md",
+        "lvd bench arena-page results/arena.csv --out docs/arena.md",
+    ),
+)
+def arena_page(
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS",
+            show_default=False,
+            help="The folder that lvd bench arena wrote, or the compact table made of it.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", show_default=False, help="The Markdown file to write.")
+    ],
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also write all results to this .csv file, and how they were made to a .json beside it.",
+        ),
+    ] = None,
+) -> None:
+    """Write the page on the arena: who gives the best intervals, and where LVD loses."""
+    from lvd.reproduction.arena import read_arena, write_arena
+    from lvd.reproduction.arena_page import write_arena_page
+    from lvd.reproduction.result_store import read_calls, write_calls
+
+    for file in [out, *([] if csv is None else [csv, csv.with_suffix(".json")])]:
+        _check_apart(file, results)
+    rows, calls = read_arena(results), read_calls(results)
+    if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        write_arena(rows, csv)
+        write_calls(calls, csv.with_suffix(".json"))
+        console.show(f"{csv}: {len(rows)} results")
+    for path in write_arena_page(rows, calls, out):
+        console.show(str(path))
 
 
 def _check_apart(out: Path, *results: Path | None) -> None:

@@ -108,7 +108,7 @@ def do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> int:
     for method, level in missing:
         result = run_contestant(split, method, level)
         others = [one for one in read_arena_file(file) if (one.method, one.level) != (method, level)]
-        write_dataclasses([*others, result], file, ArenaResult, digits=DIGITS)
+        write_arena([*others, result], file)
     return len(missing)
 
 
@@ -155,6 +155,11 @@ def read_arena(source: Path) -> list[ArenaResult]:
             f"no results of the arena in {source}; make some with: lvd bench arena --out {source}"
         )
     return results
+
+
+def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
+    """All results as one compact table."""
+    write_dataclasses(results, path, ArenaResult, digits=DIGITS)
 
 
 def _map_jobs(work: partial[int], jobs: Sequence[ArenaJob], workers: int) -> Iterator[int]:

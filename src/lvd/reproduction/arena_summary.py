@@ -186,8 +186,8 @@ def _bootstrap(pairs: Sequence[tuple[Results, Results]], name: str, *, relative:
         units = np.array([getattr(one, name) for one in reference]) if relative else np.ones(len(values))
         kept = ~np.isnan(values)
         if kept.any():
-            drawn = rng.integers(kept.sum(), size=(RESAMPLES, kept.sum()))
-            tables.append(values[kept][drawn].mean(axis=1) / units[kept][drawn].mean(axis=1))
+            seeds = rng.integers(kept.sum(), size=(RESAMPLES, kept.sum()))
+            tables.append(values[kept][seeds].mean(axis=1) / units[kept][seeds].mean(axis=1))
     if not tables:
         return math.nan, math.nan
     by_table: Float[NDArray, "t r"] = np.array(tables)
