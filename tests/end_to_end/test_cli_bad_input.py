@@ -240,6 +240,6 @@ def test_wrong_options(lvd_here, homes, tmp_path):
     check_refused(lvd_here(*fit, "--drop", "z"), "the table has no column 'z'")
     check_refused(lvd_here(*fit, "--y-min", 2, "--y-max", 1), "--y-min must be below --y-max")
     predict = ("predict", homes.model, homes.new, "--out", "-")
-    check_refused(lvd_here(*predict, "--level", 1), "confidence_level must lie in (0, 1), got 1")
+    check_refused(lvd_here(*predict, "--level", 1), "--level must lie in (0, 1), got 1")
     check_refused(lvd_here(*predict, "--json"), "both print to standard output")
     assert names(tmp_path) == ["t.csv"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PREDICT, INTERVAL = 38, 20
-"""The most files that ``lvd predict`` and ``predict_interval`` may walk; lower them to 30 and 15, never raise them."""
+"""The most files that ``lvd predict`` and ``predict_interval`` may walk: to become 30 and 15, never more."""
 
 WALK = """
 import json, os, sys

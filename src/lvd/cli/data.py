@@ -23,12 +23,12 @@ def list_datasets(
     folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where tables may lie, too."
+            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="A folder with datasets."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the datasets of the experiments, and where each of them lies on this machine.
+    """List the datasets of the experiments, and where each is on this machine.
 
     A dataset that is not here is downloaded when it is first used (lvd.data.load in Python), to the folder that
     the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
@@ -60,7 +60,7 @@ def export_dataset(
     folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Where tables may lie, too."
+            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="A folder with datasets."
         ),
     ] = None,
 ) -> None:
@@ -89,7 +89,7 @@ def demo(
     Prints the metrics and what to see in them, and writes three figures (PNG) and all intervals (CSV). Files
     of the same name in the folder are replaced. Takes less than a minute.
     """
-    from lvd.reproduction.demonstration import run_demo, sentences
+    from lvd.reproduction.demonstration import demo_sentences, run_demo
 
     results = run_demo(out, progress=console.progress)
     tables = {
@@ -104,7 +104,7 @@ def demo(
     for outcome in results.outcomes:
         train, calib, test = (len(part) for part in outcome.example.parts)
         console.show(f"\n{outcome.example.name}: {train} rows train, {calib} calibrate, {test} test")
-        for sentence in sentences(outcome):
+        for sentence in demo_sentences(outcome):
             console.show(f"- {sentence}")
     console.show(f"\nWritten to {out}: {', '.join(path.name for path in results.files)}")
 
