@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.quantiles import engine
-from lvd.conformal import calibrated
-from lvd.conformal.oracle import gaussian_weights, weighted_quantile
+from lvd.conformal.guarantees import calibrated_radius, standing
+from lvd.quantiles import Queries, SortedRows, engine, local_quantile
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
 LEVELS = np.array([0.5, 0.9])
@@ -24,9 +24,9 @@ def case(n, m, k=10, spread=0.6, seed=0):
 @pytest.mark.parametrize("spread", [0.6, 5.0, 100.0])
 def test_the_engine_equals_the_oracle(spread):
     queries, points, scores = case(300, 2000, spread=spread)
-    calibration = engine.sort_calibration(torch.tensor(points).cuda(), torch.tensor(scores).cuda())
+    calibration = SortedRows.of(torch.tensor(points).cuda(), torch.tensor(scores).cuda())
     on_gpu = torch.tensor(queries).cuda()
-    ours = engine.radius(on_gpu, calibration, LEVELS, on_gpu.new_ones(300)).cpu().numpy()
+    ours = local_quantile(Queries.of(on_gpu), calibration, LEVELS).radius.cpu().numpy()
     for row, query in enumerate(queries):
         weights = gaussian_weights(query, points)
         assert list(ours[row]) == [weighted_quantile(scores, weights, 1.0, level) for level in LEVELS]
@@ -36,11 +36,9 @@ def test_the_engine_equals_the_cpu_engine_on_many_rows():
     queries, points, scores = case(3000, engine.GPU_EXACT_ROWS)
     radii = []
     for device in ("cpu", "cuda"):
-        calibration = engine.sort_calibration(
-            torch.tensor(points, device=device), torch.tensor(scores, device=device)
-        )
+        calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
         located = torch.tensor(queries, device=device)
-        radii.append(engine.radius(located, calibration, LEVELS, located.new_ones(len(queries))).cpu())
+        radii.append(local_quantile(Queries.of(located), calibration, LEVELS).radius.cpu())
     torch.testing.assert_close(*radii, rtol=0, atol=0)
 
 
@@ -48,13 +46,9 @@ def test_the_calibrated_level_equals_that_of_the_cpu():
     queries, points, scores = case(200, 500)
     radii = []
     for device in ("cpu", "cuda"):
-        calibration = engine.sort_calibration(
-            torch.tensor(points, device=device), torch.tensor(scores, device=device)
-        )
-        standing = calibrated.standing(calibration)
-        radii.append(
-            calibrated.radius(torch.tensor(queries, device=device), calibration, standing, LEVELS).cpu()
-        )
+        calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
+        asked = Queries.of(torch.tensor(queries, device=device))
+        radii.append(calibrated_radius(asked, calibration, standing(calibration), LEVELS).cpu())
     torch.testing.assert_close(*radii, rtol=0, atol=0)
 
 
@@ -65,9 +59,7 @@ def rows():
     return X, X[:, 0] + rng.normal(size=900) * np.abs(X[:, 1])
 
 
-@pytest.mark.parametrize(
-    "choices", [{}, {"score": "normalized"}, {"predictor": "kernel", "smoothness": False}]
-)
+@pytest.mark.parametrize("choices", [{}, {"conformity_score": "normalized"}, {"bandwidth": "adaptive"}])
 def test_the_regressor_runs_on_the_gpu(rows, choices, tmp_path):
     X, y = rows
     reg = lvd.LVDRegressor(device="cuda", random_state=0, **choices).fit(X[:600], y[:600])

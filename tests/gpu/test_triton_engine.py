@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.quantiles import engine
-from lvd.conformal.oracle import local_weights, weighted_quantile
 from lvd.kernels import fused
+from lvd.quantiles import Queries, SortedRows, local_quantile
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
@@ -25,22 +25,22 @@ def case(n, m, k=10, *, spread=0.6, shift=0.0, seed=0):
     return queries, points, rng.exponential(size=m)
 
 
-def sort(points, scores, device="cuda", *, weights=None, floor=0.0):
-    weights = None if weights is None else torch.tensor(weights, device=device)
-    return engine.sort_calibration(
-        torch.tensor(points, device=device), torch.tensor(scores, device=device), weights=weights, floor=floor
+def sort(points, scores, device="cuda", *, weights=None):
+    ratios = None if weights is None else torch.tensor(weights, device=device)
+    return SortedRows.of(
+        torch.tensor(points, device=device), torch.tensor(scores, device=device), ratios=ratios
     )
 
 
 def radius(queries, calibration, own=1.0, below=None, levels=LEVELS):
     located = torch.tensor(queries, device=calibration.points.device)
     masses = [None if mass is None else located.new_full((len(queries),), mass) for mass in (own, below)]
-    return engine.radius(located, calibration, levels, *masses).cpu().numpy()
+    return local_quantile(Queries.of(located, *masses), calibration, levels).radius.cpu().numpy()
 
 
-def by_oracle(queries, points, scores, own=1.0, below=0.0, *, weights=None, floor=0.0, levels=LEVELS):
+def by_oracle(queries, points, scores, own=1.0, below=0.0, *, weights=None, levels=LEVELS):
     weights = np.ones(len(points)) if weights is None else weights
-    local = [local_weights(query, points, weights, floor) for query in queries]
+    local = [weights * gaussian_weights(query, points) for query in queries]
     return np.array([[weighted_quantile(scores, w, own, level, below) for level in levels] for w in local])
 
 
@@ -79,13 +79,12 @@ def test_mass_at_minus_infinity(below):
     np.testing.assert_array_equal(radius(queries, sort(points, scores), 1.0, below), expected)
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.01])
-def test_likelihood_ratios_and_a_floor(floor):
+def test_likelihood_ratios():
     queries, points, scores = case(100, 1500, spread=2.0)
     weights = np.random.default_rng(1).exponential(size=1500)
     weights[::7] = 0.0
-    ours = radius(queries, sort(points, scores, weights=weights, floor=floor))
-    np.testing.assert_array_equal(ours, by_oracle(queries, points, scores, weights=weights, floor=floor))
+    ours = radius(queries, sort(points, scores, weights=weights))
+    np.testing.assert_array_equal(ours, by_oracle(queries, points, scores, weights=weights))
 
 
 @pytest.mark.parametrize("m", [99, 999, 2000])
@@ -161,7 +160,7 @@ def test_many_rows_are_never_narrower_and_at_most_1e_5_of_the_weight_later(m):
     ours = radius(queries, calibration)
     order = np.argsort(scores, kind="stable")
     for row in range(0, 200, 20):
-        weights = local_weights(queries[row], points, np.ones(m), 0.0)[order]
+        weights = gaussian_weights(queries[row], points)[order]
         cumulative = np.cumsum(weights) / (weights.sum() + 1.0)
         for column, level in enumerate(LEVELS):
             exact, later = np.searchsorted(cumulative, [level, level + 1e-5])
@@ -179,35 +178,34 @@ def test_queries_in_turn_equal_queries_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("spread", [0.6, 30.0])
-@pytest.mark.parametrize("floor", [0.0, 0.01])
-def test_effective_sample_size_and_local_mean_from_the_same_pass(spread, floor):
+def test_effective_sample_size_and_local_mean_from_the_same_pass(spread):
     queries, points, scores = case(100, 3000, spread=spread)
     order, rng = np.argsort(scores, kind="stable"), np.random.default_rng(2)
     values = rng.normal(size=3000)
-    calibration = sort(points, scores, floor=floor)
+    calibration = sort(points, scores)
     located = torch.tensor(queries, device="cuda")
     answer = calibration.on_gpu.answer(
         located, LEVELS, located.new_ones(100), values=torch.tensor(values[order], device="cuda")
     )
-    weights = np.array([local_weights(query, points, np.ones(3000), floor) for query in queries])
+    weights = np.array([gaussian_weights(query, points) for query in queries])
     squares = np.square(weights).sum(1)
     expected = np.divide(weights.sum(1) ** 2, squares, out=np.zeros(100), where=squares > 0.0)
     np.testing.assert_allclose(answer.n_effective.cpu(), expected, rtol=1e-5)
     np.testing.assert_allclose(answer.mean.cpu(), weights @ values / weights.sum(1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(answer.radius.cpu(), by_oracle(queries, points, scores, floor=floor))
+    np.testing.assert_array_equal(answer.radius.cpu(), by_oracle(queries, points, scores))
 
 
 def run_and_errors(queries, calibration, own=1.0):
     """A run, and the relative errors of its cumulative block sums, the largest of each query."""
-    from lvd.quantiles.triton_engine import Given, Run
+    from lvd.quantiles.triton_engine import Given, Launches
 
     located = torch.tensor(queries, device="cuda")
-    run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
+    run = Launches(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
     run.take(Given(located.new_full((len(queries),), own)))
     run.launch(located)
     distances = torch.cdist(located, calibration.points, compute_mode="donot_use_mm_for_euclid_dist")
     weights = calibration.weights * distances.square().neg().exp()
-    blocks = torch.nn.functional.pad(weights, (0, -calibration.n_rows % 128)).view(len(queries), -1, 128)
+    blocks = torch.nn.functional.pad(weights, (0, -len(calibration) % 128)).view(len(queries), -1, 128)
     exact = blocks.sum(2).cumsum(1)
     errors = (run.sums.T.double().cumsum(1) - exact).abs() / (exact[:, -1:] + own)
     return run, errors.amax(1)
@@ -271,6 +269,32 @@ def test_own_weights_of_one_need_not_be_given_and_do_not_stay():
         np.testing.assert_array_equal(radius(queries, calibration, None), by_oracle(queries, points, scores))
 
 
+@pytest.mark.parametrize("moments", [False, True])
+def test_unsettled_queries_are_exact_with_and_without_moments(moments):
+    queries, points, scores = case(20, 99, spread=0.0)
+    located = torch.tensor(queries, device="cuda")
+    found = local_quantile(Queries.of(located), sort(points, scores), np.array([0.5, 0.9]), moments=moments)
+    assert found.exact.all()
+    assert found.n_effective.isnan().all() == (not moments)
+
+
+@pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated"])
+def test_adaptive_bandwidths_give_the_radii_of_the_cpu(guarantee):
+    queries, points, scores = case(100, 400, 2, spread=4.0)
+    kernels = [
+        lvd.MahalanobisKernel.from_components(
+            np.eye(2), mean=np.zeros(2), scale=np.ones(2), embeddings=points, y=scores, device=device
+        )
+        for device in ("cpu", "cuda")
+    ]
+    on_cpu, on_gpu = (
+        lvd.LocalConformal(kernel, bandwidth="adaptive").conformalize(points, scores) for kernel in kernels
+    )
+    np.testing.assert_array_equal(on_gpu.bandwidths(queries), on_cpu.bandwidths(queries))
+    radii = [one.radius(queries, [0.5, 0.9], guarantee=guarantee) for one in (on_cpu, on_gpu)]
+    np.testing.assert_array_equal(*radii)
+
+
 LABELS = {
     "plain": ({}, {}),
     "groups": ({"groups": np.arange(2000) % 3}, {"groups": np.arange(151) % 4}),
@@ -278,28 +302,27 @@ LABELS = {
 }
 
 
-def conformal_on(device, points, scores, *, floor=0.0, **labels):
+def conformal_on(device, points, scores, **labels):
     k = points.shape[1]
     kernel = lvd.MahalanobisKernel.from_components(
         np.eye(k), mean=np.zeros(k), scale=np.ones(k), distance="sum", device=device
     )
-    return lvd.LocalConformal(kernel, kernel_floor=floor).conformalize(points, scores, **labels)
+    return lvd.LocalConformal(kernel).conformalize(points, scores, **labels)
 
 
 @pytest.mark.parametrize("labels", LABELS)
-@pytest.mark.parametrize("floor", [0.0, 0.05])
-def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, floor, monkeypatch):
-    from lvd.quantiles.triton_engine import Run
+def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, monkeypatch):
+    from lvd.quantiles.triton_engine import Launches
 
     queries, points, scores = case(151, 2000, 4, spread=2.0)
     queries[-1] = 1e3
     of_rows, of_queries = LABELS[labels]
     values = np.random.default_rng(3).normal(size=2000) + 1e6
-    n_launched, launch = [], Run.launch
-    monkeypatch.setattr(Run, "launch", lambda run, *given: (n_launched.append(run.n), launch(run, *given)))
-    on_cpu, on_gpu = (
-        conformal_on(device, points, scores, floor=floor, **of_rows) for device in ("cpu", "cuda")
+    n_launched, launch = [], Launches.launch
+    monkeypatch.setattr(
+        Launches, "launch", lambda run, *given: (n_launched.append(run.n), launch(run, *given))
     )
+    on_cpu, on_gpu = (conformal_on(device, points, scores, **of_rows) for device in ("cpu", "cuda"))
     expected, ours = (one.summary(queries, LEVELS, values=values, **of_queries) for one in (on_cpu, on_gpu))
     assert n_launched == ([38, 38, 38] if labels == "groups" else [151])
     np.testing.assert_array_equal(ours.radius, expected.radius)
@@ -308,7 +331,7 @@ def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, floor, monkeypatch
     unknown = np.isnan(ours.mean)
     assert (ours.radius[unknown] == np.inf).all()
     assert (ours.n_effective[unknown] == 0.0).all()
-    assert unknown[-1] == (floor == 0.0)
+    assert unknown[-1]
 
 
 def test_without_values_and_levels_the_same_pass_gives_the_effective_sample_size():

@@ -155,7 +155,7 @@ class SortedRows:
 
         least_own = max(GPU_SELF_WEIGHT * self.largest_ratio, LEAST_GPU_SELF_WEIGHT)
         limits = Limits(GPU_TOLERANCE, least_own, len(self) <= GPU_EXACT_ROWS)
-        return FusedCalibration(self.points, self.scores, self.ratios, None, limits)
+        return FusedCalibration(self.points, self.scores, self.ratios, limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,16 +337,15 @@ def _on_gpu(
     values: Float[Tensor, "m"] | None,
 ) -> LocalQuantiles:
     """By the fused kernels; what they leave unsettled by the oracle."""
-    if moments and values is None:
-        values = torch.zeros_like(rows.scores)
-    answer = rows.on_gpu.answer(queries.points, levels, queries.above, queries.below, values)
+    unknown = torch.full_like(queries.above, torch.nan)
+    given = torch.zeros_like(rows.scores) if moments and values is None else values
+    answer = rows.on_gpu.answer(queries.points, levels, queries.above, queries.below, given)
     rest = answer.unsettled
     if len(rest):
         answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
         answer.exact[rest] = True
-    unknown = torch.full_like(queries.above, torch.nan)
     size, mean = (unknown if part is None else part for part in (answer.n_effective, answer.mean))
-    return LocalQuantiles(answer.radius, answer.exact, size, mean)
+    return LocalQuantiles(answer.radius, answer.exact, size, unknown if values is None else mean)
 
 
 def _from_whole_weights(

@@ -48,7 +48,7 @@ def error_growth(n_products: int) -> float:
 
 
 class Limits(NamedTuple):
-    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate stands."""
+    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate is taken."""
 
     tolerance: float
     least_own: float
@@ -76,7 +76,7 @@ class Answer(NamedTuple):
     """
 
     radius: Float[Tensor, "n l"]
-    exact: Bool[Tensor, "n"] | None
+    exact: Bool[Tensor, "n"]
     n_effective: Float[Tensor, "n"] | None
     mean: Float[Tensor, "n"] | None
     unsettled: Int[Tensor, "u"]
@@ -105,7 +105,7 @@ class Cut:
 class FusedCalibration:
     """Calibration points, sorted by score, as the kernels read them, with the graphs of shapes seen before.
 
-    A row weighs ``scale K + floor``; without `scales` and `floors`, K.
+    A row weighs ``scale K``; without `scales`, K.
     """
 
     def __init__(
@@ -113,10 +113,9 @@ class FusedCalibration:
         points: Float[Tensor, "m k"],
         scores: Float[Tensor, "m"],
         scales: Float[Tensor, "m"] | None,
-        floors: Float[Tensor, "m"] | None,
         limits: Limits,
     ) -> None:
-        self._given = (points, scores, scales, floors, limits)
+        self._given = (points, scores, scales, limits)
         self.limits = limits
         self.n_points, self.n_components = points.shape
         self.processors = _processors(points.device)
@@ -149,12 +148,8 @@ class FusedCalibration:
             constants if self.double else constants.clamp(min=LOWEST)
         )
         self.columns = points.T.contiguous()
-        self.plain = scales is None and floors is None
-        self.floored = floors is not None
+        self.plain = scales is None
         self.scales = torch.ones_like(scores) if scales is None else scales
-        self.floors = points.new_zeros(padded)
-        if floors is not None:
-            self.floors[: self.n_points] = floors
         self.scores = torch.cat([scores, scores.new_full((1,), torch.inf)])
         # Differences are the oracle's own; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
@@ -192,11 +187,11 @@ class FusedCalibration:
             parts = []
             for start in range(0, len(queries), most):
                 rows = slice(start, start + most)
-                run = Run(self, len(queries[rows]), on_device, moments=values is not None)
+                run = Launches(self, len(queries[rows]), on_device, moments=values is not None)
                 run.take(given.at(rows))
                 run.launch(queries[rows])
                 parts.append(run.answer(start))
-        return parts[0] if len(parts) == 1 else _join(parts)
+        return parts[0] if len(parts) == 1 else _join_answers(parts)
 
     def cut(self, n: int) -> Cut:
         """How the work of n queries is cut."""
@@ -208,7 +203,7 @@ class FusedCalibration:
         replay = self._graphs.get(key)
         if replay is None:
             on_device = torch.as_tensor(levels, device=queries.device)
-            run = Run(self, len(queries), on_device, moments=given.values is not None)
+            run = Launches(self, len(queries), on_device, moments=given.values is not None)
             if key not in self._graphs:
                 self._graphs[key] = None
                 if len(self._graphs) > MOST_GRAPHS:
@@ -221,7 +216,7 @@ class FusedCalibration:
         return replay(queries, given)
 
 
-class Run:
+class Launches:
     """Memory for n queries, and the launches that fill it."""
 
     def __init__(
@@ -267,7 +262,7 @@ class Run:
         """The launches by name, in order."""
         c, cut, n, n_levels, own = self.calibration, self.cut, self.n, len(self.levels), self.own
         query_tiles, programs = triton.cdiv(n, 64), 4 * c.processors
-        narrow = {"KP": c.width, "TILES": cut.tiles, "FLOORED": c.floored, "MOMENTS": self.moments}
+        narrow = {"KP": c.width, "TILES": cut.tiles, "MOMENTS": self.moments}
         exact = {"K": c.n_components, "PLAIN": c.plain, "MOMENTS": self.moments}
         splits, warps = (FEW_SPLITS, 1) if cut.n_splits <= FEW_SPLITS else (MOST_SPLITS, 4)
         return {
@@ -277,21 +272,21 @@ class Run:
                 K=c.n_components, KP=c.width, DOUBLE=c.double,
             ),
             "block sums": lambda: kernels.block_sums[(query_tiles, cut.n_splits)](
-                self.left, c.right, c.floors, self.values, self.sums, self.partial, n, cut.n_blocks, cut.span,
+                self.left, c.right, self.values, self.sums, self.partial, n, cut.n_blocks, cut.span,
                 **narrow, DOUBLE=c.double, num_warps=4, num_stages=max(1, 48 // c.width),
             ),
             "crossing": lambda: kernels.locate[(n,)](
-                self.left, c.right, c.floors, self.sums, self.partial, self.margins, own, self.levels, c.scores,
+                self.left, c.right, self.sums, self.partial, self.margins, own, self.levels, c.scores,
                 self.radius, self.exact, self.averages, self.pending, self.counters, n, c.n_points, n_levels,
                 cut.n_blocks, cut.n_splits, cut.span, **narrow, SPLITS=splits, SETTLE=c.limits.settle,
                 num_warps=warps,
             ),
             "float64 sums": lambda: kernels.exact_sums[(programs,)](
-                queries, c.columns, c.scales, c.floors, self.values, self.exact_partial, self.pending,
+                queries, c.columns, c.scales, self.values, self.exact_partial, self.pending,
                 self.counters, n, c.n_points, self.exact_splits, self.exact_span, **exact, num_warps=4,
             ),
             "float64 crossing": lambda: kernels.locate_exact[(4 * programs,)](
-                queries, c.columns, c.scales, c.floors, self.exact_partial, own, self.levels, c.scores,
+                queries, c.columns, c.scales, self.exact_partial, own, self.levels, c.scores,
                 self.radius, self.exact, self.averages, self.pending, self.unsettled, self.counters, n,
                 c.n_points, n_levels, self.exact_splits, self.exact_span, c.exact_margin,
                 **exact, SPLITS=EXACT_SPLITS, SETTLE=c.limits.settle, num_warps=4,
@@ -300,19 +295,17 @@ class Run:
 
     def answer(self, offset: int) -> Answer:
         """A copy of what the launches left; waits for them only where queries may be left to the caller."""
-        radius, exact, n_effective, mean = self.radius.clone(), None, None, None
-        if self.moments:
-            exact, (n_effective, mean) = self.exact.bool(), self.averages.clone()
+        n_effective, mean = self.averages.clone() if self.moments else (None, None)
         rest = self.nobody
         if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
             rest = self.unsettled[:n_unsettled].long() + offset
-        return Answer(radius, exact, n_effective, mean, rest)
+        return Answer(self.radius.clone(), self.exact.bool(), n_effective, mean, rest)
 
 
 class _Replay:
     """A captured run: its inputs are copied in, its answer copied out; calls on other streams wait for that."""
 
-    def __init__(self, run: Run, queries: Float[Tensor, "n k"]) -> None:
+    def __init__(self, run: Launches, queries: Float[Tensor, "n k"]) -> None:
         self.run, self.queries = run, queries.contiguous().clone()
         self.copied_out = torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
@@ -329,7 +322,7 @@ class _Replay:
         return answer
 
 
-def _join(parts: list[Answer]) -> Answer:
+def _join_answers(parts: list[Answer]) -> Answer:
     """The answers of several stretches of queries as one."""
     fields: list[Any] = [None if each[0] is None else torch.cat(each) for each in zip(*parts, strict=True)]
     return Answer(*fields)

@@ -2,9 +2,8 @@
 
 A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
 in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
-of a row's own weight; a kernel floor is added to the exponential. Products are three-term tf32, which gives float32
-precision, or float64 where points lie so far apart that a distance is a small difference of large norms (DOUBLE);
-exponentials are float32.
+of a row's own weight. Products are three-term tf32, which gives float32 precision, or float64 where points lie so
+far apart that a distance is a small difference of large norms (DOUBLE); exponentials are float32.
 
 Rows of weights are summed over blocks of TILES x 128 points, and blocks over splits, one per program; the quantile
 is found top down, split, block, row, so that no query reads more than a few hundred numbers. Sizes are not
@@ -87,8 +86,8 @@ def _split(numbers):
 @triton.jit(do_not_specialize=["n", "n_blocks", "span"])
 @no_type_check
 def block_sums(
-    left, right, floors, values, sums, partial, n, n_blocks, span,
-    KP: tl.constexpr, TILES: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr, DOUBLE: tl.constexpr,
+    left, right, values, sums, partial, n, n_blocks, span,
+    KP: tl.constexpr, TILES: tl.constexpr, MOMENTS: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
     """Sums of the weights over each block, and over all blocks of this program's split.
 
@@ -119,8 +118,6 @@ def block_sums(
             exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
             exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
         weights = tl.exp2(exponents)
-        if FLOORED:
-            weights += tl.load(floors + points).to(tl.float32)[None, :]
         block_sum += tl.sum(weights, 1)
         if MOMENTS:
             value = tl.load(values + points)
@@ -162,9 +159,9 @@ def _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS: tl
 @triton.jit(do_not_specialize=["n", "m", "n_levels", "n_blocks", "n_splits", "span"])
 @no_type_check
 def locate(
-    left, right, floors, sums, partial, margins, own, levels, scores, radius, exact, moments, pending, counters,
+    left, right, sums, partial, margins, own, levels, scores, radius, exact, moments, pending, counters,
     n, m, n_levels, n_blocks, n_splits, span, KP: tl.constexpr, TILES: tl.constexpr, SPLITS: tl.constexpr,
-    SETTLE: tl.constexpr, FLOORED: tl.constexpr, MOMENTS: tl.constexpr,
+    SETTLE: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """The radius of one query at every level, and whether it is exact: whether no rounding could change it.
 
@@ -206,8 +203,6 @@ def locate(
                 points = (block * TILES + tile) * POINTS + lanes
                 rows = tl.load(right + points.to(tl.int64)[:, None] * KP + columns[None, :])
                 weights = tl.exp2(tl.sum(rows * factor[None, :], 1).to(tl.float32)).to(tl.float64)
-                if FLOORED:
-                    weights += tl.load(floors + points)
                 running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
             rank = tl.minimum(rank, m)
             # An infinite radius is certain when all rows together stay below the lower target.
@@ -230,7 +225,7 @@ def locate(
 @triton.jit(do_not_specialize=["n", "m", "n_splits", "span"])
 @no_type_check
 def exact_sums(
-    queries, points, scales, floors, values, partial, pending, counters, n, m, n_splits, span,
+    queries, points, scales, values, partial, pending, counters, n, m, n_splits, span,
     K: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """The pending queries' float64 sums over splits of `span` blocks; the programs share the work evenly."""
@@ -256,7 +251,6 @@ def exact_sums(
             weights = tl.exp(-distance)
             if not PLAIN:
                 weights *= tl.load(scales + rows, mask=inside, other=0.0)[None, :]
-                weights += tl.load(floors + rows, mask=inside, other=0.0)[None, :]
             weights = tl.where(inside[None, :], weights, 0.0)
             total += tl.sum(weights, 1)
             if MOMENTS:
@@ -272,7 +266,7 @@ def exact_sums(
 @triton.jit(do_not_specialize=["n", "m", "n_levels", "n_splits", "span"])
 @no_type_check
 def locate_exact(
-    queries, points, scales, floors, partial, own, levels, scores, radius, exact, moments, pending, unsettled,
+    queries, points, scales, partial, own, levels, scores, radius, exact, moments, pending, unsettled,
     counters, n, m, n_levels, n_splits, span, margin,
     K: tl.constexpr, SPLITS: tl.constexpr, SETTLE: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
@@ -307,7 +301,6 @@ def locate_exact(
                 weights = tl.exp(-distance)
                 if not PLAIN:
                     weights *= tl.load(scales + rows, mask=inside, other=0.0)
-                    weights += tl.load(floors + rows, mask=inside, other=0.0)
                 weights = tl.where(inside, weights, 0.0)
                 running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
             rank = tl.where(total > 0.0, tl.minimum(rank, m), m)
