@@ -1,7 +1,6 @@
 """Local weights: calibration, guarantees, bandwidths, distributions, explanations, drift and shift."""
 
-from lvd.conformal.calibration import CalibrationWarning
-from lvd.conformal.everywhere import GlobalConformal
+from lvd.conformal.calibration import CalibrationWarning, GlobalConformal
 from lvd.conformal.local import LocalConformal, LocalSummary
 from lvd.conformal.storing import register_calibrations
 

@@ -1,4 +1,4 @@
-"""A bandwidth for each row: how far one has to look for enough calibration rows, told by the training rows alone."""
+"""A bandwidth for each row: how far to look for enough calibration rows, told by the training rows alone."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def adaptive_bandwidths(
     level: float,
     mass: float,
 ) -> Float[Tensor, "n"]:
-    """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``, j in training.
+    """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``.
 
-    The left side is the weight that m calibration rows like the training rows are expected to have; below ``mass = 1``
-    the radius would be infinite in expectation. Calibration rows take no part, so that for a fixed centre this is a
-    fixed kernel with its maximum at the centre, and the local guarantee holds unchanged.
+    The sum runs over the n training rows: it is the weight that m calibration rows like them are expected to have;
+    below ``mass = 1`` the radius would be infinite in expectation. Calibration rows take no part, so that for a
+    fixed centre this is a fixed kernel with its maximum at the centre, and the local guarantee holds unchanged.
     """
     sample = training[:: max(1, -(-len(training) // MOST_TRAINING_ROWS))]
     wanted = mass * level / (1.0 - level) * len(sample) / n_calib
     grid = np.geomspace(1.0, LARGEST, STEPS)
     if queries.device.type == "cpu":
-        return _compiled(queries, sample, grid, wanted)
+        return _by_compiled_sums(queries, sample, grid, wanted)
     return _by_bisection(queries, sample, grid, wanted)
 
 
-def _compiled(
+def _by_compiled_sums(
     queries: Float[Tensor, "n k"], training: Float[Tensor, "r k"], grid: Any, wanted: float
 ) -> Float[Tensor, "n"]:
     from lvd.kernels import compiled
@@ -83,4 +83,6 @@ def check_bandwidth(bandwidth: Any) -> None:
         raise InputError(f'bandwidth must be a positive number or "adaptive", got {bandwidth!r}')
     check_positive(bandwidth, "bandwidth")
     if not math.isfinite(bandwidth):
-        raise InputError(f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal")
+        raise InputError(
+            f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
+        )

@@ -17,7 +17,7 @@ from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
 from lvd.conformal.calibration import Calibration
-from lvd.conformal.rows import Group, Indices, Rows
+from lvd.conformal.labelled_rows import Group, Indices, Rows
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
 CHUNK_ELEMENTS = 2**21
@@ -101,4 +101,6 @@ class LocalDistribution:
 
     def _queries(self, indices: Indices) -> Queries:
         points, own = self.rows.at(indices)
-        return Queries.of(points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices])
+        return Queries.of(
+            points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices]
+        )

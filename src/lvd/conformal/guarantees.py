@@ -1,19 +1,19 @@
 """What a radius promises, chosen at predict time: the rules that turn one calibration into radii.
 
 - ``"local"``, the paper's: valid near each row, not on average.
-- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The centre of the weights is
-  not the query but a point drawn around it, so that query and calibration rows play the same part.
-- ``"calibrated"`` (localized with a calibrated level, Guan 2023): exactly marginal, without randomness. Each calibration
-  row is asked, as the test row is, where its own score stands among its localized neighbours, and the level of the local
-  quantile is chosen so that these standings are covered.
+- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The centre of the weights
+  is not the query but a point drawn around it, so that query and calibration rows play the same part.
+- ``"calibrated"`` (localized with a calibrated level, Guan 2023): exactly marginal, without randomness. Each
+  calibration row is asked, as the test row is, how its own score ranks among its localized neighbours, and the level
+  of the local quantile is chosen so that these ranks are covered.
 
-Each row may have a bandwidth h of its own, fixed by the training rows. Locally and for the calibrated level a kernel has
-the bandwidth of its centre; around a drawn centre, each row's density ``h^-k exp(-||c - u||^2 / h^2)`` has its own.
+Each row may have a bandwidth h of its own, fixed by the training rows. Locally and for the calibrated level a kernel
+has the bandwidth of its centre; around a drawn centre, each row's density ``h^-k exp(-||c - u||^2 / h^2)`` has its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -67,7 +67,7 @@ def randomized_radius(
 
 def density_factors(bandwidths: Float[Tensor, "n"], n_components: int) -> Float[Tensor, "n"]:
     """``h^-k``: what makes ``exp(-||u||^2 / h^2)`` of different h densities on one scale."""
-    return bandwidths**-float(n_components)
+    return bandwidths ** -float(n_components)
 
 
 def draw_centres(
@@ -89,7 +89,7 @@ def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None =
 def row_uniforms(
     rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
 ) -> Float[NDArray, "n c"]:
-    """Numbers in (0, 1) that depend on a row's key, 64 bits, and the seed alone; by default a digest of its content."""
+    """Numbers in (0, 1) that depend on a row's 64-bit key and the seed alone; by default a digest of its content."""
     keys = row_digests(rows.cpu().numpy()) if keys is None else keys
     state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
     mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
@@ -110,7 +110,7 @@ class Standing:
 
     Names follow the paper's Lemma: scores V ascending, ``V_{m+1} = +inf``; H_ij the kernel around row i, with the
     bandwidth of row i; h the same around the test row; ``id(i)`` the number of scores below ``V_i``. `below` is
-    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)`` for k up to m + 1.
+    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)``, k up to m + 1.
     """
 
     below: Float[Tensor, "m"]
@@ -157,7 +157,7 @@ def calibrated_radius(
 def _calibrated_ranks(
     queries: Queries, rows: SortedRows, known: Standing, levels: Float[NDArray, "l"]
 ) -> Int[Tensor, "r l"]:
-    """``k* = max{k : S(k) < level}``, counted from 0, so that m stands for +inf.
+    """``k* = max{k : S(k) < level}``, counted from 0, so that m means +inf.
 
     S is a share of likelihood ratios: under a shift the test row is row i with a probability proportional to w_i.
     """
@@ -166,7 +166,7 @@ def _calibrated_ranks(
     prefix = torch.nn.functional.pad((h * weights).cumsum(1), (1, 0))
     theta = prefix.gather(1, n_below).div_(own + prefix[:, -1:])
     # How much the test row weighs around each calibration row.
-    around = h if known.bandwidths is None else _around(queries, rows, known.bandwidths)
+    around = h if known.bandwidths is None else _kernels_of_rows(queries, rows, known.bandwidths)
     around = around * own
     total = known.total + around
     low, high = known.below / total, (known.below + around).div_(total)
@@ -180,9 +180,11 @@ def _calibrated_ranks(
     return torch.stack([(share < level).sum(1) - 1 for level in levels.tolist()], 1)
 
 
-def _around(queries: Queries, rows: SortedRows, bandwidths: Float[Tensor, "m"]) -> Float[Tensor, "r m"]:
+def _kernels_of_rows(
+    queries: Queries, rows: SortedRows, bandwidths: Float[Tensor, "m"]
+) -> Float[Tensor, "r m"]:
     """The kernels of the calibration rows, with their bandwidths, at the queries."""
-    return similarities(Queries.of(queries.points), SortedRows(rows.points, rows.scores, rows.order, None, bandwidths))
+    return similarities(Queries.of(queries.points), replace(rows, ratios=None, bandwidths=bandwidths))
 
 
 def _mass_below(

@@ -35,7 +35,7 @@ from lvd.conformal.guarantees import (
     randomized_radius,
     standing,
 )
-from lvd.conformal.rows import (
+from lvd.conformal.labelled_rows import (
     ALL,
     Group,
     Indices,
@@ -95,12 +95,13 @@ class LocalConformal:
     Parameters
     ----------
     kernel : a fitted :class:`MahalanobisKernel`.
-    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for each query
-        the smallest h >= 1 with which the calibration rows are expected to have enough weight for a finite radius at
-        `confidence_level`, `mass` times over. It is told by the kernel's training rows, never by the calibration rows.
+    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for each
+        query the smallest h >= 1 with which the calibration rows are expected to have enough weight for a finite
+        radius at `confidence_level`, `mass` times over. The kernel's training rows decide it, never the calibration
+        rows.
     mass : of ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
-    confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides adaptive
-        bandwidths, so that the radii of several levels are nested.
+    confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides
+        adaptive bandwidths, so that the radii of several levels are nested.
 
     Examples
     --------
@@ -141,8 +142,8 @@ class LocalConformal:
     ) -> LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores.
 
-        `max_weight` is the largest of the `weights` that a new row can have. None takes the largest one seen, among the
-        calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
+        `max_weight` is the largest of the `weights` that a new row can have. None takes the largest one seen, among
+        the calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
         has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
         """
         self._check_parameters()
@@ -204,7 +205,7 @@ class LocalConformal:
         O(m^2) once and O(m log m) a row.
 
         `smoothed` is for ``"randomized"``: the level is then met exactly instead of at least (for scores without
-        ties), and a radius may be -inf, which stands for the empty set.
+        ties), and a radius may be -inf, which means the empty set.
 
         `row_keys`, whole numbers, are what the draws belong to. By default it is the embeddings, to the last bit.
         Equal rows share their draw: the coverage on average is over draws, so over rows that differ or over seeds.
@@ -235,7 +236,7 @@ class LocalConformal:
 
         Each end misses at most (1 - level) / 2 of the scores: both are quantiles at (1 + level) / 2, of the scores
         and of the scores with their signs turned round. The choices are those of :meth:`radius`; a lower end above
-        the upper one stands for the empty set.
+        the upper one means the empty set.
 
         Examples
         --------
@@ -428,8 +429,8 @@ class LocalConformal:
         largest = 0.0 if rows.weights is None else float(rows.weights.max())
         if self.max_weight_ is not None and largest > self.max_weight_:
             raise InputError(
-                f"weights must be at most max_weight={self.max_weight_:g}, got {largest:g}; raise max_weight to the "
-                "largest likelihood ratio there can be, on the scale of the weights"
+                f"weights must be at most max_weight={self.max_weight_:g}, got {largest:g}; raise max_weight to "
+                "the largest likelihood ratio there can be, on the scale of the weights"
             )
 
     def _located(self, rows: Rows, indices: Indices) -> Queries:

@@ -6,9 +6,9 @@ from typing import Any
 
 from lvd._device import resolve_device
 from lvd._validation import InputError, check_same_length
-from lvd.conformal.everywhere import GlobalConformal
+from lvd.conformal.calibration import GlobalConformal
+from lvd.conformal.labelled_rows import Rows, check_groups, check_max_weight, check_weights
 from lvd.conformal.local import LocalConformal
-from lvd.conformal.rows import Rows, check_groups, check_max_weight, check_weights
 from lvd.kernels import MahalanobisKernel
 from lvd.store import OutdatedError, Saved, register
 

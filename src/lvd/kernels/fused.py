@@ -12,7 +12,7 @@ MOST_COMPONENTS = 62
 """Columns of a product are padded to 16, 32 or 64, and two of them hold norms."""
 
 
-def available(device: torch.device, n_components: int) -> bool:
+def fuses_on(device: torch.device, n_components: int) -> bool:
     """Whether points of so many components on this device go to Triton rather than to plain torch."""
     return device.type == "cuda" and n_components <= MOST_COMPONENTS and _serves(device)
 

@@ -29,7 +29,7 @@ class LeaveOneOut:
     """The regression problem whose leave-one-out error the metric minimises.
 
     `scale` divides the squared distance: the number of components for a mean over them, 1 for their sum.
-    With `smoothness` a row keeps its own weight 1 and stands there for the mean of the other targets.
+    With `smoothness` a row keeps its own weight 1, on the mean of the other targets.
     `max_neighbors` limits a prediction to the rows of largest weight, the row itself counted; None takes all.
     """
 
@@ -44,7 +44,7 @@ class LeaveOneOut:
         return (
             self._n_kept() == len(self.y) - 1
             and self.rows.dtype == torch.float32
-            and fused.available(self.rows.device, n_components)
+            and fused.fuses_on(self.rows.device, n_components)
         )
 
     def loss_and_gradient(

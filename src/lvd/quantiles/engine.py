@@ -188,7 +188,7 @@ def local_quantile(
     if queries.points.device.type == "cpu":
         return _on_cpu(queries, rows, levels, moments=moments, values=values)
     plain = queries.bandwidths is None and rows.bandwidths is None
-    if plain and fused.available(queries.points.device, queries.points.shape[1]):
+    if plain and fused.fuses_on(queries.points.device, queries.points.shape[1]):
         return _on_gpu(queries, rows, levels, moments=moments, values=values)
     return _from_whole_weights(queries, rows, levels, values=values)
 
