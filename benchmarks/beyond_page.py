@@ -9,6 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.beyond import ADAPTIVE, LEVELS, LOCAL, OURS, THEIRS, Result
+from lvd import InputError
 from lvd._files import atomic_path
 from lvd.reproduction.layout import dataset_title
 
@@ -46,6 +47,8 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
     """All tables."""
     from benchmarks.elsewhere import MAPIE_ROWS
 
+    if missing := [name for name in (*OURS, *THEIRS) if name not in {result.method for result in results}]:
+        raise InputError(f"the results lack {missing[0]!r}; run python -m benchmarks.beyond first")
     seeds = len({result.seed for result in results})
     parts = [
         HEAD.format(seeds=seeds, mapie_rows=MAPIE_ROWS),

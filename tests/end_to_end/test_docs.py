@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src"
 RESULTS = ROOT / "results"
-OPTIONAL = {"lvd/nets/molecules": "chemprop", "lvd/distributed.py": "ray"}
+OPTIONAL = {"lvd/molecules": "chemprop", "lvd/tables/distributed.py": "ray"}
 """Which sources have examples that need an optional package."""
 
 sys.path.append(str(DOCS / "_ext"))
@@ -111,7 +111,7 @@ def readme_claims():
     return re.findall(r"((?:(?!\]\().)*)\]\((docs/\w+\.md)\)", section, re.DOTALL)
 
 
-def test_the_figures_of_the_readme_stand_on_the_pages_it_links_to():
+def test_the_figures_of_the_readme_are_on_the_pages_it_links_to():
     claims = readme_claims()
     assert len(claims) >= 3
     for said, page in claims:

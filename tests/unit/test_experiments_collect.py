@@ -92,7 +92,7 @@ def test_a_folder_of_tables_is_read_as_one(tmp_path):
     (tmp_path / "other.csv").write_bytes(b"\xff\xfe,rows\n")
     assert [row.method for row in read_results(tmp_path)] == ["split", "CQR"]
     write_csv(collect([result("CQR", [2.0] * 10)]), tmp_path / "c.csv")
-    with pytest.raises(InputError, match=r"every run must stand once in the tables of .*'CQR', 0, 0\.9"):
+    with pytest.raises(InputError, match=r"every run must be in the tables of .* once, but .*'CQR', 0, 0\.9"):
         read_results(tmp_path)
 
 

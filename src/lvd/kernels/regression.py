@@ -62,7 +62,7 @@ class KernelRegressor(BaseEstimator):
         """Train the embedding model and a kernel for each target."""
         self.model_ = self._new_model()
         self.model_.fit(self.model_.check(X), y)
-        if hasattr(self.kernel, "components_") and y.shape[1] == 1:
+        if self.kernel is not None and hasattr(self.kernel, "components_") and y.shape[1] == 1:
             self.kernels_ = [self.kernel]
             return self
         template, embeddings = (

@@ -126,7 +126,7 @@ def _curve(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
 def _curve_with_cluster(
     n_rows: int, rng: np.random.Generator
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"], Bool[NDArray, "n"]]:
-    """Rows around the curve; those with x from 6.1 to 6.9 lie well above it, and spread widely."""
+    """Rows around the curve; those with x from 6.1 to 6.9 are well above it, and spread widely."""
     x = rng.uniform(0.0, 10.0, n_rows)
     cluster = (x > 6.1) & (x < 6.9)
     error = np.where(cluster, rng.normal(2.2, 0.8, n_rows), rng.normal(0.0, 0.35, n_rows))

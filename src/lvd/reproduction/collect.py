@@ -131,9 +131,9 @@ def _measured(
         AUROC=100 * residual_auroc(y, y_pred, intervals),
         MAD=mean_absolute_deviation(y, y_pred),
         finite_count=float(finite.sum()),
-        width=_mean(width[finite]),
-        width_lvd=nothing if lvd_finite is None else _mean(width[lvd_finite]),
-        width_variants=nothing if variants_finite is None else _mean(width[variants_finite]),
+        width=_mean_width(width[finite]),
+        width_lvd=nothing if lvd_finite is None else _mean_width(width[lvd_finite]),
+        width_variants=nothing if variants_finite is None else _mean_width(width[variants_finite]),
         finite_variants=nothing if variants_finite is None else float(variants_finite.sum()),
         seconds=result.seconds,
         error="",
@@ -155,12 +155,12 @@ def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
 
 
 def _off_the_ends(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
-    """`y` moved out by the smallest step where it lies exactly at an end: covered by no open interval."""
+    """`y` moved out by the smallest step where it is exactly at an end: covered by no open interval."""
     lower, upper = intervals.T
     return np.where(y == upper, np.nextafter(y, np.inf), np.where(y == lower, np.nextafter(y, -np.inf), y))
 
 
-def _mean(values: NDArray) -> float:
+def _mean_width(values: NDArray) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
@@ -168,18 +168,18 @@ def read_results(path: Path) -> list[Measured]:
     """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
     tables = compact_tables(path)
     rows = [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
-    twice = Counter((r.protocol, r.dataset, r.method, r.seed, r.confidence_level) for r in rows).most_common(
-        1
-    )
+    places = Counter((r.protocol, r.dataset, r.method, r.seed, r.confidence_level) for r in rows)
+    twice = places.most_common(1)
     if twice and twice[0][1] > 1:
         raise InputError(
-            f"every run must stand once in the tables of {path}, got {twice[0][0]} more often; give one of them"
+            f"every run must be in the tables of {path} once, but {twice[0][0]} is there more often; give one "
+            "table of it"
         )
     return rows
 
 
 def compact_tables(path: Path) -> list[Path]:
-    """The compact tables that a path stands for: itself, or those in the folder; none for a folder of runs."""
+    """The compact tables that a path means: itself, or those in the folder; none for a folder of runs."""
     if not path.is_dir():
         return [path] if path.is_file() or path.suffix == ".csv" else []
     return (

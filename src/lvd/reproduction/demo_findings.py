@@ -120,7 +120,7 @@ def infinity_sentence(comparison: LocalBesideSplit) -> str:
 
 
 def where(chosen: Bool[NDArray, "n"], X: Float[NDArray, "n p"], names: tuple[str, ...]) -> str:
-    """Where the chosen rows lie: stretches of a single input, else the input that sets them apart most."""
+    """Where the chosen rows are: stretches of a single input, else the input that sets them apart most."""
     if chosen.all():
         return "everywhere"
     if len(names) > 1:

@@ -134,7 +134,7 @@ def run_demo(out: Path, *, progress: Progress = silent) -> Demo:
     return Demo(outcomes, (*drawings, table))
 
 
-def sentences(outcome: Outcome) -> list[str]:
+def demo_sentences(outcome: Outcome) -> list[str]:
     """What to see, in plain words."""
     return findings(
         LocalBesideSplit(
@@ -204,7 +204,7 @@ def _over_input(outcome: Outcome) -> Figure:
     for name, method in outcome.methods.items():
         y_pred, intervals = method.predict_interval(grid[:, None], LEVELS[SHOWN])
         rows = (x[test], outcome.y, _shown(outcome, name))
-        panels.append(figures.BandPanel(_title(outcome, name), grid, y_pred, intervals[:, :, 0], *rows))
+        panels.append(figures.BandPanel(_demo_title(outcome, name), grid, y_pred, intervals[:, :, 0], *rows))
     return figures.band_figure(
         panels,
         x_label=data.feature_names[0],
@@ -222,7 +222,9 @@ def _over_rows(outcome: Outcome) -> Figure:
     for name in outcome.methods:
         around = (_shown(outcome, name) - outcome.y_pred[:, None])[order]
         rows = (places, errors, around)
-        panels.append(figures.BandPanel(_title(outcome, name), places, np.zeros_like(places), around, *rows))
+        panels.append(
+            figures.BandPanel(_demo_title(outcome, name), places, np.zeros_like(places), around, *rows)
+        )
     return figures.band_figure(
         panels,
         x_label="Test rows, narrowest to widest LVD interval",
@@ -235,7 +237,7 @@ def _shown(outcome: Outcome, method: str) -> Float[NDArray, "n 2"]:
     return outcome.intervals[method][:, :, SHOWN]
 
 
-def _title(outcome: Outcome, method: str) -> str:
+def _demo_title(outcome: Outcome, method: str) -> str:
     coverage = marginal_coverage_rate(outcome.y, _shown(outcome, method))
     return f"{method[0].upper()}{method[1:]}: {coverage:.0%} covered at level {LEVELS[SHOWN]:.0%}"
 

@@ -59,8 +59,11 @@ def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
         sheet = CalamineWorkbook.from_filelike(io.BytesIO(data)).get_sheet_by_index(0).to_python()
     except CalamineError as error:
         raise ValueError(f"not an Excel workbook: {error}") from error
-    numbers = [[cell for cell in row if type(cell) in (int, float)] for row in sheet]
-    return table.from_rows(columns, [[repr(float(cell)) for cell in row] for row in numbers])
+    numbers = [
+        [repr(float(cell)) for cell in row if isinstance(cell, int | float) and not isinstance(cell, bool)]
+        for row in sheet
+    ]
+    return table.from_rows(columns, numbers)
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def pit_figure(pit: Float[NDArray, "n"], *, n_bins: int = 10, title: str = "PIT 
     """How often each stretch of the predictive distributions held y, and the range of luck where they are right.
 
     The range holds 95% of the counts of a bin under uniform values. A heap in the middle says that the
-    distributions are too wide, heaps at both ends that they are too narrow, a slope that they lie to one side.
+    distributions are too wide, heaps at both ends that they are too narrow, a slope that they are off to one side.
     """
     figure, (axes,) = panels_of(1)
     counts, edges = np.histogram(pit, bins=n_bins, range=(0.0, 1.0))

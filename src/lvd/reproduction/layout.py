@@ -1,4 +1,4 @@
-"""The paper's result tables as data: which figures stand where, how many digits, and what stands out."""
+"""The paper's result tables as data: which figures, where, with how many digits, and what is emphasised."""
 
 from __future__ import annotations
 

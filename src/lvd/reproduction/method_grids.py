@@ -70,7 +70,7 @@ def _discriminative(tables: ResultTables, method: str) -> str:
 
 
 def _seconds(rows: Sequence[Measured], protocol: str) -> dict[str, dict[str, float]]:
-    """Mean seconds of a run: dataset, then method. A run stands in several rows, once for each level.
+    """Mean seconds of a run: dataset, then method. A run has a row for each level.
 
     Runs whose time was not taken (NaN) are left out.
     """

@@ -85,7 +85,7 @@ class ComparedCell:
 
     @property
     def p_as_printed(self) -> float:
-        """Welch's test on the printed figures as they stand."""
+        """Welch's test on the printed figures as they are."""
         return p_different(self.cell.sample, Sample(self.printed.mean, self.printed.std, PRINTED_SEEDS))
 
     @property
@@ -165,7 +165,7 @@ class Count:
 
 
 def compare_with_printed(cells: Iterable[Cell]) -> list[ComparedCell]:
-    """Every cell that has a result and stands in the paper, beside the printed one."""
+    """Every cell with a result that the paper has too, beside the printed one."""
     printed = {
         (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method): cell
         for cell in printed_cells()

@@ -35,7 +35,7 @@ def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
     datasets = sorted({dataset_title(first.dataset) for first, _ in pairs}, key=dataset_order)
     return Grid(
         f"The same runs on another machine ({protocol} protocol)",
-        f"Same: runs and levels whose MCR, TCR, MAD and width all lie within {SAME:g}%, of how many. Then the "
+        f"Same: runs and levels whose MCR, TCR, MAD and width are all within {SAME:g}%, of how many. Then the "
         "largest differences on one seed, and of means over the seeds: rates and the share of finite intervals in "
         "points, MAD and width in percent, where both have one.",
         (
@@ -53,7 +53,7 @@ def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> 
     by_dataset = {
         name: [pair for pair in pairs if dataset_title(pair[0].dataset) == name] for name in datasets
     }
-    shares = [(_in_percent(first), _in_percent(second)) for first, second in pairs]
+    shares = [(_with_share(first), _with_share(second)) for first, second in pairs]
     differences = (
         *(_points_apart(_values(pairs, name)) for name in ("MCR", "TCR")),
         _points_apart(_values(shares, "finite_count")),
@@ -68,7 +68,7 @@ def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> 
     )
 
 
-def _in_percent(row: Measured) -> Measured:
+def _with_share(row: Measured) -> Measured:
     return replace(row, finite_count=100.0 * row.finite_count / row.n_test)
 
 

@@ -71,7 +71,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Result
     figures: dict[tuple[str, str, float], list[Measured]] = {}
     for row in rows:
         if row.protocol == chosen and not row.error:
-            # A table of molecules stands for all its tasks, every one of every seed.
+            # A table of molecules is the mean over all its tasks and seeds.
             for name in dict.fromkeys((row.dataset, table_of(row.dataset))):
                 key = (dataset_title(name), row.method, row.confidence_level)
                 figures.setdefault(key, []).append(row)
@@ -103,7 +103,7 @@ def long_form(cells: Iterable[Cell]) -> str:
 def _row(
     layout: Layout, block: Block, dataset: str, figures: dict[tuple[str, str, float], list[Measured]]
 ) -> Iterator[Cell]:
-    # What holds for all variants together stands with each of them.
+    # What holds for all variants together is recorded with each of them.
     sources = [MAIN_VARIANT if method == ALL_VARIANTS else method for method in block.methods]
     samples = [
         sample_of(
@@ -145,7 +145,7 @@ def sizes_grid(tables: ResultTables) -> Grid:
     totals = {dataset_title(dataset.name): dataset.rows for dataset in available()}
     datasets = [name for name in tables.datasets if not task_of(name)]
     counts = (GridEntry(f"{totals[name]} ({tables.test_sizes[name]})") for name in datasets)
-    dropped = " Molecules that stand twice in QM9's file are left out." if "QM9" in datasets else ""
+    dropped = " Molecules that occur twice in QM9's file are left out." if "QM9" in datasets else ""
     return Grid(
         "Datasets",
         f"Rows of each dataset's file; those of its test part in parentheses.{dropped}",
@@ -192,11 +192,11 @@ def _label(tables: ResultTables, panel: tuple[Block, ...], dataset: str) -> str:
 def _cell_entry(cell: Cell) -> GridEntry:
     if not cell.sample.n:
         return GridEntry(MISSING)
-    mean, std = (_number(value, cell.decimals) for value in (cell.sample.mean, cell.sample.std))
+    mean, std = (_cell_number(value, cell.decimals) for value in (cell.sample.mean, cell.sample.std))
     return GridEntry(mean, std, cell.emphasis)
 
 
-def _number(value: float, decimals: int) -> str:
+def _cell_number(value: float, decimals: int) -> str:
     if math.isnan(value):
         return ""
     return f"{value:.{decimals}f}" if math.isfinite(value) else "\N{INFINITY}"

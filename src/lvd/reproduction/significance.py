@@ -1,4 +1,4 @@
-"""Tests on means over seeds, and which cells of a row they make stand out."""
+"""Tests on means over seeds, and which cells of a row they emphasise."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ P_VALUE = 0.05
 Emphasis = str
 """``"bold"``, ``"underline"`` or ``""``."""
 Rule = Callable[[Sequence[Sample]], list[Emphasis]]
-"""From the samples of a row (NaN where there is none) to what stands out of them."""
+"""From the samples of a row (NaN where there is none) to what is emphasised."""
 
 
 def nothing(row: Sequence[Sample]) -> list[Emphasis]:
