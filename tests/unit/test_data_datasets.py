@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lvd._validation import InputError
+import lvd
+from lvd import InputError
 from lvd.molecules.smiles import canonical_smiles, occurs_once
 from lvd.reproduction import ENTRIES, NAMES, Entry, available, cache_folder, load
 from lvd.reproduction.datasets import design_matrix
@@ -251,13 +252,41 @@ def test_occurs_once() -> None:
 
 
 def test_importing_the_package_loads_no_part_of_it() -> None:
-    code = "import sys, lvd; lvd.data; assert not [name for name in sys.modules if 'lvd.reproduction.' in name]"
+    code = (
+        "import sys, lvd; lvd.data; assert not [name for name in sys.modules if 'lvd.reproduction.' in name]"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_unknown_names_of_the_package() -> None:
-    import lvd
-
     assert "load" in dir(lvd.data)
     with pytest.raises(AttributeError, match=r"module 'lvd.reproduction' has no attribute 'nothing'"):
         lvd.data.nothing  # noqa: B018
+
+
+def test_synthetic_shapes_and_determinism() -> None:
+    X, y = lvd.data.make_synthetic(50, random_state=1)
+    assert (X.shape, y.shape, X.dtype, y.dtype) == ((50, 1), (50,), np.float64, np.float64)
+    again = lvd.data.make_synthetic(50, random_state=1)
+    np.testing.assert_array_equal(X, again[0])
+    np.testing.assert_array_equal(y, again[1])
+    assert not np.array_equal(X, lvd.data.make_synthetic(50, random_state=2)[0])
+
+
+def test_synthetic_distribution() -> None:
+    X, y = lvd.data.make_synthetic(200_000, random_state=0)
+    x = X[:, 0]
+    rare = x > 1.0
+    assert x.min() >= -1.0
+    assert rare.mean() == pytest.approx(0.1, abs=0.005)
+    assert np.quantile(x[~rare], [0.25, 0.5, 0.75]) == pytest.approx([-0.5, 0.0, 0.5], abs=0.02)
+    assert (x[rare] - 1.0).mean() == pytest.approx(np.sqrt(2.0 / np.pi), abs=0.03)  # half-normal, sigma 1
+    noise = y - x**3
+    assert noise.mean() == pytest.approx(0.0, abs=0.05)
+    assert noise.std() == pytest.approx(4.0, abs=0.05)
+    assert noise[rare].std() == pytest.approx(4.0, abs=0.1)
+
+
+def test_no_synthetic_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="n must be a positive integer, got 0"):
+        lvd.data.make_synthetic(0)
