@@ -56,6 +56,7 @@ def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
             "pip install 'lvd[datasets]'"
         ) from None
     try:
+        # Our workbooks are members of zip archives, which have verified them: broken bytes do not get here.
         sheet = CalamineWorkbook.from_filelike(io.BytesIO(data)).get_sheet_by_index(0).to_python()
     except CalamineError as error:
         raise ValueError(f"not an Excel workbook: {error}") from error
