@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import betaincinv
 
-from lvd._typing import Bool, Float, NDArray
+from lvd._typing import ArrayLike, Bool, Float, NDArray
+from lvd._validation import check_fraction
 
 
 def from_radius(
@@ -33,3 +35,21 @@ def covered(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 *rest"]) -> B
     """Whether y lies in the closed interval."""
     y = y.reshape(-1, *(1,) * (intervals.ndim - 2))
     return (intervals[:, 0] <= y) & (y <= intervals[:, 1])
+
+
+def binomial_band(
+    n_covered: ArrayLike, n: ArrayLike, *, significance: float = 0.05
+) -> tuple[Float[NDArray, "*shape"], Float[NDArray, "*shape"]]:
+    """The exact (Clopper-Pearson) confidence band of a probability, from `n_covered` successes in `n` draws.
+
+    >>> lower, upper = binomial_band(9, 10)
+    >>> print(f"{lower:.3f} {upper:.3f}")
+    0.555 0.997
+    """
+    half = check_fraction(significance, "significance") / 2
+    hits, draws = np.asarray(n_covered, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    misses = draws - hits
+    # The Beta quantile needs positive parameters; with no hit (no miss) the band begins at 0 (ends at 1).
+    lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
+    upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
+    return lower, upper

@@ -1,14 +1,15 @@
 """What a radius promises, chosen at predict time: the rules that turn one calibration into radii.
 
 - ``"local"``, the paper's: valid near each row, not on average.
-- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The centre of the weights
-  is not the query but a point drawn around it, so that query and calibration rows play the same part.
+- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The weights are centred
+  not at the query but at a point drawn around it, so that query and calibration rows play the same part.
 - ``"calibrated"`` (localized with a calibrated level, Guan 2023): exactly marginal, without randomness. Each
-  calibration row is asked, as the test row is, how its own score ranks among its localized neighbours, and the level
-  of the local quantile is chosen so that these ranks are covered.
+  calibration row is asked, as the test row is, how its own score ranks among its localized neighbours, and the
+  level of the local quantile is chosen so that these ranks are covered.
 
-Each row may have a bandwidth h of its own, fixed by the training rows. Locally and for the calibrated level a kernel
-has the bandwidth of its centre; around a drawn centre, each row's density ``h^-k exp(-||c - u||^2 / h^2)`` has its own.
+Each row may have a bandwidth h of its own, fixed by the training rows. Locally and for the calibrated level a
+kernel has the bandwidth of its centre; around a drawn centre c, each row has the density of its own bandwidth,
+``h^-k exp(-||c - u||^2 / h^2)``.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None =
 def row_uniforms(
     rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
 ) -> Float[NDArray, "n c"]:
-    """Numbers in (0, 1) that depend on a row's 64-bit key and the seed alone; by default a digest of its content."""
+    """Numbers in (0, 1) that depend on a row's 64-bit key and the seed alone; by default a digest of the row."""
     keys = row_digests(rows.cpu().numpy()) if keys is None else keys
     state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
     mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])

@@ -143,8 +143,8 @@ class LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores.
 
         `max_weight` is the largest of the `weights` that a new row can have. None takes the largest one seen, among
-        the calibration rows and that of the row itself: then the local promise holds up to the chance that a new case
-        has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
+        the calibration rows and that of the row itself: then the local promise holds up to the chance that a new
+        case has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
         """
         self._check_parameters()
         self.max_weight_ = check_max_weight(max_weight)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
-from lvd.metrics import binomial_band
+from lvd.intervals import binomial_band
 
 STAKES = np.array([-1.0, 0.0, 1.0])
 

@@ -38,9 +38,9 @@ def _sums_on_cpu(
     from lvd.kernels import compiled
 
     blocks = compiled.make_blocks(points.numpy(), None, None, np.float64)
-    laid = np.zeros((values.shape[1], len(blocks.points) * compiled.BLOCK))
-    laid[:, : len(values)] = values.T.numpy()
-    laid = laid.reshape(values.shape[1], -1, compiled.BLOCK)
+    padded = np.zeros((values.shape[1], len(blocks.points) * compiled.BLOCK))
+    padded[:, : len(values)] = values.T.numpy()
+    laid = padded.reshape(values.shape[1], -1, compiled.BLOCK)
     wide, narrow = compiled.widen(queries.numpy(), np.float64), precisions.numpy()
     result = np.zeros((len(queries), values.shape[1]))
     in_chunks(

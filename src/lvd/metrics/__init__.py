@@ -4,9 +4,9 @@ Everywhere: `y` and `y_pred` are vectors, `intervals` has shape (n, 2), or (n, 2
 asked for; numpy, pandas and torch are welcome; rates are fractions, and an interval is closed.
 """
 
+from lvd.intervals import binomial_band
 from lvd.metrics.coverage import (
     CalibrationCurve,
-    binomial_band,
     calibration_curve,
     marginal_coverage_rate,
     tail_coverage_rate,

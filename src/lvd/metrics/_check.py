@@ -75,15 +75,6 @@ def check_levels_of(intervals: Float[NDArray, "n 2 l"], levels: Levels) -> Float
     return vector
 
 
-def check_fraction(value: float, name: str) -> float:
-    """A number strictly between 0 and 1."""
-    if not 0.0 < value < 1.0:
-        raise InputError(
-            f"{name} must lie in (0, 1), got {value:g}; it is a share, not a percentage or count"
-        )
-    return float(value)
-
-
 def _refuse(bad: NDArray, what: str, remedy: str) -> None:
     rows = np.flatnonzero(bad.any(axis=1))
     if rows.size:

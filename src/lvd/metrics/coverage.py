@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray
-from lvd._validation import check_same_length, check_vector
-from lvd.intervals import covered
+from lvd._validation import check_fraction, check_same_length, check_vector
+from lvd.intervals import binomial_band, covered
 from lvd.metrics._check import (
-    check_fraction,
     check_intervals,
     check_levels_of,
     check_targets_and_intervals,
@@ -73,21 +71,3 @@ def calibration_curve(y: ArrayLike, intervals: ArrayLike, levels: Levels) -> Cal
     n_covered = covered(targets, array).sum(axis=0)
     lower, upper = binomial_band(n_covered, np.full_like(n_covered, len(targets)))
     return CalibrationCurve(vector, n_covered / len(targets), lower, upper)
-
-
-def binomial_band(
-    n_covered: ArrayLike, n: ArrayLike, *, significance: float = 0.05
-) -> tuple[Float[NDArray, "*shape"], Float[NDArray, "*shape"]]:
-    """The exact (Clopper-Pearson) confidence band of a probability, from `n_covered` successes in `n` draws.
-
-    >>> lower, upper = binomial_band(9, 10)
-    >>> print(f"{lower:.3f} {upper:.3f}")
-    0.555 0.997
-    """
-    half = check_fraction(significance, "significance") / 2
-    hits, draws = np.asarray(n_covered, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    misses = draws - hits
-    # The Beta quantile needs positive parameters; with no hit (no miss) the band begins at 0 (ends at 1).
-    lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
-    upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
-    return lower, upper

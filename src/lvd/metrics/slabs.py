@@ -8,9 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import ArrayLike, Bool, Float, Int, NDArray, RandomState
-from lvd._validation import InputError, check_matrix, check_positive, check_same_length, seed_from
+from lvd._validation import (
+    InputError,
+    check_fraction,
+    check_matrix,
+    check_positive,
+    check_same_length,
+    seed_from,
+)
 from lvd.intervals import covered
-from lvd.metrics._check import check_fraction, check_targets_and_intervals
+from lvd.metrics._check import check_targets_and_intervals
 
 
 @dataclass(frozen=True, eq=False)

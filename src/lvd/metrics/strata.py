@@ -10,10 +10,16 @@ import numpy as np
 from scipy.special import bdtr
 
 from lvd._typing import ArrayLike, Bool, Float, Int, NDArray
-from lvd._validation import InputError, check_positive, check_same_length, check_vector, to_numpy
-from lvd.intervals import covered
-from lvd.metrics._check import check_fraction, check_level, check_targets_and_intervals
-from lvd.metrics.coverage import binomial_band
+from lvd._validation import (
+    InputError,
+    check_fraction,
+    check_positive,
+    check_same_length,
+    check_vector,
+    to_numpy,
+)
+from lvd.intervals import binomial_band, covered
+from lvd.metrics._check import check_level, check_targets_and_intervals
 from lvd.metrics.width import tied_widths
 
 
