@@ -36,9 +36,10 @@ class Evidence:
 
     `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
     when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
-    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how
-    far the upper end lies above the prediction, `lower_radius` how far the lower end lies below, and `usual_radius`
-    half the usual width. `group` is the query's group where there are groups.
+    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how far
+    the upper end is above the prediction, `lower_radius` how far the lower end is below, and `usual_radius` half the usual
+    width. `group` is the query's group where there are groups. Where scores are errors in units of the error to expect,
+    `expected_error` is that of the query, and `usual_radius` is an error.
     """
 
     confidence_level: float
@@ -51,6 +52,7 @@ class Evidence:
     lower_radius: float | None = None
     group: Group = None
     bandwidth: float = 1.0
+    expected_error: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -75,7 +77,11 @@ class Evidence:
         level = _in_percent(self.confidence_level)
         half = self.radius if self.lower_radius is None else (self.radius + self.lower_radius) / 2.0
         rests = f"It rests on roughly {_rounded(self.n_effective)} similar calibration rows"
-        if self.lower_radius is None:
+        if self.expected_error is not None:
+            half *= self.expected_error
+            rests = f"An error of about {self.expected_error:.3g} is to be expected here. {rests}"
+            shown = f"{level} of which had at most {self.radius:.3g} times the error expected of them"
+        elif self.lower_radius is None:
             shown = f"{level} of which had an error of at most {self.radius:.3g}"
         else:
             rest = _in_percent((1.0 - self.confidence_level) / 2.0)

@@ -27,7 +27,7 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, check_choice, row_digests
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
-GUARANTEES = ("local", "randomized", "calibrated")
+GUARANTEES = ("local", "randomized", "calibrated", "transductive")
 CHUNK_ELEMENTS = 2**21
 
 

@@ -46,6 +46,7 @@ from lvd.conformal.labelled_rows import (
     check_rows_given,
     check_weights,
 )
+from lvd.conformal.transductive import Others, Prior, sum_others, transductive_radius
 from lvd.quantiles import Queries, SortedRows, local_quantile
 from lvd.store import proven, save_object
 
@@ -125,11 +126,13 @@ class LocalConformal:
         bandwidth: float | str = 1.0,
         mass: float = 2.0,
         confidence_level: Levels = 0.9,
+        prior: Prior | None = None,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.mass = mass
         self.confidence_level = confidence_level
+        self.prior = prior
 
     def conformalize(
         self,
@@ -202,7 +205,8 @@ class LocalConformal:
         `guarantee` chooses what the same calibration promises: ``"local"``, the paper's, says nothing about
         coverage on average; ``"randomized"`` (randomly localized) covers marginally and, robustly, locally, its
         draws fixed by the row and `random_state`; ``"calibrated"`` covers marginally without randomness, at
-        O(m^2) once and O(m log m) a row.
+        O(m^2) once and O(m log m) a row; ``"transductive"`` divides each score by the mean of its
+        neighbours' and is exact on average, finite from ``level / (1 - level)`` rows on, and says nothing locally.
 
         `smoothed` is for ``"randomized"``: the level is then met exactly instead of at least (for scores without
         ties), and a radius may be -inf, which means the empty set.
@@ -217,6 +221,9 @@ class LocalConformal:
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
             queries = self._located(rows, indices)
+            if guarantee == "transductive":
+                prior, others = self._transductive(group, known)
+                return (transductive_radius(queries.points, known, others, prior, levels),)
             if guarantee == "calibrated":
                 return (calibrated_radius(queries, known, self._standing(group, known), levels),)
             if guarantee == "randomized":
@@ -384,6 +391,7 @@ class LocalConformal:
         self.calibration_ = Calibration.of(rows, scores)
         self._standings: dict[Group, Standing] = {}
         self._sampled: dict[Group, SortedRows] = {}
+        self._others: dict[Group, Others] = {}
         return self
 
     def _rows(self, embeddings: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None) -> Rows:
@@ -449,6 +457,17 @@ class LocalConformal:
             level=float(check_levels(self.confidence_level).max()),
             mass=self.mass,
         )
+
+    def _transductive(self, group: Group, rows: SortedRows) -> tuple[Prior, Others]:
+        """The prior, and what the transductive guarantee computes once for each group."""
+        if self.prior is None or self._calibration().rows.weights is not None:
+            raise InputError(
+                'guarantee="transductive" needs a prior=, what scores are expected to be before calibration rows are seen, '
+                "and calibration rows without weights="
+            )
+        if group not in self._others:
+            self._others[group] = sum_others(rows, self.prior)
+        return self.prior, self._others[group]
 
     def _standing(self, group: Group, rows: SortedRows) -> Standing:
         """What the calibrated guarantee computes once for each group."""

@@ -12,12 +12,15 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
+from lvd._progress import announce
+from lvd._typing import ArrayLike, Bool, Float, Int, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_same_length, row_digests, seed_from, to_numpy
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import as_model
+from lvd.models.model import came_trained
 from lvd.models.wrap import seeded_clone
 from lvd.scores import (
     AbsoluteResidual,
@@ -25,19 +28,30 @@ from lvd.scores import (
     ConformityScore,
     EvaluatedRows,
     NormalizedResidual,
+    ScaledResidual,
     SidedResidual,
     SignedResidual,
     TrainingRows,
 )
 from lvd.store import proven
+from lvd.scores.score import interpolates
 
 SCORES: dict[str, type[ConformityScore]] = {
     "absolute": AbsoluteResidual,
     "normalized": NormalizedResidual,
+    "scaled": ScaledResidual,
     "signed": SignedResidual,
     "sided": SidedResidual,
 }
 """The usual scores by their names."""
+
+
+SET_ASIDE = 1 / 3
+"""The share of the calibration rows that is learned from where a trained model interpolates its training rows."""
+
+
+class InterpolationWarning(CalibrationWarning):
+    """A trained model interpolates its training rows, so that calibration rows have to be set aside to learn from."""
 
 
 class SharedRowsWarning(CalibrationWarning):
@@ -57,6 +71,9 @@ class ConformalBase(IntervalRegressor):
     device: str
     random_state: Any
     conformals_: list[list[Any]]
+    _infinite_when_unknown: bool = False
+    _kernel_target: str = "y"
+    """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
 
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
@@ -139,17 +156,43 @@ class ConformalBase(IntervalRegressor):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
         """Fit the model, a kernel for each target, and the score."""
+        announce("training the model")
         self.model_.fit(X, y)
-        rows = EvaluatedRows(X, self.model_.evaluate(X))
-        self.kernels_ = fit_kernels(self._kernel_template(), rows, y, seed)
-        training = TrainingRows(
-            EvaluatedRows(X, rows.evaluation, self.kernels_), y, self.model_, self.device, seed
+        self.seed_, self.score_, self.kernels_ = seed, score, []
+        training = TrainingRows(EvaluatedRows(X, self.model_.evaluate(X)), y, self.model_, self.device, seed)
+        self.familiarity_ = Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
+        learns_errors = self._kernel_target == "errors" or score.learns_errors
+        self.postponed_ = learns_errors and came_trained(self.model_) and interpolates(training)
+        if not self.postponed_:
+            self._learn(training)
+
+    def _learn(self, training: TrainingRows) -> None:
+        """Learn the kernels and the score from rows that will not calibrate."""
+        announce("learning the kernel")
+        self.kernels_ = fit_kernels(self._kernel_template(), training, self._kernel_target)
+        self.score_.fit(training.located(self.kernels_))
+
+    def _learn_from_calibration_rows(
+        self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]
+    ) -> tuple[Any, Float[NDArray, "r t"], dict[str, Any]]:
+        """Learn from a part of the calibration rows; what is left calibrates."""
+        calib, aside = split_cases(self.model_.same_case(X), SET_ASIDE, self.seed_)
+        warnings.warn(
+            f"the estimator's errors on its own training rows say little, as it nearly interpolates them: {len(aside)} of "
+            f"{len(y)} calibration rows are set aside to learn from, and do not calibrate",
+            InterpolationWarning,
+            stacklevel=4,
         )
-        score.fit(training)
-        self.score_ = score
+        some = _safe_indexing(X, aside)
+        rows = EvaluatedRows(some, self.model_.evaluate(some))
+        self._learn(TrainingRows(rows, y[aside], self.model_, self.device, self.seed_))
+        kept = {name: _safe_indexing(values, calib) for name, values in labels.items()}
+        return _safe_indexing(X, calib), y[calib], kept
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], max_weight: float | None, **labels: Any) -> None:
         """Take a calibration set, replacing a former one."""
+        if self.postponed_:
+            X, y, labels = self._learn_from_calibration_rows(X, y, labels)
         if max_weight is not None:
             labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
@@ -202,7 +245,16 @@ class ConformalBase(IntervalRegressor):
                         rows.embeddings, [plans[j].level for j in asked], **choices
                     )
                     radius[:, side, asked, target] = to_numpy(found)
-        return bound.intervals(radius, levels)
+        intervals = bound.intervals(radius, levels)
+        if self._infinite_when_unknown:
+            intervals[~self._known(rows)] = np.array([-np.inf, np.inf])[:, None, None]
+        return intervals
+
+    def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
+        """Whether each row has training rows near it."""
+        if self.familiarity_ is None:
+            return np.ones(len(rows.y_pred), bool)
+        return self.familiarity_.known(spaces_of(rows))
 
     def _check_calibrated(self) -> None:
         check_is_fitted(self, "model_")
@@ -316,15 +368,25 @@ def as_score(conformity_score: Any) -> ConformityScore:
 
 
 def fit_kernels(
-    template: MahalanobisKernel | None, rows: EvaluatedRows, y: Float[NDArray, "n t"], seed: int
+    template: MahalanobisKernel | None, training: TrainingRows, kernel_target: str
 ) -> list[MahalanobisKernel]:
-    """A kernel for each target; one that is fitted already serves a single target as it is."""
+    """A kernel for each target; one that is fitted already serves a single target as it is.
+
+    Rows are similar when their targets are, or their errors: the square root of these has fewer outliers.
+    """
     if template is None:
         return []
-    if hasattr(template, "components_") and y.shape[1] == 1:
+    if hasattr(template, "components_") and training.y.shape[1] == 1:
         return [template]
-    placed = EvaluatedRows(rows.inputs, rows.evaluation, [template]).embeddings
-    return [seeded_clone(template, seed).fit(placed, column) for column in y.T]
+    learned = training.y if kernel_target == "y" else np.sqrt(np.abs(training.held_out_errors))
+    placed = training.located([template]).rows.embeddings
+    return [seeded_clone(template, training.seed).fit(placed, column) for column in learned.T]
+
+
+def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
+    """Where rows are looked at to tell whether they are known: the embedding, and the inputs where they are numbers."""
+    numbers = isinstance(rows.inputs, np.ndarray) and rows.inputs.ndim == 2 and rows.inputs.dtype.kind == "f"
+    return [rows.evaluation.embeddings, *([rows.inputs] if numbers else [])]
 
 
 def rows_needed(confidence_level: float) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +17,13 @@ from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
+from lvd.conformal.transductive import Prior
 from lvd.intervals import clip, covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.predictive import PredictiveDistribution, Spread
+from lvd.quantiles import conformal_quantile
 from lvd.store import proven
 
 
@@ -33,6 +37,7 @@ class Prediction(NamedTuple):
     n_effective : how many equally weighted calibration rows the calibration rows like each row are worth, (n,);
         for several targets (n, T).
     embeddings : the network's last hidden layer, (n, h).
+    known : whether training rows are near each row, (n,).
 
     Examples
     --------
@@ -48,6 +53,7 @@ class Prediction(NamedTuple):
     intervals: Any
     n_effective: Any
     embeddings: Any
+    known: Any
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,16 @@ class Explanation:
     upper: float
     evidence: Evidence
     label: str | None = None
+    known: bool = True
 
     @property
     def sentence(self) -> str:
         """Why the interval is as wide as it is, or infinite."""
-        return self.evidence.sentence
+        if self.known:
+            return self.evidence.sentence
+        if math.isinf(self.upper) and math.isinf(self.lower):
+            return "Unknown: no training row is near this one, so it gets no finite interval."
+        return f"Unknown: no training row is near this one. {self.evidence.sentence}"
 
 
 class KnownErrors(NamedTuple):
@@ -79,10 +90,13 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     """A conformal method with a kernel: its calibration rows can be added, forgotten, watched and shown."""
 
     kernel: MahalanobisKernel | None
-    bandwidth: float | str
+
+    @abstractmethod
+    def _reach(self) -> tuple[float | str, float]:
+        """The bandwidth of the kernel, and the mass of an adaptive one."""
 
     def _check_parameters(self) -> None:
-        check_bandwidth(self.bandwidth)
+        check_bandwidth(self._reach()[0])
         if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
         self._conformity_score()
@@ -92,7 +106,10 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:
         assert kernel is not None
-        return LocalConformal(kernel, bandwidth=self.bandwidth, confidence_level=self.confidence_level)
+        bandwidth, mass = self._reach()
+        return LocalConformal(
+            kernel, bandwidth=bandwidth, mass=mass, confidence_level=self.confidence_level, prior=Prior()
+        )
 
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
@@ -122,7 +139,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         ]
         y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, np.stack(sizes, axis=1)))
         embeddings = like(rows.evaluation.embeddings, X)
-        return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings)
+        return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows))
 
     def update(
         self,
@@ -223,6 +240,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
             )
             for columns, targets in zip(self.conformals_, self.y_calib_.T, strict=True)
         ]
+        known, scaled = self._known(rows), self.score_.learns_errors
+        usual = self._usual_radii(levels) if scaled else None
         return [
             Explanation(
                 row=row,
@@ -230,11 +249,22 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 y_pred=float(bound.y_pred[row, target]),
                 lower=float(intervals[row, 0, 0, target]),
                 upper=float(intervals[row, 1, 0, target]),
-                evidence=evidence[target][row],
+                evidence=evidence[target][row]
+                if usual is None
+                else replace(
+                    evidence[target][row],
+                    expected_error=float(bound.unit[row, target]),
+                    usual_radius=float(usual[target]),
+                ),
+                known=bool(known[row]),
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))
         ]
+
+    def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
+        """The radius of split conformal prediction for each target: one for all rows."""
+        return conformal_quantile(np.abs(self._known_errors().residuals), levels)[0]
 
     def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
         self._check_calibrated()

@@ -17,8 +17,6 @@ class LocalCQRRegressor(LocalRegressor):
     `confidence_level` and `estimator` are as of :class:`ConformalizedQuantileRegressor`; `kernel`, `bandwidth`,
     `calib_size`, `prefit`, `y_range`, `device` and `random_state` as of :class:`LVDRegressor`.
 
-    Examples
-    --------
     >>> import numpy as np, lvd
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
     >>> reg = lvd.LocalCQRRegressor(random_state=0).fit(X, X[:, 0])
@@ -36,3 +34,6 @@ class LocalCQRRegressor(LocalRegressor):
 
     def _conformity_score(self) -> ConformityScore:
         return QuantileResidual()
+
+    def _reach(self) -> tuple[float | str, float]:
+        return self.bandwidth, 2.0

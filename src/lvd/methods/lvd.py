@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
+from lvd._validation import check_choice
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
 from lvd.models.adapters import Embed
 from lvd.scores import ConformityScore
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Choices that belong together; `mass` is that of adaptive bandwidths."""
+
+    conformity_score: str | ConformityScore
+    kernel_target: str
+    bandwidth: float | str
+    when_unknown: str
+    mass: float = 3.0
+
+
+PRESETS = {
+    "default": Preset("scaled", "errors", "adaptive", "infinite"),
+    "paper": Preset("absolute", "y", 1.0, "widen"),
+}
 
 
 class LVDRegressor(LocalRegressor):
@@ -31,12 +50,20 @@ class LVDRegressor(LocalRegressor):
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    conformity_score : what is calibrated: ``"absolute"`` errors; ``"normalized"`` by a second model's prediction of the
-        error; ``"signed"``, for errors that are not symmetric, each end with a quantile of its own; ``"sided"``, errors
-        measured by what is usual on their side; or a score of :mod:`lvd.scores`.
-    kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
+    preset : what the next four parameters are where they are None. ``"default"``: errors scaled by the error to expect, a
+        kernel of the errors, a bandwidth for each row, and infinity where a row is not known. ``"paper"``: the paper's
+        method, absolute errors, a kernel of y of bandwidth 1.
+    conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`); ``"absolute"`` ones;
+        ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors that are not symmetric, each
+        end with a quantile of its own; ``"sided"``, errors measured by what is usual on their side; or a score of
+        :mod:`lvd.scores`.
+    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is invisible to a
+        kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` for each row just so far that enough calibration rows
         are expected (see :class:`LocalConformal`).
+    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs: ``"infinite"``,
+        or ``"widen"``: as wide as the calibration rows say, with ``known`` telling in :meth:`predict_with_evidence`.
+    kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
@@ -71,9 +98,12 @@ class LVDRegressor(LocalRegressor):
         self,
         estimator: Any = None,
         *,
-        conformity_score: str | ConformityScore = "absolute",
+        preset: str = "default",
+        conformity_score: str | ConformityScore | None = None,
+        kernel_target: str | None = None,
+        bandwidth: float | str | None = None,
+        when_unknown: str | None = None,
         kernel: MahalanobisKernel | None = None,
-        bandwidth: float | str = 1.0,
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
@@ -84,5 +114,27 @@ class LVDRegressor(LocalRegressor):
     ) -> None:
         keep(self, locals())
 
+    @property
+    def settings(self) -> Preset:
+        """The preset, with what was given in place of it."""
+        check_choice(self.preset, "preset", tuple(PRESETS))
+        names = ("conformity_score", "kernel_target", "bandwidth", "when_unknown")
+        given = {name: vars(self)[name] for name in names if vars(self)[name] is not None}
+        settings = replace(PRESETS[self.preset], **given)
+        check_choice(settings.kernel_target, "kernel_target", ("errors", "y"))
+        check_choice(settings.when_unknown, "when_unknown", ("infinite", "widen"))
+        return settings
+
+    @property
+    def _kernel_target(self) -> str:
+        return self.settings.kernel_target
+
+    @property
+    def _infinite_when_unknown(self) -> bool:
+        return self.settings.when_unknown == "infinite"
+
+    def _reach(self) -> tuple[float | str, float]:
+        return self.settings.bandwidth, self.settings.mass
+
     def _conformity_score(self) -> ConformityScore:
-        return as_score(self.conformity_score)
+        return as_score(self.settings.conformity_score)

@@ -10,6 +10,8 @@ import numpy as np
 
 from lvd._validation import InputError, check_levels
 from lvd.conformal import GlobalConformal
+from lvd.conformal.familiar import Familiarity, Surroundings
+from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
 from lvd.models import NetRegressor
@@ -20,7 +22,9 @@ from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.models.wrap import FOREIGN
+from lvd.models.trees import TreeEnsemble
 from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
+from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.scores.error_model import ErrorModel
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
@@ -80,6 +84,8 @@ def _upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     if "y_min" in parameters:
         bounds = parameters.pop("y_min"), parameters.pop("y_max", None)
         parameters["y_range"] = None if bounds == (None, None) else bounds
+        if "train_digests_" in learned:
+            learned |= {"familiarity_": None, "postponed_": False, "seed_": 0}
     return parameters, learned
 
 
@@ -170,7 +176,7 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
             [one.rescored(-one.calibration_.scores), one] if name == "signed" else [one]
             for one in learned["conformals_"]
         ]
-    parameters["conformity_score"] = name
+    parameters |= {"preset": "paper", "conformity_score": name}
     return parameters, learned | ({"score_": score} if "model_" in learned else {})
 
 
@@ -190,5 +196,6 @@ _UPGRADES = {
 for _part in (
     *(NetRegressor, SklearnModel, FunctionModel, Fitted, QuantileModel, NetStack, ProbabilisticNet),
     *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
+    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Surroundings, Prior),
 ):
     register(_part)

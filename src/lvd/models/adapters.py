@@ -28,15 +28,22 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 class SklearnModel(BaseEstimator):
     """A scikit-learn regressor or Pipeline.
 
-    Embedding: the last hidden layer of an ``MLPRegressor``; for forests and boosted trees one coordinate per
-    tree, the mean training target of the leaf a row falls into; else the (transformed) inputs, which the
-    kernel standardises. `embed` replaces all of these.
+    Embedding: the last hidden layer of an ``MLPRegressor``; for all else, forests and boosted trees among them, the
+    (transformed) inputs and the prediction, which the kernel standardises; measured, they serve better than the trees' own
+    coordinates. Where inputs are not all numbers, trees give one coordinate each, the mean training target of the leaf that
+    a row falls into, or its share of the prediction. `embed` replaces all of these.
     """
 
     def __init__(self, estimator: BaseEstimator, *, prefit: bool = False, embed: Embed | None = None) -> None:
         self.estimator = estimator
         self.prefit = prefit
         self.embed = embed
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the estimator, as trees do, nearly reproduces the targets of its training rows."""
+        last = self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
+        return hasattr(last, "apply") or hasattr(last, "staged_predict") or hasattr(last, "kneighbors")
 
     def check(self, X: ArrayLike) -> Any:
         """Frames stay frames (column transformers need names); all else becomes a matrix of numbers."""
@@ -53,7 +60,8 @@ class SklearnModel(BaseEstimator):
         target = y[:, 0] if y.shape[1] == 1 else y
         self.n_columns_, self.n_targets_ = X.shape[1], y.shape[1]
         self.fitted_ = self.estimator if self.prefit else clone(self.estimator).fit(X, target)
-        leaves = self._leaves(X)
+        self.embeds_inputs_ = _all_numbers(self._transformed(X)[0])
+        leaves = None if self.embeds_inputs_ else self._leaves(X)
         if leaves is not None:
             self.leaf_means_ = [_leaf_means(column, y.mean(1)) for column in leaves.T]
         return self
@@ -67,6 +75,10 @@ class SklearnModel(BaseEstimator):
             )
         if self.embed is not None:
             return Evaluation(y_pred, check_matrix(self.embed(X), "the embedding"))
+        inner, last = self._transformed(X)
+        # Models saved by version 0.1 know no such choice.
+        if getattr(self, "embeds_inputs_", False) and not hasattr(last, "coefs_"):
+            return Evaluation(y_pred, np.column_stack([check_matrix(inner, "the transformed inputs"), y_pred]))
         return Evaluation(y_pred, self._embed(X))
 
     def _embed(self, X: Any) -> Float[NDArray, "n h"]:
@@ -129,6 +141,15 @@ class FunctionModel:
                 f"got {y_pred.shape} and {embeddings.shape} for {len(X)} rows"
             )
         return Evaluation(y_pred, embeddings)
+
+
+def _all_numbers(inputs: Any) -> bool:
+    """Whether the inputs are a matrix of finite numbers."""
+    try:
+        check_matrix(inputs)
+    except InputError:
+        return False
+    return True
 
 
 def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:

@@ -53,7 +53,7 @@ def lvd_variant(
     kernel = split.kernel(smoothness=smoothness)
     estimator = split.kernel_regressor(kernel) if predictor == "KR" else split.estimator
     score = NormalizedResidual(split.error_estimator) if normalized else AbsoluteResidual()
-    regressor = LVDRegressor(estimator, conformity_score=score, kernel=kernel, prefit=True)
+    regressor = LVDRegressor(estimator, preset="paper", conformity_score=score, kernel=kernel, prefit=True)
     return calibrated(regressor, split, levels)
 
 

@@ -2,6 +2,7 @@
 
 from lvd.scores.quantile import QuantileResidual
 from lvd.scores.residuals import AbsoluteResidual, NormalizedResidual, SidedResidual, SignedResidual
+from lvd.scores.scaled import ScaledResidual
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "EvaluatedRows",
     "NormalizedResidual",
     "QuantileResidual",
+    "ScaledResidual",
     "SidedResidual",
     "SignedResidual",
     "TrainingRows",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
 from lvd._typing import Float, NDArray
+from lvd._validation import check_choice
 from lvd.kernels.sums import weighted_sums
 from lvd.models import Model
 from lvd.scores.error_model import ErrorModel, fit_error_model
@@ -103,14 +104,18 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors on its training rows; by default
-        one like the first, or, on a prefit estimator, the built-in MLP on the embeddings.
+    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first, or, on
+        a prefit estimator, the built-in MLP on the embeddings. A pair of functions is taken as trained.
+    errors : which errors it learns: ``"held_out"``, of models that have not seen the row, where lvd trains the estimator;
+        or ``"in_sample"``, the estimator's own on its training rows, which are too small, as the paper's numbers were made.
     """
 
+    learns_errors: ClassVar[bool] = True
     error_model_: ErrorModel
 
-    def __init__(self, error_estimator: Any = None) -> None:
+    def __init__(self, error_estimator: Any = None, errors: str = "held_out") -> None:
         self.error_estimator = error_estimator
+        self.errors = errors
 
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
         """Any model serves."""
@@ -118,7 +123,8 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
 
     def fit(self, training: TrainingRows) -> None:
         """Train the second model."""
-        self.error_model_ = fit_error_model(self.error_estimator, training)
+        check_choice(self.errors, "errors", ("held_out", "in_sample"))
+        self.error_model_ = fit_error_model(self.error_estimator, training, in_sample=self.errors == "in_sample")
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the predicted ones."""

@@ -6,13 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import _safe_indexing
+
+from lvd._progress import announce
 from lvd._typing import Float, NDArray
 from lvd._validation import row_digests
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.rows import Rows, place
 from lvd.models import Evaluation, Model
+from lvd.models.model import came_trained
+
+N_FOLDS, FEWEST_ROWS = 5, 20
+NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
+"""Errors on held-out rows come from so many folds; with fewer rows than this the model's own serve."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +46,10 @@ class EvaluatedRows:
         device = self.kernels[0].device if self.kernels else "cpu"
         return place(self.evaluation.embeddings, device)
 
+    def coordinates(self, target: int) -> Float[NDArray, "n k"]:
+        """Where the rows are in the coordinates of a target's kernel."""
+        return self.kernels[target].scaled(self.embeddings).cpu().numpy()
+
     @property
     def keys(self) -> NDArray:
         """What random draws belong to: the inputs, as the last digits of an embedding depend on the processor."""
@@ -54,6 +70,49 @@ class TrainingRows:
     def errors(self) -> Float[NDArray, "n t"]:
         """The model's signed errors on its own training rows."""
         return self.y - self.rows.y_pred
+
+    @property
+    def held_out_errors(self) -> Float[NDArray, "n t"]:
+        """Signed errors of models that have not seen the row; those of a model that came trained are its own."""
+        return self.y - self.held_out_predictions
+
+    @cached_property
+    def held_out_predictions(self) -> Float[NDArray, "n t"]:
+        """Predictions by models like this one, each trained without the fold that it predicts."""
+        if came_trained(self.model) or len(self.y) < FEWEST_ROWS:
+            return self.rows.y_pred
+        predictions = np.empty_like(self.y)
+        folds = KFold(N_FOLDS, shuffle=True, random_state=self.seed).split(self.y)
+        for number, (inside, outside) in enumerate(folds, start=1):
+            announce(f"errors on rows held out: fold {number} of {N_FOLDS}")
+            model = clone(self.model)
+            model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
+            predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
+        return predictions
+
+
+    def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
+        """The same rows with kernels; predictions of held-out rows are kept."""
+        rows = EvaluatedRows(self.rows.inputs, self.rows.evaluation, kernels)
+        moved = TrainingRows(rows, self.y, self.model, self.device, self.seed)
+        if "held_out_predictions" in vars(self):
+            vars(moved)["held_out_predictions"] = self.held_out_predictions
+        return moved
+
+
+def interpolates(training: TrainingRows) -> bool:
+    """Whether the model's errors on its training rows are too small to tell about its errors elsewhere.
+
+    They are those of trees, which remember, and those that are tiny beside the difference of y between neighbours.
+    """
+    if getattr(training.model, "remembers", False):
+        return True
+    embeddings = training.rows.evaluation.embeddings[:NEIGHBOR_ROWS]
+    if len(embeddings) < 2:
+        return False
+    nearest = NearestNeighbors(n_neighbors=2).fit(embeddings).kneighbors(embeddings)[1][:, 1]
+    y, errors = training.y[: len(embeddings)], np.abs(training.errors[: len(embeddings)])
+    return bool(np.median(errors) < SMALL_ERROR * np.median(np.abs(y - y[nearest])))
 
 
 class Plan(NamedTuple):
@@ -85,6 +144,9 @@ class BoundScore(ABC):
 
 class ConformityScore(ABC):
     """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
+
+    learns_errors: ClassVar[bool] = False
+    """Whether `fit` learns from the model's errors."""
 
     @abstractmethod
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:

@@ -1,0 +1,79 @@
+"""Exact coverage on average from all calibration rows, each of which serves scale and quantile (full conformal prediction).
+
+Each score S_i is divided by the kernel mean of all *other* scores, the query's included, shrunk towards a prior p that was
+fixed beforehand. The set of query scores that conform among these is an interval whose end has a closed form for each
+calibration row: with ``k_i = K(x, x_i)``, ``A_i = sum_{j != i} K_ij S_j + a p``, ``W_i = sum_{j != i} K_ij + a`` and
+``m_x = (sum k_i S_i + a p) / (sum k_i + a)`` the query's score conforms with row i up to
+
+    s_i(x) = 2 b_i / (A_i + sqrt(A_i^2 + 4 k_i b_i)),   b_i = S_i (W_i + k_i) m_x,
+
+and the radius is the plain ``ceil((m + 1) level)``-th smallest of the s_i(x).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lvd._parallel import chunk_slices, workers
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError
+from lvd.kernels.sums import weighted_sums
+from lvd.quantiles import Queries, SortedRows, similarities
+from lvd.quantiles.finite_sample import finite_sample_ranks
+
+CHUNK_ELEMENTS = 2**21
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What scores are expected to be before calibration rows are seen: their size, the weight of that expectation in
+    rows, and the bandwidth in which rows tell about each other."""
+
+    size: float = 1.0
+    strength: float = 3.0
+    bandwidth: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Others:
+    """For each calibration row the kernel sums over all others, with the prior: A_i and W_i."""
+
+    scores: Float[Tensor, "m"]
+    weights: Float[Tensor, "m"]
+
+
+def sum_others(rows: SortedRows, prior: Prior) -> Others:
+    """O(m^2) time once, O(m) memory."""
+    if len(rows) and float(rows.scores[0]) < 0.0:
+        raise InputError(
+            'guarantee="transductive" divides scores by their neighbours\' and needs scores that are not negative'
+        )
+    columns = torch.stack([rows.scores, torch.ones_like(rows.scores)], 1)
+    widths = torch.full_like(rows.scores, prior.bandwidth)
+    sums = (weighted_sums(rows.points, rows.points, columns, widths) - columns).clamp_(min=0.0)
+    return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength)
+
+
+def transductive_radius(
+    queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, prior: Prior, levels: Float[NDArray, "l"]
+) -> Float[Tensor, "n l"]:
+    """The radius of each query at each level, O(m log m) a query."""
+    ranks = finite_sample_ranks(len(rows), levels)
+    if len(rows) == 0:
+        return queries.new_full((len(queries), len(levels)), torch.inf)
+    widths = queries.new_full((len(queries),), prior.bandwidth)
+    located = Queries.of(queries, bandwidths=widths)
+
+    def work(some: slice) -> Tensor:
+        kernel = similarities(located[some], rows)
+        mean = (kernel @ rows.scores + prior.strength * prior.size) / (kernel.sum(1) + prior.strength)
+        b = rows.scores * (others.weights + kernel) * mean[:, None]
+        ends = 2.0 * b / (others.scores + (others.scores.square() + 4.0 * kernel * b).sqrt())
+        ordered = torch.nn.functional.pad(ends.sort(1).values, (0, 1), value=torch.inf)
+        return ordered[:, torch.as_tensor(ranks - 1, device=ordered.device)]
+
+    with workers() as run:
+        return torch.cat(run(work, chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // len(rows)))))

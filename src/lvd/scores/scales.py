@@ -1,0 +1,184 @@
+"""How large an error to expect at each row, learned from errors on rows that the model was not trained on.
+
+All scales are fixed by the training rows, so whatever they are, a score divided by them keeps every promise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from lvd._parallel import workers
+from lvd._typing import Float, Int, NDArray
+from lvd.kernels.sums import weighted_sums
+from lvd.models.scaling import mean_and_scale
+from lvd.models.stack import forward, new_stack
+from lvd.models.trees import TreeEnsemble
+
+N_FOLDS = 5
+KERNEL_ROWS = 3000
+BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3.0, 10.0)
+LEAST_SHARE = 0.05
+"""No scale is below this share of the median error."""
+MOST_EPOCHS, PATIENCE, BATCH, HIDDEN = 200, 15, 128, (64, 64)
+
+
+def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
+    """How badly a scale tells the sizes of errors: the Laplace likelihood's, at the best constant factor."""
+    return float(np.log(scale).mean() + np.log((errors / scale).mean()))
+
+
+def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
+    """The fold of each row."""
+    numbers = np.empty(n_rows, np.int64)
+    for fold, (_, rows) in enumerate(KFold(N_FOLDS, shuffle=True, random_state=seed).split(numbers)):
+        numbers[rows] = fold
+    return numbers
+
+
+class KernelScale:
+    """``s(x) = (sum_j K_h(x, x_j) e_j + a c) / (sum_j K_h(x, x_j) + a)`` with c the mean error.
+
+    The bandwidth h and the strength a of the mean are those of the best leave-one-out likelihood. Learned in the errors'
+    kernel, it knows the embedding; far from all training rows it is c.
+    """
+
+    points_: Float[NDArray, "r k"]
+    errors_: Float[NDArray, "r"]
+
+    def fit(self, points: Float[NDArray, "n k"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+        """Learn; returns the leave-one-out scales of the training rows."""
+        rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
+        self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
+        found = []
+        for bandwidth in BANDWIDTHS:
+            sums = self._sums(self.points_, bandwidth) - np.stack([self.errors_, np.ones(len(rows))], axis=1)
+            for strength in STRENGTHS:
+                found.append((misfit(self._scale(sums, strength), self.errors_), bandwidth, strength))
+        _, self.bandwidth_, self.strength_ = min(found)
+        inside = np.zeros(len(errors), bool)
+        inside[rows] = True
+        own = np.stack([errors, np.ones(len(errors))], axis=1) * inside[:, None]
+        return self._scale(self._sums(points, self.bandwidth_) - own, self.strength_)
+
+    def predict(self, points: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
+        """The scale of each row."""
+        return self._scale(self._sums(points, self.bandwidth_), self.strength_)
+
+    def _sums(self, points: Float[NDArray, "n k"], bandwidth: float) -> Float[NDArray, "n 2"]:
+        queries, training = torch.as_tensor(points), torch.as_tensor(self.points_)
+        values = torch.as_tensor(np.stack([self.errors_, np.ones(len(self.errors_))], axis=1))
+        widths = queries.new_full((len(queries),), bandwidth)
+        return weighted_sums(queries, training, values, widths).numpy()
+
+    def _scale(self, sums: Float[NDArray, "n 2"], strength: float) -> Float[NDArray, "n"]:
+        return (sums[:, 0].clip(min=0.0) + strength * self.mean_) / (sums[:, 1].clip(min=0.0) + strength)
+
+
+class BoostedScale:
+    """The mean of boosted models of the error on inputs and prediction, one for each fold left out."""
+
+    models_: list[TreeEnsemble]
+
+    def fit(self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+        """Learn; returns the scales of the training rows, each by the model that has not seen it."""
+        folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
+        self.models_, crossed = [], np.empty(len(errors))
+        for fold in range(N_FOLDS):
+            inside, outside = folds != fold, folds == fold
+            learner = HistGradientBoostingRegressor(
+                max_iter=200,
+                learning_rate=0.05,
+                max_leaf_nodes=8,
+                min_samples_leaf=max(10, int(inside.sum()) // 50),
+                early_stopping=inside.sum() > 1000,
+                random_state=seed,
+            )
+            model = TreeEnsemble.of(learner.fit(features[inside], clipped[inside]))
+            crossed[outside] = model.predict(features[outside])
+            self.models_.append(model)
+        self.least_ = LEAST_SHARE * float(np.median(errors))
+        return np.maximum(crossed, self.least_)
+
+    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n"]:
+        """The geometric mean of what the models expect."""
+        logs = [np.log(np.maximum(model.predict(features), self.least_)) for model in self.models_]
+        return np.exp(np.mean(logs, axis=0))
+
+
+class NetworkScale:
+    """The mean of small networks of the error on inputs and prediction, one for each fold left out, trained as one.
+
+    Their loss is ``log s + e / s``; each stops where the rows of the fold after its own tell it to.
+    """
+
+    parameters_: dict[str, Tensor]
+
+    def fit(self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+        """Learn; returns the scales of the training rows, each by the network that has not seen it."""
+        self.x_mean_, self.x_scale_ = mean_and_scale(features)
+        self.unit_ = float(errors.mean())
+        clipped = np.minimum(errors, np.quantile(errors, 0.995)) / self.unit_
+        inputs, targets = self._inputs(features), torch.as_tensor(clipped, dtype=torch.float32)
+        folds = torch.as_tensor(fold_numbers(len(errors), seed))
+        with workers(1):
+            self.parameters_ = _train_fold_networks(inputs, targets, folds, seed)
+            outputs = self._outputs(inputs)
+        return outputs[folds, torch.arange(len(folds))].numpy() * self.unit_
+
+    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n"]:
+        """The geometric mean of what the networks expect."""
+        with workers(1):
+            outputs = self._outputs(self._inputs(features))
+        return outputs.log().mean(0).exp().numpy() * self.unit_
+
+    def _inputs(self, features: Float[NDArray, "n f"]) -> Float[Tensor, "n f"]:
+        standardised = ((features - self.x_mean_) / self.x_scale_).clip(-10.0, 10.0)
+        return torch.as_tensor(standardised, dtype=torch.float32)
+
+    def _outputs(self, inputs: Float[Tensor, "n f"]) -> Float[Tensor, "m n"]:
+        with torch.no_grad():
+            return _positive(forward(self.parameters_, inputs.expand(N_FOLDS, -1, -1))).double()
+
+
+def _positive(outputs: Float[Tensor, "m n 1"]) -> Float[Tensor, "m n"]:
+    return torch.nn.functional.softplus(outputs[..., 0]) + 1e-3
+
+
+def _train_fold_networks(
+    inputs: Float[Tensor, "n f"], targets: Float[Tensor, "n"], folds: Int[Tensor, "n"], seed: int
+) -> dict[str, Tensor]:
+    """Network f learns from the rows outside folds f and f + 1, and is judged by those of fold f + 1."""
+    generator = torch.Generator().manual_seed(seed)
+    fresh = new_stack(N_FOLDS, [inputs.shape[1], *HIDDEN, 1], generator)
+    parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=2e-3, weight_decay=1e-2)
+    judges = (torch.arange(N_FOLDS) + 1) % N_FOLDS
+    judged = folds == judges[:, None]
+    learned = ~judged & (folds != torch.arange(N_FOLDS)[:, None])
+    size = int(learned.sum(1).min())
+    rows = [learned[f].nonzero()[:, 0] for f in range(N_FOLDS)]
+    best = torch.full((N_FOLDS,), torch.inf)
+    kept = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    waited = 0
+    for _ in range(MOST_EPOCHS):
+        order = torch.stack([some[torch.randperm(len(some), generator=generator)[:size]] for some in rows])
+        for batch in order.split(BATCH, dim=1):
+            optimizer.zero_grad()
+            scale = _positive(forward(parameters, inputs[batch]))
+            (scale.log() + targets[batch] / scale).mean(1).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            scale = _positive(forward(parameters, inputs.expand(N_FOLDS, -1, -1)))
+            losses = ((scale.log() + targets / scale) * judged).sum(1) / judged.sum(1)
+        better = losses < best - 1e-4
+        best = torch.where(better, losses, best)
+        for name, tensor in parameters.items():
+            kept[name][better] = tensor.detach()[better]
+        waited = 0 if bool(better.any()) else waited + 1
+        if waited >= PATIENCE:
+            break
+    return kept

@@ -1,0 +1,88 @@
+"""What LVDRegressor does by default, and the paper's method one word away."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+
+import lvd
+from lvd._progress import listening
+from lvd.methods.conformal import InterpolationWarning
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    return X, X[:, 0] + 0.3 * rng.normal(size=300)
+
+
+def test_at_most_fourteen_parameters():
+    assert len(inspect.signature(lvd.LVDRegressor).parameters) <= 14
+
+
+def test_the_paper_is_a_preset(rows):
+    X, y = rows
+    network = lvd.NetRegressor(n_batches=50)
+    explicit = {"conformity_score": "absolute", "kernel_target": "y", "bandwidth": 1.0, "when_unknown": "widen"}
+    paper, spelled = (
+        lvd.LVDRegressor(network, random_state=0, **choices).fit(X, y).predict_interval(X, [0.5, 0.9])[1]
+        for choices in ({"preset": "paper"}, explicit)
+    )
+    np.testing.assert_array_equal(paper, spelled)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"preset": "best"}, "preset must be one of 'default', 'paper', got 'best'"),
+        ({"kernel_target": "x"}, "kernel_target must be one of 'errors', 'y', got 'x'"),
+        ({"when_unknown": "ignore"}, "when_unknown must be one of 'infinite', 'widen', got 'ignore'"),
+        ({"bandwidth": "auto"}, "bandwidth must be a positive number or \"adaptive\", got 'auto'"),
+        ({"conformity_score": "log"}, "conformity_score must be one of"),
+    ],
+)
+def test_what_there_is_not_is_refused_before_training(choice, message, rows):
+    with pytest.raises(lvd.InputError, match=message):
+        lvd.LVDRegressor(**choice).fit(*rows)
+
+
+def test_stages_are_announced(rows):
+    stages = []
+    with listening(stages.append):
+        lvd.LVDRegressor(lvd.NetRegressor(n_batches=20), random_state=0).fit(*rows)
+    assert stages[0] == "training the model"
+    assert stages.count("errors on rows held out: fold 3 of 5") == 1
+
+
+class TestPrefit:
+    def test_a_network_is_learned_from_as_it_is(self, rows):
+        X, y = rows
+        network = lvd.NetRegressor(n_batches=50, random_state=0).fit(X[:200], y[:200])
+        reg = lvd.LVDRegressor(network, prefit=True, calib_size=None, random_state=0).fit(X[:200], y[:200])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reg.conformalize(X[200:], y[200:])
+        assert reg.n_calib_ == 100
+
+    def test_of_a_forest_calibration_rows_are_set_aside(self, rows):
+        X, y = rows
+        forest = RandomForestRegressor(20, random_state=0).fit(X[:150], y[:150])
+        reg = lvd.LVDRegressor(forest, prefit=True, calib_size=None, random_state=0).fit(X[:150], y[:150])
+        with pytest.warns(InterpolationWarning, match="50 of 150 calibration rows are set aside to learn from"):
+            reg.conformalize(X[150:], y[150:])
+        assert reg.n_calib_ == 100
+        assert reg.predict_interval(X[:3])[1].shape == (3, 2, 1)
+
+    def test_the_paper_needs_no_errors(self, rows):
+        X, y = rows
+        forest = RandomForestRegressor(20, random_state=0).fit(X[:150], y[:150])
+        reg = lvd.LVDRegressor(forest, preset="paper", prefit=True, calib_size=None, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reg.fit(X[:150], y[:150]).conformalize(X[150:], y[150:])
+        assert reg.n_calib_ == 150

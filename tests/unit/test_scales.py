@@ -1,0 +1,99 @@
+"""The scales of :class:`lvd.scores.ScaledResidual`: what they learn, and when a constant is better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+import lvd
+from lvd.models.trees import TreeEnsemble
+from lvd.scores.scaled import worth_scaling
+from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale, fold_numbers, misfit
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """Errors that are ten times as large where the first feature is positive."""
+    rng = np.random.default_rng(0)
+    features = rng.uniform(-1, 1, size=(500, 3))
+    size = np.where(features[:, 0] > 0, 1.0, 0.1)
+    return features, size * np.abs(rng.normal(size=500)), size
+
+
+@pytest.mark.parametrize("scale", [KernelScale, BoostedScale, NetworkScale])
+class TestEveryScale:
+    def test_follows_the_size_of_errors(self, scale, noisy):
+        features, errors, size = noisy
+        points = 4.0 * features
+        crossed = scale().fit(points, errors, 0)
+        assert np.median(crossed[size == 1.0]) > 4 * np.median(crossed[size == 0.1])
+        assert misfit(crossed, errors) < misfit(np.ones_like(errors), errors) - 0.2
+
+    def test_is_the_same_in_every_run(self, scale, noisy):
+        features, errors, _ = noisy
+        first, second = scale(), scale()
+        np.testing.assert_array_equal(first.fit(features, errors, 3), second.fit(features, errors, 3))
+        np.testing.assert_array_equal(first.predict(features), second.predict(features))
+
+    def test_its_unit_is_that_of_the_errors(self, scale, noisy):
+        features, errors, _ = noisy
+        small, large = scale(), scale()
+        small.fit(features, errors, 0)
+        large.fit(features, 1024.0 * errors, 0)
+        np.testing.assert_allclose(large.predict(features), 1024.0 * small.predict(features), rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [BoostedScale, NetworkScale])
+def test_no_row_is_judged_by_a_model_that_has_seen_it(scale, noisy):
+    """Where sizes are noise, a model that had seen its rows would tell them apart; these do not."""
+    features, errors, _ = noisy
+    shuffled = np.random.default_rng(1).permutation(errors)
+    crossed = scale().fit(features, shuffled, 0)
+    assert misfit(crossed, shuffled) > misfit(np.ones_like(shuffled), shuffled) - 0.01
+
+
+def test_far_from_all_rows_the_kernel_scale_is_the_mean_error():
+    points, errors = np.zeros((60, 2)), np.linspace(1.0, 3.0, 60)
+    scale = KernelScale()
+    scale.fit(points, errors, 0)
+    np.testing.assert_allclose(scale.predict(np.full((1, 2), 1e6)), errors.mean())
+
+
+def test_folds_are_equally_large():
+    assert np.bincount(fold_numbers(103, 0)).tolist() == [21, 21, 21, 20, 20]
+
+
+class TestWhetherToScale:
+    def test_not_by_noise(self, noisy):
+        errors = np.random.default_rng(2).permutation(noisy[1])
+        noise = np.exp(0.3 * np.random.default_rng(3).normal(size=len(errors)))
+        assert not worth_scaling({"boosted": noise, "kernel": errors + 0.01}, errors)
+
+    def test_by_what_tells_errors_apart(self, noisy):
+        _, errors, size = noisy
+        assert worth_scaling({"boosted": size, "kernel": np.ones_like(size)}, errors)
+
+    def test_by_a_kernel_alone_where_there_is_no_other(self, noisy):
+        _, errors, size = noisy
+        assert worth_scaling({"kernel": size}, errors)
+
+    def test_with_few_rows_or_perfect_predictions_it_is_a_constant(self):
+        X = np.random.default_rng(0).normal(size=(60, 2))
+        reg = lvd.LVDRegressor(conformity_score="scaled", random_state=0).fit(X, X[:, 0])
+        assert reg.score_.scales_ == [{}]
+
+
+def test_unknown_scales_are_refused():
+    score = lvd.scores.ScaledResidual(scales=("kernel", "forest"))
+    with pytest.raises(lvd.InputError, match="scales must be one of 'kernel', 'boosted', 'network', got 'forest'"):
+        lvd.LVDRegressor(conformity_score=score).fit(np.zeros((30, 1)), np.zeros(30))
+
+
+def test_boosted_trees_as_arrays_predict_as_scikit_learn_does():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = HistGradientBoostingRegressor(max_iter=30, random_state=0).fit(X, np.nansum(X, axis=1))
+    fresh = np.concatenate([X, rng.normal(size=(50, 4)) * 10])
+    np.testing.assert_array_equal(TreeEnsemble.of(model).predict(fresh), model.predict(fresh))

@@ -1,0 +1,70 @@
+"""Transductive rescaling against full conformal prediction by brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import lvd
+from lvd.conformal.transductive import Prior, sum_others, transductive_radius
+from lvd.quantiles import SortedRows
+
+LEVELS = np.array([0.5, 0.8, 0.9])
+
+
+def conforms(v, points, scores, prior, level):
+    """Whether score v of the last point is among the smallest when every score is divided by its neighbours' mean."""
+    kernel = np.exp(-np.square(points[:, None] - points[None]).sum(-1) / prior.bandwidth**2)
+    np.fill_diagonal(kernel, 0.0)
+    everything = np.append(scores, v)
+    means = (kernel @ everything + prior.strength * prior.size) / (kernel.sum(1) + prior.strength)
+    scaled = everything / means
+    rank = int(min(np.ceil((len(scores) + 1) * level), len(scores) + 1))
+    return scaled[-1] <= np.append(np.sort(scaled[:-1]), np.inf)[rank - 1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_radius_is_where_conformity_ends(seed):
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(5, 40))
+    points, scores, query = rng.normal(size=(m, 2)), rng.gamma(1.0, size=m), rng.normal(size=(1, 2))
+    prior = Prior(rng.uniform(0.5, 2.0), float(rng.choice([1, 3, 10])), rng.uniform(0.5, 2.0))
+    rows = SortedRows.of(torch.as_tensor(points), torch.as_tensor(scores))
+    found = transductive_radius(torch.as_tensor(query), rows, sum_others(rows, prior), prior, LEVELS)[0]
+    both = np.concatenate([points, query])
+    for radius, level in zip(found.tolist(), LEVELS, strict=True):
+        if np.isinf(radius):
+            assert conforms(1e6, both, scores, prior, level)
+        else:
+            assert conforms(radius * (1 - 1e-9), both, scores, prior, level)
+            assert not conforms(radius * (1 + 1e-9), both, scores, prior, level)
+
+
+def make(**settings):
+    kernel = lvd.MahalanobisKernel.from_components([[1.0]], mean=[0.0], scale=[1.0])
+    return lvd.LocalConformal(kernel, **settings)
+
+
+def test_finite_from_nine_rows_on_at_ninety_percent():
+    far = [[99.0]]
+    for m, finite in ((8, False), (9, True)):
+        conformal = make(prior=Prior()).conformalize(np.zeros((m, 1)), np.ones(m))
+        assert np.isfinite(conformal.radius(far, 0.9, guarantee="transductive"))[0] == finite
+
+
+def test_within_groups():
+    groups = np.repeat(["a", "b"], 20)
+    conformal = make(prior=Prior()).conformalize(np.zeros((40, 1)), np.repeat([1.0, 5.0], 20), groups=groups)
+    small, large = conformal.radius([[0.0], [0.0]], 0.5, guarantee="transductive", groups=["a", "b"])
+    assert large > 2 * small
+
+
+def test_what_it_cannot_do_is_refused():
+    with pytest.raises(lvd.InputError, match="needs a prior="):
+        make().conformalize([[0.0]], [1.0]).radius([[0.0]], guarantee="transductive")
+    with pytest.raises(lvd.InputError, match="without weights="):
+        weighted = make(prior=Prior()).conformalize([[0.0]], [1.0], weights=[1.0])
+        weighted.radius([[0.0]], guarantee="transductive", weights=[1.0])
+    with pytest.raises(lvd.InputError, match="not negative"):
+        make(prior=Prior()).conformalize([[0.0]], [-1.0]).radius([[0.0]], guarantee="transductive")
