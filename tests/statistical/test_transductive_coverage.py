@@ -47,4 +47,6 @@ def test_exactly_on_average():
 
 
 def test_scores_among_their_own_neighbours_fail():
-    assert binomtest(count_covered(among_its_own_neighbours), N_TRIALS, LEVEL, alternative="less").pvalue < 1e-6
+    assert (
+        binomtest(count_covered(among_its_own_neighbours), N_TRIALS, LEVEL, alternative="less").pvalue < 1e-6
+    )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction import protocols
 from lvd.methods import ALL_METHODS
+from lvd.reproduction import protocols
 from lvd.reproduction.paper_methods import METHODS, REGRESSORS, REPRODUCED, VARIANTS
 from lvd.reproduction.runner import plan
 from lvd.reproduction.runs import BenchRun, group_by_split, parse_levels, parse_names, parse_seeds

@@ -49,7 +49,10 @@ class TestInTheRegressor:
 
     def test_the_sentence_says_so(self, fitted):
         (explanation,) = fitted.explain([[50.0, 50.0]])
-        assert explanation.sentence == "Unknown: no training row is near this one, so it gets no finite interval."
+        assert (
+            explanation.sentence
+            == "Unknown: no training row is near this one, so it gets no finite interval."
+        )
 
 
 def test_concrete_older_than_any_seen(shared_dir):

@@ -28,7 +28,12 @@ def test_at_most_fourteen_parameters():
 def test_the_paper_is_a_preset(rows):
     X, y = rows
     network = lvd.NetRegressor(n_batches=50)
-    explicit = {"conformity_score": "absolute", "kernel_target": "y", "bandwidth": 1.0, "when_unknown": "widen"}
+    explicit = {
+        "conformity_score": "absolute",
+        "kernel_target": "y",
+        "bandwidth": 1.0,
+        "when_unknown": "widen",
+    }
     paper, spelled = (
         lvd.LVDRegressor(network, random_state=0, **choices).fit(X, y).predict_interval(X, [0.5, 0.9])[1]
         for choices in ({"preset": "paper"}, explicit)
@@ -73,7 +78,9 @@ class TestPrefit:
         X, y = rows
         forest = RandomForestRegressor(20, random_state=0).fit(X[:150], y[:150])
         reg = lvd.LVDRegressor(forest, prefit=True, calib_size=None, random_state=0).fit(X[:150], y[:150])
-        with pytest.warns(InterpolationWarning, match="50 of 150 calibration rows are set aside to learn from"):
+        with pytest.warns(
+            InterpolationWarning, match="50 of 150 calibration rows are set aside to learn from"
+        ):
             reg.conformalize(X[150:], y[150:])
         assert reg.n_calib_ == 100
         assert reg.predict_interval(X[:3])[1].shape == (3, 2, 1)

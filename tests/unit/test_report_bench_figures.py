@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import lvd
-
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
 from lvd.reproduction import bench_figures

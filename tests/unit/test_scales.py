@@ -86,7 +86,9 @@ class TestWhetherToScale:
 
 def test_unknown_scales_are_refused():
     score = lvd.scores.ScaledResidual(scales=("kernel", "forest"))
-    with pytest.raises(lvd.InputError, match="scales must be one of 'kernel', 'boosted', 'network', got 'forest'"):
+    with pytest.raises(
+        lvd.InputError, match="scales must be one of 'kernel', 'boosted', 'network', got 'forest'"
+    ):
         lvd.LVDRegressor(conformity_score=score).fit(np.zeros((30, 1)), np.zeros(30))
 
 

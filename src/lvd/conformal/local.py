@@ -103,6 +103,8 @@ class LocalConformal:
     mass : of ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
     confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides
         adaptive bandwidths, so that the radii of several levels are nested.
+    prior : what scores are expected to be before calibration rows are seen, a :class:`Prior`; for
+        ``guarantee="transductive"``, which needs one.
 
     Examples
     --------

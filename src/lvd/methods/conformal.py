@@ -33,8 +33,8 @@ from lvd.scores import (
     SignedResidual,
     TrainingRows,
 )
-from lvd.store import proven
 from lvd.scores.score import interpolates
+from lvd.store import proven
 
 SCORES: dict[str, type[ConformityScore]] = {
     "absolute": AbsoluteResidual,
@@ -160,7 +160,9 @@ class ConformalBase(IntervalRegressor):
         self.model_.fit(X, y)
         self.seed_, self.score_, self.kernels_ = seed, score, []
         training = TrainingRows(EvaluatedRows(X, self.model_.evaluate(X)), y, self.model_, self.device, seed)
-        self.familiarity_ = Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
+        self.familiarity_ = (
+            Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
+        )
         learns_errors = self._kernel_target == "errors" or score.learns_errors
         self.postponed_ = learns_errors and came_trained(self.model_) and interpolates(training)
         if not self.postponed_:

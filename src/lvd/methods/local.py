@@ -139,7 +139,9 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         ]
         y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, np.stack(sizes, axis=1)))
         embeddings = like(rows.evaluation.embeddings, X)
-        return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows))
+        return Prediction(
+            like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows)
+        )
 
     def update(
         self,

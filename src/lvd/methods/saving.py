@@ -21,11 +21,11 @@ from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
-from lvd.models.wrap import FOREIGN
 from lvd.models.trees import TreeEnsemble
+from lvd.models.wrap import FOREIGN
 from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.scores.error_model import ErrorModel
+from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
 

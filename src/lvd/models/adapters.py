@@ -78,7 +78,9 @@ class SklearnModel(BaseEstimator):
         inner, last = self._transformed(X)
         # Models saved by version 0.1 know no such choice.
         if getattr(self, "embeds_inputs_", False) and not hasattr(last, "coefs_"):
-            return Evaluation(y_pred, np.column_stack([check_matrix(inner, "the transformed inputs"), y_pred]))
+            return Evaluation(
+                y_pred, np.column_stack([check_matrix(inner, "the transformed inputs"), y_pred])
+            )
         return Evaluation(y_pred, self._embed(X))
 
     def _embed(self, X: Any) -> Float[NDArray, "n h"]:

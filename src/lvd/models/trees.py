@@ -58,6 +58,8 @@ class TreeEnsemble:
             self.values,
         )  # fmt: skip
         in_chunks(
-            lambda part: sum_leaves(rows[part], self.baseline, *trees, result[part]), len(rows), 50 * len(self.roots)
+            lambda part: sum_leaves(rows[part], self.baseline, *trees, result[part]),
+            len(rows),
+            50 * len(self.roots),
         )
         return result

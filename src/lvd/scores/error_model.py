@@ -33,7 +33,9 @@ def fit_error_model(estimator: Any, training: TrainingRows, *, in_sample: bool) 
     second, untrained one can be had: then the built-in MLP is trained on its embeddings.
     """
     rows = training.rows
-    model = None if estimator is None else as_model(estimator, device=training.device, random_state=training.seed)
+    model = (
+        None if estimator is None else as_model(estimator, device=training.device, random_state=training.seed)
+    )
     if model is not None and came_trained(model):
         model.fit(rows.inputs, training.y)
         return ErrorModel(model, False)

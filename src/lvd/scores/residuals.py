@@ -124,7 +124,9 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
     def fit(self, training: TrainingRows) -> None:
         """Train the second model."""
         check_choice(self.errors, "errors", ("held_out", "in_sample"))
-        self.error_model_ = fit_error_model(self.error_estimator, training, in_sample=self.errors == "in_sample")
+        self.error_model_ = fit_error_model(
+            self.error_estimator, training, in_sample=self.errors == "in_sample"
+        )
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the predicted ones."""

@@ -71,7 +71,9 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             LEAST_SHARE * float(np.median(column)) or typical
             for column, typical in zip(errors.T, self.typical_, strict=True)
         ]
-        self.scales_ = [self._learn(training, features, target, column) for target, column in enumerate(errors.T)]
+        self.scales_ = [
+            self._learn(training, features, target, column) for target, column in enumerate(errors.T)
+        ]
 
     def bind(self, rows: EvaluatedRows) -> BoundScore:
         """The errors in units of the expected ones."""
@@ -85,7 +87,11 @@ class ScaledResidual(BaseEstimator, ConformityScore):
         return Plan((0,), level)
 
     def _learn(
-        self, training: TrainingRows, features: Float[NDArray, "n f"], target: int, errors: Float[NDArray, "n"]
+        self,
+        training: TrainingRows,
+        features: Float[NDArray, "n f"],
+        target: int,
+        errors: Float[NDArray, "n"],
     ) -> dict[str, Any]:
         """The scales of one target by name; none where a constant does as well."""
         if len(errors) < FEWEST_ROWS or not errors.any():
@@ -100,7 +106,9 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             crossed[name] = np.maximum(scales[name].fit(inputs, errors, training.seed), self.least_[target])
         return scales if worth_scaling(crossed, errors) else {}
 
-    def _scale(self, rows: EvaluatedRows, features: Float[NDArray, "n f"], target: int) -> Float[NDArray, "n"]:
+    def _scale(
+        self, rows: EvaluatedRows, features: Float[NDArray, "n f"], target: int
+    ) -> Float[NDArray, "n"]:
         logs = [
             np.log(scale.predict(rows.coordinates(target) if name == "kernel" else features))
             for name, scale in self.scales_[target].items()
@@ -126,4 +134,3 @@ def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDA
     inputs = rows.inputs
     numbers = isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind == "f"
     return np.concatenate([y_pred, inputs if numbers else rows.evaluation.embeddings], axis=1)
-

@@ -49,7 +49,9 @@ class KernelScale:
     points_: Float[NDArray, "r k"]
     errors_: Float[NDArray, "r"]
 
-    def fit(self, points: Float[NDArray, "n k"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+    def fit(
+        self, points: Float[NDArray, "n k"], errors: Float[NDArray, "n"], seed: int
+    ) -> Float[NDArray, "n"]:
         """Learn; returns the leave-one-out scales of the training rows."""
         rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
         self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
@@ -83,7 +85,9 @@ class BoostedScale:
 
     models_: list[TreeEnsemble]
 
-    def fit(self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+    def fit(
+        self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
+    ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the model that has not seen it."""
         folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
         self.models_, crossed = [], np.empty(len(errors))
@@ -117,7 +121,9 @@ class NetworkScale:
 
     parameters_: dict[str, Tensor]
 
-    def fit(self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int) -> Float[NDArray, "n"]:
+    def fit(
+        self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
+    ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the network that has not seen it."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         self.unit_ = float(errors.mean())

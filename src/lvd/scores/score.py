@@ -90,7 +90,6 @@ class TrainingRows:
             predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
         return predictions
 
-
     def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
         rows = EvaluatedRows(self.rows.inputs, self.rows.evaluation, kernels)
