@@ -26,7 +26,7 @@ from lvd.methods import (
 )
 from lvd.models import NetRegressor
 from lvd.quantiles.finite_sample import conformal_quantile
-from lvd.reproduction import arena_rivals
+from lvd.reproduction import arena_epicscore, arena_pcp, arena_rectified, arena_rivals
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
 
 Rows: TypeAlias = Float[NDArray, "n p"]
@@ -91,8 +91,7 @@ def scaled_split(
     (quantile,) = conformal_quantile(scores, np.array([level]))
 
     def intervals(X: Rows) -> Float[NDArray, "n 2"]:
-        y_pred, radius = predict(X), quantile * scale(X)
-        return np.column_stack([y_pred - radius, y_pred + radius])
+        return _around(predict(X), quantile * scale(X))
 
     return intervals
 
@@ -205,6 +204,43 @@ def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) 
     return scaled_split(split, level, regressor.predict, deviation)
 
 
+def posterior(split: ArenaSplit, level: float) -> ToIntervals:
+    """Posterior conformal prediction with a mixture fixed by the training rows."""
+    errors = np.abs(split.y_train - split.held_out)
+    mixture = split.stages.once(
+        "PCP", lambda: arena_pcp.fit_mixture(split.X_train, errors, len(split.y_calib), split.seed)
+    )
+    scores = np.abs(split.y_calib - split.predict(split.X_calib))
+    return lambda X: _around(
+        split.predict(X),
+        arena_pcp.posterior_radius(mixture, split.X_calib, scores, X, level=level, seed=split.seed),
+    )
+
+
+def rectified(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
+    """Split conformal prediction on errors less a network's quantile of them."""
+    errors = np.abs(split.y_train - split.held_out)
+    quantile = arena_rectified.learn_quantile(split.X_train, errors, level, split.seed, weighted=weighted)
+    scores = np.abs(split.y_calib - split.predict(split.X_calib)) - quantile(split.X_calib)
+    (more,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: _around(split.predict(X), np.maximum(quantile(X) + more, 0.0))
+
+
+def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
+    """The predicted distribution of the error, inverted at a level that the calibration rows choose."""
+    errors = np.abs(split.y_train - split.held_out)
+    distribution = split.stages.once(
+        "EPICSCORE", lambda: arena_epicscore.learn_scores(split.X_train, errors, split.seed)
+    )
+    scores = distribution.cdf(split.X_calib, np.abs(split.y_calib - split.predict(split.X_calib)))
+    (share,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: _around(split.predict(X), distribution.quantile(X, float(share)))
+
+
+def _around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
+    return np.column_stack([y_pred - radius, y_pred + radius])
+
+
 CONTESTANTS: dict[str, Contestant] = {
     "split": Contestant("split", partial(post_hoc, SplitConformalRegressor), "finite-sample quantile"),
     "cqr-network": Contestant(
@@ -259,6 +295,20 @@ CONTESTANTS: dict[str, Contestant] = {
         partial(conformal_normal, MCDropoutRegressor),
         "rate and precision chosen",
         ("network",),
+    ),
+    "pcp": Contestant(
+        "PCP (frozen)",
+        posterior,
+        "the authors' grids; the mixture from training rows, so that it is exactly valid",
+    ),
+    "rcp": Contestant(
+        "RCP", partial(rectified, weighted=False), "the authors' network, as many epochs as CPCP's"
+    ),
+    "cpcp": Contestant(
+        "CPCP", partial(rectified, weighted=True), "clipped at 5 and mixed by half, as recommended"
+    ),
+    "epicscore": Contestant(
+        "EPICSCORE, MC dropout", epicscore, "the authors' network, batches of 128, 100 passes averaged"
     ),
     "lvd-paper": Contestant(
         "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True

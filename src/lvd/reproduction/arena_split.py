@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import KFold
 
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd.models import Evaluation, NetRegressor
 from lvd.models.wrap import as_model
 from lvd.reproduction.arena_tables import ArenaTable
 from lvd.reproduction.stages import Stages
-from lvd.scores.score import EvaluatedRows, TrainingRows
 from lvd.tables.splits import split_indices
 
 ARENA_MODELS = ("network", "trees")
 SIZES = (0.6, 0.2, 0.2)
+HELD_OUT_FOLDS = 5
 
 
 class SharedModel(BaseEstimator):
@@ -81,13 +82,15 @@ class ArenaSplit:
 
     @property
     def held_out(self) -> Float[NDArray, "n"]:
-        """Predictions of the training rows by models that have not seen them, in the folds of lvd's own scores."""
+        """Predictions of the training rows by models that have not seen them, each trained without a fold."""
 
         def predict() -> Float[NDArray, "n"]:
-            model = self._fitted
-            rows = EvaluatedRows(self.X_train, model.evaluate(self.X_train))
-            training = TrainingRows(rows, self.y_train[:, None], model, "cpu", self.seed)
-            return training.held_out_predictions[:, 0]
+            y_pred, y = np.empty(len(self.y_train)), self.y_train[:, None]
+            folds = KFold(HELD_OUT_FOLDS, shuffle=True, random_state=self.seed).split(y)
+            for inside, outside in folds:
+                model = self.estimator.fit(self.X_train[inside], y[inside])
+                y_pred[outside] = model.evaluate(self.X_train[outside]).y_pred[:, 0]
+            return y_pred
 
         return self.stages.once("held out", predict)
 
