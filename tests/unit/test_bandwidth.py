@@ -236,9 +236,9 @@ class TestRegressor:
         X = rng.normal(size=(400, 3))
         y = X[:, 0] + rng.normal(size=400)
         net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=50, random_state=0)
-        reg = lvd.LVDRegressor(net, bandwidth="adaptive", random_state=0).fit(X, y)
+        reg = lvd.LVDRegressor(net, preset="paper", bandwidth="adaptive", random_state=0).fit(X, y)
         far = 50.0 * X[:20]
-        learned = lvd.LVDRegressor(net, random_state=0).fit(X, y)
+        learned = lvd.LVDRegressor(net, preset="paper", random_state=0).fit(X, y)
         for guarantee in ("local", "calibrated"):
             finite = [
                 np.isfinite(r.predict_interval(X, guarantee=guarantee)[1]).mean() for r in (learned, reg)

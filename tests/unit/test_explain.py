@@ -104,7 +104,8 @@ class TestRegressor:
     def regressor(self, **parameters):
         net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=100, random_state=0)
         kernel = lvd.MahalanobisKernel(max_iter=20)
-        return lvd.LVDRegressor(net, kernel=kernel, calib_size=None, random_state=0, **parameters)
+        settings = {"preset": "paper", "kernel": kernel, "calib_size": None, "random_state": 0}
+        return lvd.LVDRegressor(net, **settings | parameters)
 
     def test_explain_agrees_with_predict_interval(self, rows):
         X, y = rows

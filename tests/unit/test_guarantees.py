@@ -17,7 +17,7 @@ def regressor():
     X = rng.normal(size=(400, 3))
     y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
     net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=100, random_state=0)
-    return lvd.LVDRegressor(net, random_state=0).fit(X, y), X
+    return lvd.LVDRegressor(net, preset="paper", random_state=0).fit(X, y), X
 
 
 class TestDraws:

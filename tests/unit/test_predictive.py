@@ -101,6 +101,7 @@ def regressor(rows, n_targets=1, **changes):
     reg = lvd.LVDRegressor(
         (lambda X: X[:, [0] * n_targets], embed),
         kernel=lvd.MahalanobisKernel(1, max_iter=1, device="cpu"),  # a known one takes its place
+        preset="paper",
         prefit=True,
         calib_size=None,
         device="cpu",
