@@ -14,7 +14,8 @@ LEVELS = np.array([0.5, 0.8, 0.9])
 
 
 def conforms(v, points, scores, prior, level):
-    """Whether score v of the last point is among the smallest when every score is divided by its neighbours' mean."""
+    """Whether score v of the last point is among the smallest when every score is divided by its neighbours'
+    mean."""
     kernel = np.exp(-np.square(points[:, None] - points[None]).sum(-1) / prior.bandwidth**2)
     np.fill_diagonal(kernel, 0.0)
     everything = np.append(scores, v)
@@ -63,8 +64,8 @@ def test_within_groups():
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(lvd.InputError, match="needs a prior="):
         make().conformalize([[0.0]], [1.0]).radius([[0.0]], guarantee="transductive")
+    weighted = make(prior=Prior()).conformalize([[0.0]], [1.0], weights=[1.0])
     with pytest.raises(lvd.InputError, match="without weights="):
-        weighted = make(prior=Prior()).conformalize([[0.0]], [1.0], weights=[1.0])
         weighted.radius([[0.0]], guarantee="transductive", weights=[1.0])
     with pytest.raises(lvd.InputError, match="not negative"):
         make(prior=Prior()).conformalize([[0.0]], [-1.0]).radius([[0.0]], guarantee="transductive")

@@ -36,10 +36,11 @@ class Evidence:
 
     `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
     when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
-    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius` is how far
-    the upper end is above the prediction, `lower_radius` how far the lower end is below, and `usual_radius` half the usual
-    width. `group` is the query's group where there are groups. Where scores are errors in units of the error to expect,
-    `expected_error` is that of the query, and `usual_radius` is an error.
+    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius`
+    is how far the upper end is above the prediction, `lower_radius` how far the lower end is below, and
+    `usual_radius` half the usual width. `group` is the query's group where there are groups. Where scores are
+    errors in units of the error to expect, `expected_error` is that of the query, and `usual_radius` is an
+    error.
     """
 
     confidence_level: float

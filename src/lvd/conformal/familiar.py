@@ -1,7 +1,8 @@
-"""Do I know this row? How far it is from the nearest training row, beside how far training rows are from each other.
+"""Do I know this row? How far it is from the nearest training row, beside how far training rows are from each
+other.
 
-That is another question than how wide an interval must be, and it gets another answer: the kernel of the errors sees only
-the directions in which errors change, and a row may be far out in all the others.
+That is another question than how wide an interval must be, and it gets another answer: the kernel of the
+errors sees only the directions in which errors change, and a row may be far out in all the others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Exact coverage on average from all calibration rows, each of which serves scale and quantile (full conformal prediction).
+"""Exact coverage on average from all calibration rows, each of which serves scale and quantile (full
+conformal prediction).
 
-Each score S_i is divided by the kernel mean of all *other* scores, the query's included, shrunk towards a prior p that was
-fixed beforehand. The set of query scores that conform among these is an interval whose end has a closed form for each
-calibration row: with ``k_i = K(x, x_i)``, ``A_i = sum_{j != i} K_ij S_j + a p``, ``W_i = sum_{j != i} K_ij + a`` and
-``m_x = (sum k_i S_i + a p) / (sum k_i + a)`` the query's score conforms with row i up to
+Each score S_i is divided by the kernel mean of all *other* scores, the query's included, shrunk towards a
+prior p that was fixed beforehand. The set of query scores that conform among these is an interval whose end
+has a closed form for each calibration row: with ``k_i = K(x, x_i)``, ``A_i = sum_{j != i} K_ij S_j + a p``,
+``W_i = sum_{j != i} K_ij + a`` and ``m_x = (sum k_i S_i + a p) / (sum k_i + a)`` the query's score conforms
+with row i up to
 
     s_i(x) = 2 b_i / (A_i + sqrt(A_i^2 + 4 k_i b_i)),   b_i = S_i (W_i + k_i) m_x,
 
@@ -29,7 +31,8 @@ CHUNK_ELEMENTS = 2**21
 
 @dataclass(frozen=True)
 class Prior:
-    """What scores are expected to be before calibration rows are seen: their size, the weight of that expectation in
+    """What scores are expected to be before calibration rows are seen: their size, the weight of that
+    expectation in
     rows, and the bandwidth in which rows tell about each other."""
 
     size: float = 1.0

@@ -51,7 +51,8 @@ SET_ASIDE = 1 / 3
 
 
 class InterpolationWarning(CalibrationWarning):
-    """A trained model interpolates its training rows, so that calibration rows have to be set aside to learn from."""
+    """A trained model interpolates its training rows, so that calibration rows have to be set aside to learn
+    from."""
 
 
 class SharedRowsWarning(CalibrationWarning):
@@ -71,9 +72,6 @@ class ConformalBase(IntervalRegressor):
     device: str
     random_state: Any
     conformals_: list[list[Any]]
-    _infinite_when_unknown: bool = False
-    _kernel_target: str = "y"
-    """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
 
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
@@ -82,6 +80,16 @@ class ConformalBase(IntervalRegressor):
     @abstractmethod
     def _kernel_template(self) -> MahalanobisKernel | None:
         """The kernel to fit for each target; None weighs all calibration rows alike."""
+
+    @property
+    def _kernel_target(self) -> str:
+        """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
+        return "y"
+
+    @property
+    def _infinite_when_unknown(self) -> bool:
+        """Whether rows that are not known get infinite intervals."""
+        return False
 
     @abstractmethod
     def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
@@ -158,7 +166,8 @@ class ConformalBase(IntervalRegressor):
         """Fit the model, a kernel for each target, and the score."""
         announce("training the model")
         self.model_.fit(X, y)
-        self.seed_, self.score_, self.kernels_ = seed, score, []
+        self.seed_, self.score_ = seed, score
+        self.kernels_: list[MahalanobisKernel] = []
         training = TrainingRows(EvaluatedRows(X, self.model_.evaluate(X)), y, self.model_, self.device, seed)
         self.familiarity_ = (
             Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
@@ -180,8 +189,8 @@ class ConformalBase(IntervalRegressor):
         """Learn from a part of the calibration rows; what is left calibrates."""
         calib, aside = split_cases(self.model_.same_case(X), SET_ASIDE, self.seed_)
         warnings.warn(
-            f"the estimator's errors on its own training rows say little, as it nearly interpolates them: {len(aside)} of "
-            f"{len(y)} calibration rows are set aside to learn from, and do not calibrate",
+            "the estimator's errors on its own training rows say little, as it nearly interpolates them: "
+            f"{len(aside)} of {len(y)} calibration rows are set aside to learn from, and do not calibrate",
             InterpolationWarning,
             stacklevel=4,
         )
@@ -386,7 +395,8 @@ def fit_kernels(
 
 
 def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
-    """Where rows are looked at to tell whether they are known: the embedding, and the inputs where they are numbers."""
+    """Where rows are looked at to tell whether they are known: the embedding, and the inputs where they are
+    numbers."""
     numbers = isinstance(rows.inputs, np.ndarray) and rows.inputs.ndim == 2 and rows.inputs.dtype.kind == "f"
     return [rows.evaluation.embeddings, *([rows.inputs] if numbers else [])]
 

@@ -68,15 +68,16 @@ class Explanation:
     evidence: Evidence
     label: str | None = None
     known: bool = True
+    guarantee: str = "local"
 
     @property
     def sentence(self) -> str:
         """Why the interval is as wide as it is, or infinite."""
-        if self.known:
-            return self.evidence.sentence
-        if math.isinf(self.upper) and math.isinf(self.lower):
+        if not self.known and math.isinf(self.upper) and math.isinf(self.lower):
             return "Unknown: no training row is near this one, so it gets no finite interval."
-        return f"Unknown: no training row is near this one. {self.evidence.sentence}"
+        unknown = "" if self.known else "Unknown: no training row is near this one. "
+        other = "" if self.guarantee == "local" else f"The guarantee of this interval is {self.guarantee}; by the local one: "
+        return f"{unknown}{other}{self.evidence.sentence}"
 
 
 class KnownErrors(NamedTuple):
@@ -219,17 +220,20 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         confidence_level: float | None = None,
         *,
         n_neighbors: int = 10,
+        guarantee: str | None = None,
         groups: ArrayLike | None = None,
         weights: ArrayLike | None = None,
     ) -> list[Explanation]:
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 
+        `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X))
         labels = {"groups": groups, "weights": weights}
-        intervals = clip(self._intervals(rows, bound, levels, **labels), *self._range())
+        choices = local_choices(guarantee, False, groups, weights, 0)
+        intervals = clip(self._intervals(rows, bound, levels, **choices), *self._range())
         plan = self.score_.plan(float(levels[0]))
         evidence = [
             columns[plan.columns[-1]].explain(
@@ -259,6 +263,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                     usual_radius=float(usual[target]),
                 ),
                 known=bool(known[row]),
+                guarantee=guarantee or "local",
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))

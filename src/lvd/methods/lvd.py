@@ -50,26 +50,33 @@ class LVDRegressor(LocalRegressor):
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    preset : what the next four parameters are where they are None. ``"default"``: errors scaled by the error to expect, a
-        kernel of the errors, a bandwidth for each row, and infinity where a row is not known. ``"paper"``: the paper's
-        method, absolute errors, a kernel of y of bandwidth 1.
-    conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`); ``"absolute"`` ones;
-        ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors that are not symmetric, each
-        end with a quantile of its own; ``"sided"``, errors measured by what is usual on their side; or a score of
-        :mod:`lvd.scores`.
-    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is invisible to a
+    preset : what the next four parameters are where they are None. ``"default"``: errors scaled by the error
+    to expect, a
+        kernel of the errors, a bandwidth for each row, and infinity where a row is not known. ``"paper"``:
+        the paper's method, absolute errors, a kernel of y of bandwidth 1.
+    conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
+    ``"absolute"`` ones;
+        ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors that are not
+        symmetric, each end with a quantile of its own; ``"sided"``, errors measured by what is usual on their
+        side; or a score of :mod:`lvd.scores`.
+    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
+    invisible to a
         kernel of y.
-    bandwidth : widens the kernel by this factor; ``"adaptive"`` for each row just so far that enough calibration rows
+    bandwidth : widens the kernel by this factor; ``"adaptive"`` for each row just so far that enough
+    calibration rows
         are expected (see :class:`LocalConformal`).
-    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs: ``"infinite"``,
-        or ``"widen"``: as wide as the calibration rows say, with ``known`` telling in :meth:`predict_with_evidence`.
+    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the
+    inputs: ``"infinite"``,
+        or ``"widen"``: as wide as the calibration rows say, with ``known`` telling in
+        :meth:`predict_with_evidence`.
     kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
         use ``calib_size=None`` and conformalize on rows it has not seen.
-    embedding : the name of the layer of a torch module whose input is the embedding, or, for scikit-learn estimators, a
+    embedding : the name of the layer of a torch module whose input is the embedding, or, for scikit-learn
+    estimators, a
         function from rows to embeddings.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.

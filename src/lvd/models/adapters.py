@@ -29,9 +29,10 @@ class SklearnModel(BaseEstimator):
     """A scikit-learn regressor or Pipeline.
 
     Embedding: the last hidden layer of an ``MLPRegressor``; for all else, forests and boosted trees among them, the
-    (transformed) inputs and the prediction, which the kernel standardises; measured, they serve better than the trees' own
-    coordinates. Where inputs are not all numbers, trees give one coordinate each, the mean training target of the leaf that
-    a row falls into, or its share of the prediction. `embed` replaces all of these.
+    (transformed) inputs and the prediction, which the kernel standardises; measured, they serve better than
+    the trees' own coordinates. Where inputs are not all numbers, trees give one coordinate each, the mean
+    training target of the leaf that a row falls into, or its share of the prediction. `embed` replaces all of
+    these.
     """
 
     def __init__(self, estimator: BaseEstimator, *, prefit: bool = False, embed: Embed | None = None) -> None:

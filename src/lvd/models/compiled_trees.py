@@ -10,7 +10,7 @@ from numba import njit
 
 @no_type_check
 @njit(nogil=True, cache=True)
-def sum_leaves(  # type: ignore[no-untyped-def]
+def sum_leaves(  # noqa: PLR0917
     rows, baseline, roots, features, thresholds, left, right, missing_left, leaves, values, result
 ):
     """The baseline plus the value of the leaf of every tree, for each row."""

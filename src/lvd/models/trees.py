@@ -1,4 +1,5 @@
-"""Boosted trees as plain arrays: what scikit-learn's histogram boosting has learned, in a form that is safe to save."""
+"""Boosted trees as plain arrays: what scikit-learn's histogram boosting has learned, in a form that is safe
+to save."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from lvd._typing import Bool, Float, Int, NDArray
 class TreeEnsemble:
     """A sum of trees: the nodes of all of them in one list, and where in it each tree begins.
 
-    At a node that is no leaf a row goes left if its feature is at most the threshold; NaN goes where it went in training.
+    At a node that is no leaf a row goes left if its feature is at most the threshold; NaN goes where it went
+    in training.
     """
 
     baseline: float

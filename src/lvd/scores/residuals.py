@@ -104,10 +104,13 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first, or, on
+    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
+    first, or, on
         a prefit estimator, the built-in MLP on the embeddings. A pair of functions is taken as trained.
-    errors : which errors it learns: ``"held_out"``, of models that have not seen the row, where lvd trains the estimator;
-        or ``"in_sample"``, the estimator's own on its training rows, which are too small, as the paper's numbers were made.
+    errors : which errors it learns: ``"held_out"``, of models that have not seen the row, where lvd trains
+    the estimator;
+        or ``"in_sample"``, the estimator's own on its training rows, which are too small, as the paper's
+        numbers were made.
     """
 
     learns_errors: ClassVar[bool] = True
@@ -163,9 +166,10 @@ class SignedResidual(BaseEstimator, ConformityScore):
 class SidedResidual(BaseEstimator, ConformityScore):
     """Errors measured by what is usual on their side among the training rows like this one.
 
-    For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The measures are
-    roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with weight 1 on the squares'
-    means. Squares, because errors that average to zero have equal plain means on both sides however skewed they are.
+    For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The
+    measures are roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with
+    weight 1 on the squares' means. Squares, because errors that average to zero have equal plain means on
+    both sides however skewed they are.
     """
 
     train_errors_: Float[NDArray, "n t"]

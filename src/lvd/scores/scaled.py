@@ -25,9 +25,9 @@ GAIN = 0.01
 class ScaledResidual(BaseEstimator, ConformityScore):
     """``|y - y_pred| / s(x)``, s the geometric mean of up to three scales, learned from held-out errors.
 
-    A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and prediction;
-    averaging their logarithms tames all. Whether they enter is decided on the training rows, by the likelihood of errors on
-    rows that they have not seen: on a few hundred rows a constant may win.
+    A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
+    prediction; averaging their logarithms tames all. Whether they enter is decided on the training rows, by
+    the likelihood of errors on rows that they have not seen: on a few hundred rows a constant may win.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ class ScaledResidual(BaseEstimator, ConformityScore):
 def worth_scaling(crossed: dict[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> bool:
     """Whether the mean of the scales tells errors apart better than a constant does.
 
-    The kernel's own leave-one-out scales flatter it, as its metric was learned from the same errors: it enters with the
-    others, but takes part in the decision only where there is no other.
+    The kernel's own leave-one-out scales flatter it, as its metric was learned from the same errors: it
+    enters with the others, but takes part in the decision only where there is no other.
     """
     judged = [scale for name, scale in crossed.items() if name != "kernel"] or list(crossed.values())
     together = np.exp(np.mean(np.log(judged), axis=0)) if judged else np.ones_like(errors)

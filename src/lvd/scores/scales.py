@@ -42,8 +42,8 @@ def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
 class KernelScale:
     """``s(x) = (sum_j K_h(x, x_j) e_j + a c) / (sum_j K_h(x, x_j) + a)`` with c the mean error.
 
-    The bandwidth h and the strength a of the mean are those of the best leave-one-out likelihood. Learned in the errors'
-    kernel, it knows the embedding; far from all training rows it is c.
+    The bandwidth h and the strength a of the mean are those of the best leave-one-out likelihood. Learned in
+    the errors' kernel, it knows the embedding; far from all training rows it is c.
     """
 
     points_: Float[NDArray, "r k"]
