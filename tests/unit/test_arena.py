@@ -209,3 +209,16 @@ def test_text_and_missing_cells_are_coded_as_fit_does(tmp_path, monkeypatch):
     assert X[0, 0] == np.median(known)
     assert isinstance(table, ArenaTable)
     assert len(ARENA_TABLES) == 20
+
+
+def test_predicting_is_not_counted_the_training(corner):
+    result = arena.run_contestant(ArenaSplit(corner, "trees", 3), "ten-lines", 0.9)
+    assert result.predict_seconds < 0.1 * result.fit_seconds
+
+
+@pytest.mark.parametrize("name", [name for name in CONTESTANTS if CONTESTANTS[name].ours])
+def test_lvd_runs_in_all_its_forms(split, name):
+    result = arena.run_contestant(split, name, 0.9)
+    assert result.error == ""
+    assert 0.84 < result.coverage < 0.99
+    assert math.isnan(result.known) if name == "lvd-paper" else result.known > 0.97

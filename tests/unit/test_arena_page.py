@@ -97,6 +97,7 @@ def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
     written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
     text = (tmp_path / "arena.md").read_text()
     assert [path.name for path in written] == ["arena-network.svg", "arena.md"]
+    assert "**This is a part of the arena only**: 2 of 20 tables and 2 of 10 seeds" in text
     assert "| b | 1.100 | ten lines | 0.800 |" in text
     assert "| a | 0.700 |" not in text  # there LVD is the best
     assert "Of 2 tables LVD is better on 1 and worse on 1." in text

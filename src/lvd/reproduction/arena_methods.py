@@ -76,8 +76,8 @@ def error_scale(split: ArenaSplit) -> Callable[[Rows], Float[NDArray, "n"]]:
             np.median(errors)
         )
 
-    model, least = split.stages.once("error scale", learn)
-    return lambda X: np.maximum(model.predict(np.column_stack([X, split.predict(X)])), least)
+    (model, least), predict = split.stages.once("error scale", learn), split.predict
+    return lambda X: np.maximum(model.predict(np.column_stack([X, predict(X)])), least)
 
 
 def scaled_split(
@@ -210,20 +210,20 @@ def posterior(split: ArenaSplit, level: float) -> ToIntervals:
     mixture = split.stages.once(
         "PCP", lambda: arena_pcp.fit_mixture(split.X_train, errors, len(split.y_calib), split.seed)
     )
-    scores = np.abs(split.y_calib - split.predict(split.X_calib))
-    return lambda X: _around(
-        split.predict(X),
-        arena_pcp.posterior_radius(mixture, split.X_calib, scores, X, level=level, seed=split.seed),
-    )
+    predict = split.predict
+    scores = np.abs(split.y_calib - predict(split.X_calib))
+    radius = partial(arena_pcp.posterior_radius, mixture, split.X_calib, scores, level=level, seed=split.seed)
+    return lambda X: _around(predict(X), radius(X))
 
 
 def rectified(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
     """Split conformal prediction on errors less a network's quantile of them."""
     errors = np.abs(split.y_train - split.held_out)
     quantile = arena_rectified.learn_quantile(split.X_train, errors, level, split.seed, weighted=weighted)
-    scores = np.abs(split.y_calib - split.predict(split.X_calib)) - quantile(split.X_calib)
+    predict = split.predict
+    scores = np.abs(split.y_calib - predict(split.X_calib)) - quantile(split.X_calib)
     (more,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: _around(split.predict(X), np.maximum(quantile(X) + more, 0.0))
+    return lambda X: _around(predict(X), np.maximum(quantile(X) + more, 0.0))
 
 
 def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
@@ -232,9 +232,10 @@ def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
     distribution = split.stages.once(
         "EPICSCORE", lambda: arena_epicscore.learn_scores(split.X_train, errors, split.seed)
     )
-    scores = distribution.cdf(split.X_calib, np.abs(split.y_calib - split.predict(split.X_calib)))
+    predict = split.predict
+    scores = distribution.cdf(split.X_calib, np.abs(split.y_calib - predict(split.X_calib)))
     (share,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: _around(split.predict(X), distribution.quantile(X, float(share)))
+    return lambda X: _around(predict(X), distribution.quantile(X, float(share)))
 
 
 def _around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:

@@ -14,11 +14,12 @@ from lvd._validation import InputError
 from lvd.reproduction.arena_measures import ERT_ROWS, ArenaResult
 from lvd.reproduction.arena_methods import CONTESTANTS
 from lvd.reproduction.arena_summary import REFERENCE, TIE, ArenaBoard, Standing
-from lvd.reproduction.arena_tables import MOST_ROWS, TUNED_ON
+from lvd.reproduction.arena_tables import ARENA_TABLES, MOST_ROWS, TUNED_ON
 from lvd.reproduction.formats import MISSING, Grid, GridEntry, render_markdown
 from lvd.reproduction.result_store import Call
 
 MAIN_LEVEL = 0.9
+ALL_SEEDS = 10
 SHORT_LINES = 10
 OURS = "lvd"
 _BLUE, _GREY = "#0072B2", "#767676"
@@ -84,7 +85,10 @@ def render_arena_page(
         "arena.md.jinja",
         boards=[_view(board) for board in boards],
         main_level=MAIN_LEVEL,
+        n_tables=len({one.table for one in results}),
+        all_tables=len(ARENA_TABLES),
         n_seeds=len({one.seed for one in results}),
+        all_seeds=ALL_SEEDS,
         most_rows=MOST_ROWS,
         ert_rows=ERT_ROWS,
         tuned_on=", ".join(TUNED_ON),

@@ -24,8 +24,8 @@ class TrainedRegressor(RegressorMixin, BaseEstimator):
 
     fitted_: ClassVar[bool] = True  # what MAPIE looks for
 
-    def __init__(self, split: ArenaSplit) -> None:
-        self.split = split
+    def __init__(self, function: Callable[[NDArray], NDArray]) -> None:
+        self.function = function
 
     def fit(self, X: NDArray, y: NDArray) -> TrainedRegressor:
         """Nothing to train."""
@@ -33,7 +33,7 @@ class TrainedRegressor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: NDArray) -> Float[NDArray, "n"]:
         """The shared model's predictions."""
-        return self.split.predict(np.asarray(X))
+        return self.function(np.asarray(X))
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -43,21 +43,21 @@ def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
     """Errors in units of crepes' difficulty."""
     from crepes import ConformalRegressor
 
-    difficulty = _difficulty(split)
+    difficulty, predict = _difficulty(split), split.predict
     regressor = ConformalRegressor().fit(_calib_errors(split), sigmas=difficulty(split.X_calib))
-    return lambda X: regressor.predict_int(split.predict(X), sigmas=difficulty(X), confidence=level)
+    return lambda X: regressor.predict_int(predict(X), sigmas=difficulty(X), confidence=level)
 
 
 def crepes_mondrian(split: ArenaSplit, level: float) -> ToIntervals:
     """A conformal regressor within each of five bins of difficulty, cut at the training rows' quantiles."""
     from crepes import ConformalRegressor
 
-    difficulty = _difficulty(split)
+    difficulty, predict = _difficulty(split), split.predict
     edges = np.quantile(difficulty(split.X_train), np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
     bins = np.digitize(difficulty(split.X_calib), edges)
     regressor = ConformalRegressor().fit(_calib_errors(split), bins=bins)
     return lambda X: regressor.predict_int(
-        split.predict(X), bins=np.digitize(difficulty(X), edges), confidence=level
+        predict(X), bins=np.digitize(difficulty(X), edges), confidence=level
     )
 
 
@@ -65,7 +65,7 @@ def mapie_split(split: ArenaSplit, level: float) -> ToIntervals:
     """MAPIE's split conformal prediction."""
     from mapie.regression import SplitConformalRegressor
 
-    regressor = SplitConformalRegressor(TrainedRegressor(split), confidence_level=level, prefit=True)
+    regressor = SplitConformalRegressor(TrainedRegressor(split.predict), confidence_level=level, prefit=True)
     regressor.conformalize(split.X_calib, split.y_calib)
     return lambda X: regressor.predict_interval(X)[1][:, :, 0]
 
@@ -87,7 +87,7 @@ def mapie_conditional(split: ArenaSplit, level: float) -> ToIntervals:
     components = make_pipeline(StandardScaler(), PCA(n_features, random_state=0)).fit(split.X_train)
     regressor = ConditionalSplitConformalRegressor(
         lambda X: np.column_stack([np.ones(len(X)), components.transform(X)]),
-        estimator=TrainedRegressor(split),
+        estimator=TrainedRegressor(split.predict),
         confidence_level=level,
     )
     regressor.conformalize(split.X_calib, split.y_calib)

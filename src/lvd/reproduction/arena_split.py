@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,11 @@ class ArenaSplit:
             return SharedModel(NetRegressor(device="cpu", random_state=self.seed), self.stages)
         return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
 
-    def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
-        """The shared model's predictions."""
-        return self._fitted.evaluate(X).y_pred[:, 0]
+    @property
+    def predict(self) -> Callable[[Float[NDArray, "n p"]], Float[NDArray, "n"]]:
+        """The shared model's predictions; who takes this function is counted the training, who calls it is not."""
+        model = self.estimator.fit(self.X_train, self.y_train[:, None])
+        return lambda X: model.evaluate(X).y_pred[:, 0]
 
     @property
     def held_out(self) -> Float[NDArray, "n"]:
@@ -93,11 +96,6 @@ class ArenaSplit:
             return y_pred
 
         return self.stages.once("held out", predict)
-
-    @property
-    def _fitted(self) -> SharedModel:
-        """Fitted at each call, so that everyone who needs the model is counted its training."""
-        return self.estimator.fit(self.X_train, self.y_train[:, None])
 
 
 def _digest(*arrays: NDArray) -> str:
