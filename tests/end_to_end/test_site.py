@@ -49,7 +49,7 @@ def test_every_public_name_has_an_entry(site):
     described = {
         name for kind, entries in inventory.data.items() if kind.startswith("py:") for name in entries
     }
-    modules = (lvd, lvd.metrics, lvd.data, lvd.conformal)
+    modules = (lvd, lvd.metrics, lvd.data, lvd.conformal, lvd.scores)
     public = {(module.__name__, name) for module in modules for name in module.__all__} - {
         ("lvd", "__version__")
     }
