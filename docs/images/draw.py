@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,13 @@ from matplotlib.figure import Figure
 
 import lvd
 from lvd.reproduction.bench_figures import jackknife, synthetic, three_bands
+from lvd.reproduction.demonstration import LVD, PAPER, SPLIT, fit_and_ask, homes_figure
 from lvd.reproduction.figures import panels_of, save_figure
 
 FOLDER = Path(__file__).parent
 LEVEL = 0.9
 NEW_ROWS = {"a": (3.0, "#0072B2"), "b": (9.0, "#D55E00")}
-"""Where two new rows lie, and their colours: many calibration rows are like the first, few like the second."""
+"""The positions of two new rows, and their colours: many calibration rows are like the first, few like the other."""
 
 
 def weights_figure() -> Figure:
@@ -49,7 +51,19 @@ def weights_figure() -> Figure:
     return figure
 
 
+def homes_pictures() -> None:
+    """The demo's homes: LVD beside split conformal, as the demo draws it, and beside the paper's method."""
+    outcome = fit_and_ask((LVD, SPLIT, PAPER))
+    for name, rival in {"homes": SPLIT, "town": PAPER}.items():
+        chosen = {method: outcome.intervals[method] for method in (LVD, rival)}
+        save_figure(homes_figure(replace(outcome, intervals=chosen)), FOLDER / f"{name}.png")
+    for name, rows in outcome.places().items():
+        said = [f"{one} covers {outcome.among(rows, one).coverage:.0%}" for one in outcome.intervals]
+        print(f"{name}: {', '.join(said)}")
+
+
 if __name__ == "__main__":
+    homes_pictures()
     save_figure(weights_figure(), FOLDER / "weights.png")
     save_figure(three_bands(), FOLDER / "three_bands.png")
     save_figure(synthetic(), FOLDER / "methods.png")

@@ -1,14 +1,15 @@
-"""The demo's computation, with a short training: one network, two methods, progress to the end."""
+"""The demo's computation, with a short training: the homes, progress to the end, figures that are computed."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from lvd.reproduction import demonstration
-from lvd.reproduction.demonstration import interval_table
+from lvd.reproduction.demonstration import LVD, MANSIONS, NOISE_RATIO, NOISY, SPLIT
 
 
 @pytest.fixture(scope="module")
@@ -29,40 +30,63 @@ def outcome(announced):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demonstration, "N_BATCHES", 30)
-        return demonstration.fit_and_ask(demonstration.load_examples()[0], progress=progress)
+        patch.setattr(demonstration, "SIZES", {"train": 300, "calib": 200, "test": 240, "mansions": 20})
+        return demonstration.fit_and_ask(progress=progress)
 
 
-def test_parts_have_no_row_in_common():
-    for example in demonstration.load_examples():
-        rows = np.concatenate(example.parts)
-        assert sorted(rows) == list(range(len(example.data.y)))
+def test_the_noisy_town_differs_in_its_noise_alone(rng):
+    homes = demonstration.make_homes(60_000, rng)
+    design = np.column_stack([homes.X, np.sin(homes.X[:, 0] / 25.0)])
+    residuals = homes.y - design @ np.linalg.lstsq(design, homes.y, rcond=None)[0]
+    noisy, others = residuals[homes.place == NOISY], residuals[homes.place != NOISY]
+    assert noisy.std() / others.std() == pytest.approx(NOISE_RATIO, rel=0.03)
+    means = [homes.y[homes.place == one].mean() for one in demonstration.TOWNS]
+    assert np.ptp(means) < 8.0  # four standard errors; prices spread by about 100
 
 
 def test_progress_comes_to_its_end(outcome, announced):
-    assert announced == {
-        "synthetic: training the network": [30, 30],
-        "synthetic: calibrating the intervals": [2, 2],
-    }
+    assert announced == {"training the network": [30, 30], "calibrating the intervals": [2, 2]}
 
 
-def test_both_methods_stand_around_the_same_network(outcome):
-    for method in outcome.methods.values():
-        np.testing.assert_array_equal(method.predict(outcome.X), outcome.y_pred)
-    widths = np.diff(outcome.intervals[demonstration.SPLIT], axis=1)[:, 0]
-    np.testing.assert_allclose(widths, widths[:1].repeat(len(widths), axis=0), rtol=1e-12)
+def test_both_methods_are_centred_at_the_same_prediction(outcome):
+    for intervals in outcome.intervals.values():
+        finite = np.isfinite(intervals).all(1)
+        np.testing.assert_allclose(intervals[finite].mean(1), outcome.y_pred[finite], rtol=1e-9)
+    widths = np.diff(outcome.intervals[SPLIT])
+    np.testing.assert_allclose(widths, np.full_like(widths, widths[0, 0]), rtol=1e-12)
 
 
-@pytest.mark.parametrize("place", range(len(demonstration.LEVELS)))
-def test_an_interval_is_infinite_where_similar_rows_are_too_few(outcome, place):
-    level = demonstration.LEVELS[place]
-    infinite = np.isinf(outcome.intervals[demonstration.LVD][:, :, place]).any(axis=1)
-    np.testing.assert_array_equal(infinite, outcome.similar_rows / (1.0 + outcome.similar_rows) < level)
+def test_what_is_unknown_is_infinite(outcome):
+    unknown = ~outcome.known[LVD]
+    assert np.isinf(outcome.intervals[LVD][unknown]).all()
+    assert unknown[outcome.homes.place == MANSIONS].all()
+
+
+def test_places_share_no_home_and_leave_none_out(outcome):
+    assert (np.sum([*outcome.places().values()], axis=0) == 1).all()
+
+
+def test_what_is_said_of_some_homes_follows_from_their_intervals(outcome):
+    intervals = np.full((len(outcome.y_pred), 2), [-np.inf, np.inf])
+    intervals[:3] = outcome.homes.y[:3, None] + np.array([[-1.0, 2.0], [1.0, 2.0], [-2.0, 2.0]])
+    known = np.arange(len(intervals)) < 3
+    toy = replace(outcome, intervals={LVD: intervals}, known={LVD: known})
+    among = toy.among(np.arange(len(intervals)) < 4, LVD)
+    assert (among.n_rows, among.coverage, among.median_width, among.n_unknown) == (4, 0.75, 3.5, 1)
 
 
 def test_the_table_holds_every_interval(outcome):
-    table = interval_table([outcome])
-    n_rows, n_levels = len(outcome.y), len(demonstration.LEVELS)
-    assert table.num_rows == 2 * n_levels * n_rows
-    upper = table.column("upper").to_numpy().reshape(2, n_levels, n_rows)
-    np.testing.assert_array_equal(upper[0].T, outcome.intervals[demonstration.LVD][:, 1])
-    np.testing.assert_array_equal(upper[1].T, outcome.intervals[demonstration.SPLIT][:, 1])
+    table = demonstration.interval_table(outcome)
+    for number, name in enumerate((LVD, SPLIT)):
+        part = table.slice(number * len(outcome.y_pred), len(outcome.y_pred))
+        assert set(part.column("method").to_pylist()) == {name}
+        np.testing.assert_array_equal(part.column("upper").to_numpy(), outcome.intervals[name][:, 1])
+
+
+def test_the_picture_shows_the_coverage_of_every_place(outcome):
+    figure = demonstration.homes_figure(outcome)
+    for axes, name in zip(figure.axes, (LVD, SPLIT), strict=True):
+        written = [text.get_text() for text in axes.texts]
+        places = (*demonstration.TOWNS, MANSIONS)
+        expected = [outcome.among(outcome.homes.place == one, name).coverage for one in places]
+        assert written == [f"{coverage:.0%}" for coverage in expected]

@@ -1,245 +1,233 @@
-"""The demo: fits LVD and split conformal, and writes figures, sentences and a table of intervals."""
+"""The demo: homes in six towns, one of them noisy, and what LVD and split conformal make of them."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.intervals import widths
+from lvd.intervals import covered, widths
 from lvd.methods import LVDRegressor, SplitConformalRegressor
-from lvd.metrics import Summary, marginal_coverage_rate, summary
 from lvd.models import NetRegressor
-from lvd.reproduction import figures
-from lvd.reproduction.datasets import Dataset, load
-from lvd.reproduction.demo_findings import LocalBesideSplit, findings
+from lvd.reproduction.figures import draw_band, draw_rows, panels_of, save_figure
 from lvd.reproduction.pool import Progress, silent
-from lvd.tables.splits import Parts, split_indices
 from lvd.tables.writing import TableWriter
 
-LVD, SPLIT = "LVD", "split conformal"
-LEVELS = (0.5, 0.9)
+LVD, SPLIT, PAPER = "LVD", "split conformal", "LVD as in the paper"
+LEVEL = 0.9
 SEED = 0
 N_BATCHES = 1000
-WEIGHT_DECAY = 0.1
-"""Keeps the network from learning the noise of so few rows by heart: the best of 0, 0.01, 0.03, 0.1 and 0.3 in a
-5-fold cross-validation of the diabetes training rows. On the synthetic rows less would predict as well; there it
-was chosen among these for the picture that is easiest to read."""
+SIZES = {"train": 2400, "calib": 1200, "test": 1200, "mansions": 120}
+TOWNS = ("Ashby", "Barton", "Clifton", "Dunmore", "Easton", "Fairford")
+NOISY, NOISE_RATIO = "Easton", 6.5
+AREAS = {"homes": (40.0, 200.0), "mansions": (240.0, 300.0)}
+MANSIONS = "mansions"
+SHOWN_ROWS = 40
+"""How many homes of each place the picture shows."""
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
-    """A dataset, the numbers of its training, calibration and test rows, and the unit of its target."""
+class Homes:
+    """Area, age and town (one column each) of homes, their prices, and the name of their town."""
 
-    name: str
-    data: Dataset
-    parts: Parts
-    unit: str
+    X: Float[NDArray, "n p"]
+    y: Float[NDArray, "n"]
+    place: NDArray
+
+    def __add__(self, other: Homes) -> Homes:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Homes(*(np.concatenate(pair) for pair in pairs))
+
+
+def make_homes(n_rows: int, rng: np.random.Generator, kind: str = "homes") -> Homes:
+    """Prices scatter more in one town, whose mean price is like that of the others."""
+    town = rng.integers(len(TOWNS), size=n_rows)
+    area, age = rng.uniform(*AREAS[kind], size=n_rows), rng.uniform(0.0, 100.0, size=n_rows)
+    noise = 6.0 * np.where(town == TOWNS.index(NOISY), NOISE_RATIO, 1.0)
+    price = 60.0 + 2.0 * area - 0.8 * age + 20.0 * np.sin(area / 25.0) + noise * rng.normal(size=n_rows)
+    place = np.array(TOWNS, object)[town] if kind == "homes" else np.full(n_rows, MANSIONS, object)
+    return Homes(np.column_stack([area, age, np.eye(len(TOWNS))[town]]), price, place)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Both methods, fitted to an example, and what they say of its test rows; intervals by method.
+    """What methods around one network say of homes that none of them has seen; intervals and `known` by method."""
 
-    `similar_rows` is the summed similarity of the calibration rows to each test row: what they are worth to
-    it, counted in rows just like it.
-    """
-
-    example: Example
-    methods: dict[str, LVDRegressor | SplitConformalRegressor]
-    X: Float[NDArray, "n p"]
-    y: Float[NDArray, "n"]
+    homes: Homes
     y_pred: Float[NDArray, "n"]
-    intervals: dict[str, Float[NDArray, "n 2 l"]]
-    similar_rows: Float[NDArray, "n"]
+    intervals: dict[str, Float[NDArray, "n 2"]]
+    known: dict[str, Bool[NDArray, "n"]]
+    why: str
+    """Why the interval of a home in the noisy town is so wide."""
 
-    def summary(self, method: str) -> Summary:
-        """The metrics of a method at all levels."""
-        return summary(self.y, self.y_pred, self.intervals[method], LEVELS)
+    def among(self, rows: Bool[NDArray, "n"], method: str) -> Among:
+        """How a method does on some of the homes; the median width counts infinite intervals too."""
+        intervals = self.intervals[method][rows]
+        return Among(
+            int(rows.sum()),
+            float(covered(self.homes.y[rows], intervals).mean()),
+            float(np.median(widths(intervals))),
+            int((~self.known[method][rows]).sum()),
+        )
+
+    def places(self) -> dict[str, Bool[NDArray, "n"]]:
+        """The homes that are told apart, by what they are called."""
+        place = self.homes.place
+        return {
+            f"in {NOISY}": place == NOISY,
+            "in the other towns": (place != NOISY) & (place != MANSIONS),
+            MANSIONS: place == MANSIONS,
+        }
 
 
-def load_examples() -> list[Example]:
-    """The paper's synthetic data, and the diabetes table that comes with scikit-learn."""
-    synthetic, diabetes = load("synthetic", random_state=SEED), load("diabetes")
-    train, calib, test = np.split(np.arange(len(synthetic.y)), 3)
-    parts = split_indices(len(diabetes.y), SEED, sizes=(0.4, 0.4, 0.2))
-    return [
-        Example("synthetic", synthetic, (train, calib, test), unit=""),
-        Example("diabetes", diabetes, parts, unit=" (score)"),
-    ]
+@dataclass(frozen=True)
+class Among:
+    """Counts and rates of a method on some homes."""
+
+    n_rows: int
+    coverage: float
+    median_width: float
+    n_unknown: int
 
 
-def fit_and_ask(example: Example, *, progress: Progress = silent) -> Outcome:
-    """Train one network, put both methods around it, and ask them about the test rows."""
-    X, y = example.data.X, example.data.y
-    train, calib, test = example.parts
-    net = NetRegressor(n_batches=N_BATCHES, weight_decay=WEIGHT_DECAY, device="cpu", random_state=SEED)
-    with progress(f"{example.name}: training the network", N_BATCHES) as advance:
-        net.fit(X[train], y[train], on_batch=lambda: advance(1))
-    lvd = LVDRegressor(net, prefit=True, calib_size=None, device="cpu", random_state=SEED)
-    split = SplitConformalRegressor(net, prefit=True, calib_size=None, device="cpu", random_state=SEED)
-    with progress(f"{example.name}: calibrating the intervals", 2) as advance:
-        for method in (lvd, split):
-            method.fit(X[train], y[train]).conformalize(X[calib], y[calib])
+def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = silent) -> Outcome:
+    """Train one network, put the methods around it, and ask them about the test rows."""
+    rng = np.random.default_rng(SEED)
+    train, calib, test = (make_homes(SIZES[part], rng) for part in ("train", "calib", "test"))
+    homes = test + make_homes(SIZES[MANSIONS], rng, MANSIONS)
+    net = NetRegressor(n_batches=N_BATCHES, device="cpu", random_state=SEED)
+    with progress("training the network", N_BATCHES) as advance:
+        net.fit(train.X, train.y, on_batch=lambda: advance(1))
+    around: Mapping[str, Any] = {
+        "prefit": True,
+        "calib_size": None,
+        "confidence_level": LEVEL,
+        "device": "cpu",
+        "random_state": SEED,
+    }
+    all_methods: dict[str, Any] = {
+        LVD: LVDRegressor(net, **around),
+        SPLIT: SplitConformalRegressor(net, **around),
+        PAPER: LVDRegressor(net, preset="paper", **around),
+    }
+    methods = {name: all_methods[name] for name in names}
+    intervals, known = {}, {}
+    with progress("calibrating the intervals", len(methods)) as advance:
+        for name, method in methods.items():
+            method.fit(train.X, train.y).conformalize(calib.X, calib.y)
+            intervals[name] = method.predict_interval(homes.X)[1][:, :, 0]
+            known[name] = np.ones(len(homes.y), bool)
+            if name != SPLIT:
+                known[name] = method.predict_with_evidence(homes.X).known
             advance(1)
-    methods = {LVD: lvd, SPLIT: split}
-    return Outcome(
-        example,
-        methods,
-        X=X[test],
-        y=y[test],
-        y_pred=net.predict(X[test]),
-        intervals={name: method.predict_interval(X[test], LEVELS)[1] for name, method in methods.items()},
-        similar_rows=lvd.kernels_[0](lvd.embed(X[test]), lvd.embed(X[calib])).sum(axis=1),
-    )
+    noisy = homes.X[homes.place == NOISY]
+    return Outcome(homes, net.predict(homes.X), intervals, known, methods[LVD].explain(noisy[:1])[0].sentence)
 
 
-SHOWN = LEVELS.index(0.9)
-"""The level of the figures and sentences."""
-BAND_LABEL = f"{LEVELS[SHOWN]:.0%} interval"
-GRID_POINTS = 800
-
-
-@dataclass(frozen=True, eq=False)
-class Demo:
-    """The outcome on each dataset, and the files written."""
-
-    outcomes: tuple[Outcome, ...]
-    files: tuple[Path, ...]
-
-
-def run_demo(out: Path, *, progress: Progress = silent) -> Demo:
-    """Train, calibrate, and write figures and a table of intervals into the folder `out`."""
+def run_demo(out: Path, *, progress: Progress = silent) -> tuple[Outcome, tuple[Path, ...]]:
+    """Train, calibrate, and write a picture and a table of intervals into the folder `out`."""
+    picture, table = out / "homes.png", out / "intervals.csv"
     with _refusing_folder(out):
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()  # a folder that takes no files is refused before the work
-    outcomes = tuple(fit_and_ask(example, progress=progress) for example in load_examples())
-    drawings = {out / f"{outcome.example.name}.png": demo_bands(outcome) for outcome in outcomes}
-    drawings[out / "width_error.png"] = demo_widths(outcomes)
-    table = out / "intervals.csv"
-    with _refusing_folder(out), progress("writing the figures", len(drawings)) as advance:
-        for path, figure in drawings.items():
-            figures.save_figure(figure, path)
-            advance(1)
+    outcome = fit_and_ask(progress=progress)
+    with _refusing_folder(out):
+        save_figure(homes_figure(outcome), picture)
         with TableWriter(table) as writer:
-            writer.write(interval_table(outcomes))
-    return Demo(outcomes, (*drawings, table))
+            writer.write(interval_table(outcome))
+    return outcome, (picture, table)
 
 
-def demo_sentences(outcome: Outcome) -> list[str]:
-    """What to see, in plain words."""
-    return findings(
-        LocalBesideSplit(
-            confidence_level=LEVELS[SHOWN],
-            X=outcome.X,
-            feature_names=outcome.example.data.feature_names,
-            y=outcome.y,
-            y_pred=outcome.y_pred,
-            local=_shown(outcome, LVD),
-            constant=_shown(outcome, SPLIT),
-            similar_rows=outcome.similar_rows,
-        )
-    )
+def demo_lines(outcome: Outcome) -> list[str]:
+    """What the table says, in plain words; every figure is computed."""
+    noisy, others, mansions = outcome.places().values()
+    in_town, elsewhere = (outcome.among(rows, LVD) for rows in (noisy, others))
+    split = outcome.among(noisy | others, SPLIT)
+    return [
+        f"Split conformal gives every home one width, {split.median_width:.3g}, and covers {split.coverage:.0%} of "
+        f"all test homes in the towns, but {outcome.among(noisy, SPLIT).coverage:.0%} of those in {NOISY}.",
+        f"LVD finds the town by itself: {in_town.median_width:.3g} there, covering {in_town.coverage:.0%}, and "
+        f"{elsewhere.median_width:.3g} elsewhere, covering {elsewhere.coverage:.0%}.",
+        f"It calls {outcome.among(mansions, LVD).n_unknown} of {int(mansions.sum())} mansions unknown, as no "
+        f"training home had more than {AREAS['homes'][1]:.0f} m²; of them split conformal covers "
+        f"{outcome.among(mansions, SPLIT).coverage:.0%}.",
+        f"Why so wide in {NOISY}? {outcome.why}",
+    ]
 
 
-def interval_table(outcomes: Sequence[Outcome]) -> pa.Table:
-    """One line per dataset, method, level and test row; `row` counts the rows of the dataset from 0."""
+def interval_table(outcome: Outcome) -> pa.Table:
+    """One line per method and test home."""
     return pa.concat_tables(
         pa.table(
             {
-                "dataset": [outcome.example.name] * len(outcome.y),
-                "method": [method] * len(outcome.y),
-                "confidence_level": [level] * len(outcome.y),
-                "row": outcome.example.parts[2],
-                "y": outcome.y,
-                "y_pred": outcome.y_pred,
-                "lower": intervals[:, 0, place],
-                "upper": intervals[:, 1, place],
+                "method": [method] * len(outcome.y_pred),
+                "home": np.arange(len(outcome.y_pred)),
+                "place": outcome.homes.place.astype(str),
+                "area": outcome.homes.X[:, 0],
+                "price": outcome.homes.y,
+                "predicted": outcome.y_pred,
+                "lower": intervals[:, 0],
+                "upper": intervals[:, 1],
+                "known": outcome.known[method],
             }
         )
-        for outcome in outcomes
         for method, intervals in outcome.intervals.items()
-        for place, level in enumerate(LEVELS)
     )
 
 
-def demo_bands(outcome: Outcome) -> Figure:
-    """The bands of both methods: over the input when there is one, else over the rows by width of LVD."""
-    return _over_input(outcome) if outcome.X.shape[1] == 1 else _over_rows(outcome)
-
-
-def demo_widths(outcomes: Sequence[Outcome]) -> Figure:
-    """A panel per dataset: LVD's widths against the errors, beside split conformal's constant radius."""
-    return figures.width_error_figure(
-        [
-            figures.WidthErrorPanel(
-                title=f"LVD on {outcome.example.name}",
-                x_label=f"Width of the {BAND_LABEL}{outcome.example.unit}",
-                y_label=f"Absolute error{outcome.example.unit}",
-                errors=np.abs(outcome.y - outcome.y_pred),
-                widths=widths(_shown(outcome, LVD)),
-                rival=SPLIT,
-                rival_radius=float(widths(_shown(outcome, SPLIT))[0]) / 2.0,
-            )
-            for outcome in outcomes
-        ]
-    )
-
-
-def _over_input(outcome: Outcome) -> Figure:
-    data, (_, calib, test) = outcome.example.data, outcome.example.parts
-    x = data.X[:, 0]
-    drawn = x[np.concatenate([calib, test])]
-    margin = 0.03 * np.ptp(drawn)
-    grid = np.linspace(drawn.min() - margin, drawn.max() + margin, GRID_POINTS)
-    panels = []
-    for name, method in outcome.methods.items():
-        y_pred, intervals = method.predict_interval(grid[:, None], LEVELS[SHOWN])
-        rows = (x[test], outcome.y, _shown(outcome, name))
-        panels.append(figures.BandPanel(_demo_title(outcome, name), grid, y_pred, intervals[:, :, 0], *rows))
-    return figures.band_figure(
-        panels,
-        x_label=data.feature_names[0],
-        y_label=f"{data.target_names[0]}{outcome.example.unit}",
-        band_label=BAND_LABEL,
-        x_calib=x[calib],
-    )
-
-
-def _over_rows(outcome: Outcome) -> Figure:
-    order = np.argsort(widths(_shown(outcome, LVD)), kind="stable")
-    places = np.arange(1.0, len(order) + 1.0)
-    errors = (outcome.y - outcome.y_pred)[order]
-    panels = []
-    for name in outcome.methods:
-        around = (_shown(outcome, name) - outcome.y_pred[:, None])[order]
-        rows = (places, errors, around)
-        panels.append(
-            figures.BandPanel(_demo_title(outcome, name), places, np.zeros_like(places), around, *rows)
+def homes_figure(outcome: Outcome) -> Figure:
+    """A panel per method: errors and intervals town by town, with the coverage of each town above it."""
+    order = shown_homes(outcome.homes.place)
+    errors = (outcome.homes.y - outcome.y_pred)[order]
+    around = {name: (ends - outcome.y_pred[:, None])[order] for name, ends in outcome.intervals.items()}
+    ends = np.concatenate([errors, *(values.ravel() for values in around.values())])
+    edge = 1.12 * float(np.abs(ends[np.isfinite(ends)]).max())
+    figure, all_axes = panels_of(len(around), shared=True)
+    figure.set_size_inches(6.4 * len(around), 4.6)
+    places, x = (*TOWNS, MANSIONS), np.arange(len(order)) + 0.5
+    for axes, (name, ends) in zip(all_axes, around.items(), strict=True):
+        axes.set_ylim(-edge, 1.12 * edge)
+        draw_band(axes, x, ends, label=f"{LEVEL:.0%} interval", infinite_label="infinite")
+        draw_rows(axes, x, errors, covered(errors, ends))
+        axes.set_title(f"{name[0].upper()}{name[1:]}")
+        axes.set_xticks(SHOWN_ROWS * (np.arange(len(places)) + 0.5), places)
+        axes.tick_params(axis="x", length=0)
+        for number, place in enumerate(places):
+            axes.axvline(SHOWN_ROWS * number, color="white", linewidth=2.0, zorder=2)
+            coverage = outcome.among(outcome.homes.place == place, name).coverage
+            style = {"weight": "bold", "color": "#D55E00"} if coverage < LEVEL - 0.1 else {}
+            axes.text(SHOWN_ROWS * (number + 0.5), edge, f"{coverage:.0%}", ha="center", **style)
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(
+            handles,
+            [label.split(" (")[0] for label in labels],
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.08),
+            ncols=4,
+            frameon=False,
+            fontsize="small",
         )
-    return figures.band_figure(
-        panels,
-        x_label="Test rows, narrowest to widest LVD interval",
-        y_label=f"Actual - predicted {outcome.example.data.target_names[0]}{outcome.example.unit}",
-        band_label=BAND_LABEL,
+    figure.supylabel("price - predicted price", fontsize="medium")
+    figure.suptitle(
+        f"Coverage at level {LEVEL:.0%}, town by town: prices scatter {NOISE_RATIO} times as much in {NOISY}, "
+        "and no mansion was in the training rows",
+        fontsize="medium",
     )
+    return figure
 
 
-def _shown(outcome: Outcome, method: str) -> Float[NDArray, "n 2"]:
-    return outcome.intervals[method][:, :, SHOWN]
-
-
-def _demo_title(outcome: Outcome, method: str) -> str:
-    coverage = marginal_coverage_rate(outcome.y, _shown(outcome, method))
-    return f"{method[0].upper()}{method[1:]}: {coverage:.0%} covered at level {LEVELS[SHOWN]:.0%}"
+def shown_homes(place: NDArray) -> Int[NDArray, "r"]:
+    """The first homes of each place, place after place."""
+    return np.concatenate([np.flatnonzero(place == one)[:SHOWN_ROWS] for one in (*TOWNS, MANSIONS)])
 
 
 @contextmanager
