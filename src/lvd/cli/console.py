@@ -77,13 +77,13 @@ def foretell(text: str) -> None:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Say what takes so long while it takes."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Say what takes so long while it takes; call with each stage that begins."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda stage: None
         return
-    with _console(stderr=True).status(what):
-        yield
+    with _console(stderr=True).status(what) as status:
+        yield lambda stage: status.update(f"{what}: {stage}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics
+from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics, show_unknown
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -44,6 +44,13 @@ def evaluate_table(
     the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
     ones: 50% is chance.
 
+    The verdict compares the intervals with one width for all rows (split conformal, from the same calibration
+    errors): "holds, and tells rows apart", "holds, but no better than one width for all", "too many unknown" (more
+    than 5% of the rows are unknown or have an infinite interval), "does not hold", or "cannot tell" where the rows
+    are too few. It is decided by the coverage with its exact binomial band; by the interval score (Winkler), width
+    and a penalty for each miss, over all rows, with infinity as the range of the calibration rows; and, from 600
+    rows on, by the ERT, which says how far coverage is from the level row by row. Lower is better for both.
+
     Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps the test
     rows for this.
 
@@ -62,4 +69,5 @@ def evaluate_table(
         return
     if report.n_skipped:
         console.show(f"left out: {console.count_refused(report.n_skipped)}")
+    show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
     show_metrics(report.targets, f"the rows of {data}", by=by)

@@ -43,7 +43,8 @@ def explain_row(
     (1 is the first row below the header), their share of the weight, their similarity (1 is the same as this
     row), the error made on them, and their true value. The weight that no calibration row carries is that of
     the unknown; when it is too much for the level, the interval is infinite, and the number of rows that are
-    missing is given. Where the model reads a single column, rows are shown with its cell.
+    missing is given. A row that no training row is near is unknown, whatever its width. Where the model reads a
+    single column, rows are shown with its cell.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel
@@ -66,6 +67,7 @@ def _show_explanation(explanation: Explanation, target: str, column: str) -> Non
         f"at level {evidence.confidence_level:g} from {explanation.lower:.6g} to {explanation.upper:.6g}"
     )
     console.show(explanation.sentence)
+    console.show(f"known: {'yes' if explanation.known else 'no, no training row is near'}")
     console.show(
         f"effective calibration rows {evidence.n_effective:.4g}, weight at infinity "
         f"{evidence.weight_at_infinity:.1%}\n"

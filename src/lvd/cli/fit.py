@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, SkipInvalid, show_metrics
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, show_metrics, show_unknown
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
@@ -25,21 +27,54 @@ OPTIONS = {
     "column": "--smiles",
     "compare": "--compare",
     "confidence_level": "--level",
+    "conformity_score": "--score",
     "device": "--device",
     "drop": "--drop",
     "fitted_on": "--fitted-on",
+    "groups": "--groups",
+    "guarantee": "--guarantee",
     "impute": "--impute",
+    "preset": "--preset",
     "row": "--row",
     "skip_invalid": "--skip-invalid",
     "target": "--target",
+    "when_unknown": "--when-unknown",
     "y_range": "--y-min, --y-max",
 }
 """The parameters of the library that are options here."""
+
+
+class PresetName(StrEnum):
+    """The presets of :class:`lvd.LVDRegressor`."""
+
+    default = "default"
+    paper = "paper"
+
+
+class ScoreName(StrEnum):
+    """The conformity scores of :class:`lvd.LVDRegressor`."""
+
+    absolute = "absolute"
+    normalized = "normalized"
+    scaled = "scaled"
+    signed = "signed"
+    sided = "sided"
+
+
+class WhenUnknown(StrEnum):
+    """What a row gets that no training row is near."""
+
+    infinite = "infinite"
+    widen = "widen"
+
+
 EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --out homes-model",
     "lvd fit homes.csv.gz --target price --drop id --drop street --impute median --out homes-model",
     "lvd fit homes.parquet --target price --target rent --level 0.95 --out homes-model",
-    "lvd fit homes.csv --target price --bandwidth adaptive --out homes-model  # fewer infinite intervals",
+    "lvd fit homes.csv --target price --preset paper --out homes-model  # the paper's method, faster",
+    "lvd fit homes.csv --target price --groups district --guarantee calibrated --out homes-model",
+    "lvd fit homes.csv --target price --score signed --when-unknown widen --out homes-model",
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
 )
@@ -88,14 +123,54 @@ def fit(
     y_max: Annotated[
         float | None, typer.Option(show_default=False, help="Highest possible target; clips the intervals.")
     ] = None,
+    preset: Annotated[
+        PresetName,
+        typer.Option(
+            help="default: errors scaled by the error to expect, a kernel of the errors, a bandwidth for each row. "
+            "paper: the paper's method, absolute errors and a kernel of the target; faster, often infinite."
+        ),
+    ] = PresetName.default,
+    score: Annotated[
+        ScoreName | None,
+        typer.Option(
+            show_default="that of the preset",
+            help="What is calibrated: absolute errors; errors scaled or normalized by the error to expect; signed "
+            "ones, for errors that are not symmetric; sided ones, each side in its own units.",
+        ),
+    ] = None,
+    guarantee: Annotated[
+        Guarantee,
+        typer.Option(
+            help="What the intervals promise. local: near each row, by the rows like it. calibrated, randomized "
+            "and transductive: on average over all rows. Kept with the model; lvd predict can choose another."
+        ),
+    ] = Guarantee.local,
+    when_unknown: Annotated[
+        WhenUnknown | None,
+        typer.Option(
+            show_default="that of the preset: infinite, for paper widen",
+            help="The interval of a row that no training row is near: infinite, or as wide as the calibration rows "
+            "say. The column known of lvd predict tells such rows either way.",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            show_default=False,
+            help="Column whose values are groups: each is calibrated by its own rows alone, so that the promise "
+            "holds within it. It is an input too, unless left out with --drop.",
+        ),
+    ] = None,
     bandwidth: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="adaptive|NUMBER",
+            show_default="that of the preset: adaptive, for paper 1",
             help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
             "widens it row by row, as far as a finite interval at --level should need by the training rows.",
         ),
-    ] = "1",
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -131,6 +206,13 @@ def fit(
     test them; no step sees the test rows, and no row is left out. Numbers are scaled, text and categorical
     columns are one-hot coded. Dates must be turned into numbers first, or dropped.
 
+    The default preset learns where errors are large from rows held out of training: it trains the network six
+    times, once for good and once for each of five folds. --preset paper trains it once.
+
+    With --groups, lvd predict needs that column too. Rows of a group that no calibration row has get infinite
+    intervals, and are counted; where the column is text, leave it out of the inputs with --drop for that, as texts
+    that were not there in fit are refused among inputs.
+
     With --smiles one graph network (chemprop's) reads the molecules and predicts all targets, and each target has a
     kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
     in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names
@@ -160,14 +242,17 @@ def fit(
     table = read_table(data)
     regressor = LVDRegressor(
         _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
+        preset=preset.value,
+        conformity_score=None if score is None else score.value,
+        bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
+        when_unknown=None if when_unknown is None else when_unknown.value,
         confidence_level=level,
-        bandwidth=_as_bandwidth(bandwidth),
         y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
         random_state=seed,
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        with _showing(table.num_rows, len(target), of_molecules=smiles is not None):
+        with _showing(table.num_rows, of_molecules=smiles is not None):
             model, report = TableModel.fit(
                 *(table, regressor),
                 target=target,
@@ -175,6 +260,8 @@ def fit(
                 impute=impute,
                 column=smiles,
                 skip_invalid=skip_invalid,
+                guarantee=guarantee.value,
+                groups=groups,
                 seed=seed,
             )
         if test_file is not None:
@@ -224,13 +311,18 @@ def _network(
     return network if hidden_size is None else network.set_params(hidden_size=hidden_size)
 
 
-def _showing(n_rows: int, n_targets: int, *, of_molecules: bool) -> AbstractContextManager[None]:
-    """What is shown while it takes long: a graph network has a bar of its own."""
-    if not of_molecules:
-        return console.working(f"fitting {n_rows:,} rows")
-    kernels = "a kernel" if n_targets == 1 else f"{n_targets} kernels"
-    console.foretell(f"reading {n_rows:,} molecules, training the graph network, then {kernels}")
-    return nullcontext()
+@contextmanager
+def _showing(n_rows: int, *, of_molecules: bool) -> Iterator[None]:
+    """The stages while it takes long; a graph network has a bar of its own, so there they are lines."""
+    from lvd._progress import listening
+
+    if of_molecules:
+        console.foretell(f"reading {n_rows:,} molecules")
+        with listening(console.foretell):
+            yield
+    else:
+        with console.working(f"fitting {n_rows:,} rows") as show_stage, listening(show_stage):
+            yield
 
 
 def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
@@ -263,11 +355,14 @@ def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
             f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
             "in the same part, so that no molecule of the training rows calibrates or tests"
         )
+    show_unknown(report.n_unknown, 0, report.n_test)
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
     if _many_infinite(report):
         console.show(
-            "\nnote: many intervals are infinite: there are too few similar calibration rows. --bandwidth adaptive "
-            "looks as far as needed for similar rows, and is less local there"
+            "\nnote: many intervals are infinite: there are too few similar calibration rows"
+            f"{'' if report.groups is None else ' in each group'}. More rows"
+            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help, and so does --bandwidth "
+            "adaptive (in the default preset), which looks as far as needed for similar rows"
         )
     console.show(f"\nmodel written to {out}")
 

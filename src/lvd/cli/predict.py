@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Json, Levels, Model, SkipInvalid
+from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, show_unknown
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
     "lvd predict homes-model new-homes.parquet --level 0.5 --level 0.9 --out priced.parquet",
+    "lvd predict homes-model new-homes.csv --guarantee calibrated --out priced.csv",
     "lvd predict homes-model new-homes.csv --out - | head",
     "lvd predict homes-model 'homes/*.parquet' --engine ray --address auto --out priced.parquet",
 )
@@ -46,6 +47,10 @@ def predict(
     ],
     *,
     level: Levels = None,
+    guarantee: Annotated[
+        Guarantee | None,
+        typer.Option(show_default="that of lvd fit", help="What the intervals promise; see lvd fit --help."),
+    ] = None,
     skip_invalid: SkipInvalid = False,
     engine: Annotated[
         PredictEngine, typer.Option(help="This machine, or a Ray cluster (extra ray).")
@@ -62,10 +67,14 @@ def predict(
 ) -> None:
     """Add predictions and intervals to a table.
 
-    Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9), and n_effective: how
-    many equally similar calibration rows the interval rests on. With several targets the names end in the
-    target's: y_pred_mu. An infinite interval, from -inf to inf, says that too little is known about rows like
-    this one; lvd explain says how much is missing.
+    Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
+    equally similar calibration rows the interval rests on; and known: true where a training row is near, false
+    where the model has seen nothing like this row. With several targets the names end in the target's, as in
+    y_pred_mu; known is one column. An infinite interval, from -inf to inf, says that too little is known about
+    rows like this one; lvd explain says how much is missing.
+
+    A model fitted with --groups needs that column here too; rows of a group that no calibration row has get
+    infinite intervals, and are counted.
 
     Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output,
     so that it has the rows of the input, with empty cells for prediction and intervals.
@@ -91,6 +100,8 @@ def predict(
     if out != "-":
         check_output(out, model, *paths)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    if guarantee is not None:
+        fitted = replace(fitted, guarantee=guarantee.value)
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
         if engine is PredictEngine.ray:
@@ -109,5 +120,6 @@ def predict(
         if report.n_skipped == report.n_rows:
             console.show("no row has an interval")
             return
+        show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Model, SkipInvalid
+from lvd.cli.shared import Data, Model, SkipInvalid, show_unknown
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -39,14 +39,13 @@ def report(
         ),
     ] = None,
     compare: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="NAMES",
-            show_default=False,
-            help="Rival methods to show, separated by commas: split; with --fitted-on also madsplit, cqr, "
+            help="Rival methods to show, separated by commas: split, or none; with --fitted-on also madsplit, cqr, "
             "localcqr, jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
         ),
-    ] = None,
+    ] = "split",
     level: Annotated[
         float | None,
         typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
@@ -71,10 +70,10 @@ def report(
 ) -> None:
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
-    The page is one file: it opens offline, loads nothing from any network, and can be sent by mail. It shows a
-    verdict with its exact binomial band; coverage and width; the calibration curve; the coverage by group and by
-    feature, worst first; width against error; where intervals are infinite; and rows that can be sorted,
-    filtered and opened, each with its neighbours and the sentence of lvd explain.
+    The page is one file: it opens offline, loads nothing from any network, and can be sent by mail. It shows the
+    verdict of lvd evaluate, beside one width for all rows; coverage and width; the calibration curve; the coverage
+    by group and by feature, worst first; width against error; where intervals are infinite; and rows that can be
+    sorted, filtered and opened, each with its neighbours and the sentence of lvd explain.
 
     All figures are computed from all rows. The table in the page holds 1,000 rows at most: the worst misses,
     infinite and widest intervals, and others at random.
@@ -107,21 +106,22 @@ def report(
             read_table(data, column_types={}),
             target=one_target,
             by=tuple(dict.fromkeys(by or ())),
-            rivals=() if compare is None else compare.split(","),
+            rivals=() if compare.strip().lower() == "none" else compare.split(","),
             confidence_level=level,
             fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
             pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_report(content, Origin(model.resolve().name, data.name, today), out)
-    if content.n_known:
+    if content.n_repeated:
         warnings.warn(
-            f"{content.n_known} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "
+            f"{content.n_repeated} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "
             "trained on them, its errors are too small; report on rows that it has not seen",
             CalibrationWarning,
             stacklevel=1,
         )
     if content.n_skipped:
         console.show(f"left out: {console.count_refused(content.n_skipped)}")
+    show_unknown(content.n_unknown, content.n_unseen_groups, content.n_rows)
     console.show(content.verdict.sentence)
     console.show(f"page written to {out}")

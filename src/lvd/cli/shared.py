@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,17 @@ from lvd.cli import console
 
 if TYPE_CHECKING:
     from lvd.tables.reports import TargetReport
+    from lvd.tables.verdict import Verdict
+
+
+class Guarantee(StrEnum):
+    """What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
+
+    local = "local"
+    calibrated = "calibrated"
+    randomized = "randomized"
+    transductive = "transductive"
+
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
@@ -66,6 +78,8 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
             ],
             text_columns=0,
         )
+        for verdict in report.verdicts:
+            console.show(f"level {verdict.confidence_level:g}: {verdict_line(verdict)}")
         for strata in report.by:
             console.show(f"\n{report.target}, coverage by {by} at level {strata.confidence_level:g}")
             console.show_table(
@@ -82,6 +96,29 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
                     for group in strata.groups
                 ],
             )
+
+
+def show_unknown(n_unknown: int, n_unseen_groups: int, n_rows: int) -> None:
+    """How many rows the model knows too little about."""
+    if n_unknown:
+        console.show(f"{n_unknown:,} of {n_rows:,} rows are unknown: no training row is near them")
+    if n_unseen_groups:
+        console.show(
+            f"{n_unseen_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
+            "their intervals are infinite"
+        )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict and the figures that it compares, beside those of one width for all rows."""
+    figures = [
+        f"interval score {verdict.interval_score:.4g} (one width for all: {verdict.split_interval_score:.4g})"
+    ]
+    if verdict.ert is not None and verdict.split_ert is not None:
+        figures.append(f"ERT {verdict.ert:.3f} ({verdict.split_ert:.3f})")
+    if verdict.unknown:
+        figures.append(f"{verdict.unknown:.1%} unknown or infinite")
+    return f"{verdict.kind}; {', '.join(figures)}"
 
 
 def _metric_text(value: float, spec: str) -> str:

@@ -76,7 +76,11 @@ class Explanation:
         if not self.known and math.isinf(self.upper) and math.isinf(self.lower):
             return "Unknown: no training row is near this one, so it gets no finite interval."
         unknown = "" if self.known else "Unknown: no training row is near this one. "
-        other = "" if self.guarantee == "local" else f"The guarantee of this interval is {self.guarantee}; by the local one: "
+        other = (
+            ""
+            if self.guarantee == "local"
+            else f"The guarantee of this interval is {self.guarantee}. With the local one: "
+        )
         return f"{unknown}{other}{self.evidence.sentence}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
 from lvd._validation import InputError, check_same_length, to_numpy
-from lvd.intervals import widths
+from lvd.intervals import clip, widths
 from lvd.metrics._check import check_intervals, check_level, check_one_level, check_targets_and_intervals
 
 
@@ -46,28 +46,48 @@ def mean_finite_width(intervals: ArrayLike) -> float:
 
 
 def winkler_score(
-    y: ArrayLike, intervals: ArrayLike, confidence_level: float, *, where: ArrayLike | None = None
+    y: ArrayLike,
+    intervals: ArrayLike,
+    confidence_level: float,
+    *,
+    where: ArrayLike | None = None,
+    y_range: tuple[float, float] | None = None,
 ) -> float:
     """Mean Winkler score: (u - l) + (2 / alpha) ((l - y)+ + (y - u)+) with alpha = 1 - confidence_level.
 
-    An infinite interval has an infinite score, and so has a mean that contains it. To compare methods, give
-    the rows on which all of them are finite as `where` and report `finite_fraction` beside it. NaN when
-    `where` selects no row.
+    An infinite interval has an infinite score, and so has a mean that contains it. To compare methods on all rows,
+    give a `y_range`, to which intervals are cut, so that infinity counts as that range; or give the rows on which
+    all methods are finite as `where` and report `finite_fraction` beside it. NaN when `where` selects no row.
 
     >>> intervals = [[0, 2], [0, 2], [-float("inf"), float("inf")]]
     >>> winkler_score([1, 3, 0], intervals, 0.5)
     inf
     >>> winkler_score([1, 3, 0], intervals, 0.5, where=finite_rows(intervals))
     4.0
+    >>> winkler_score([1, 3, 0], intervals, 0.5, y_range=(-1, 6))
+    5.0
     """
-    targets, array = check_targets_and_intervals(y, intervals)
-    penalty = 2.0 / (1.0 - check_level(confidence_level))
-    lower, upper = array[:, 0], array[:, 1]
-    misses = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
-    scores = widths(array) + penalty * misses
+    scores = winkler_scores(y, intervals, confidence_level, y_range=y_range)
     if where is not None:
         scores = scores[_check_mask(where, len(scores))]
     return float(scores.mean()) if scores.size else math.nan
+
+
+def winkler_scores(
+    y: ArrayLike,
+    intervals: ArrayLike,
+    confidence_level: float,
+    *,
+    y_range: tuple[float, float] | None = None,
+) -> Float[NDArray, "n"]:
+    """The Winkler score of each row; see :func:`winkler_score`."""
+    targets, array = check_targets_and_intervals(y, intervals)
+    penalty = 2.0 / (1.0 - check_level(confidence_level))
+    if y_range is not None:
+        array = clip(array, *_check_range(y_range))
+    lower, upper = array[:, 0], array[:, 1]
+    misses = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
+    return widths(array) + penalty * misses
 
 
 def tied_widths(intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
@@ -97,3 +117,10 @@ def _check_mask(where: ArrayLike, n: int) -> Bool[NDArray, "n"]:
             "use finite_rows(...) or a comparison"
         )
     return mask
+
+
+def _check_range(y_range: tuple[float, float]) -> tuple[float, float]:
+    low, high = y_range
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise InputError(f"y_range must hold finite numbers, (lowest, highest), got {y_range!r}")
+    return low, high

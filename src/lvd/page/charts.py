@@ -13,7 +13,8 @@ from lvd.intervals import widths
 from lvd.metrics import CalibrationCurve
 from lvd.metrics.strata import quantile_bins
 from lvd.page.evaluation import Evaluated
-from lvd.page.numbers import Digits, percent
+from lvd.page.numbers import Digits
+from lvd.tables.verdict import percent
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 24.0, 12.0, 46.0

@@ -23,7 +23,7 @@ from lvd.metrics import (
     width_error_correlation,
 )
 from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
-from lvd.page.evaluation import Evaluated, evaluate_rows, find_target, says_nothing
+from lvd.page.evaluation import Evaluated, evaluate_rows, find_target
 from lvd.page.groups import (
     MOST_SLABS,
     Group,
@@ -46,10 +46,18 @@ from lvd.page.rivals import (
     local_method,
     make_rivals,
 )
-from lvd.page.row_details import ROWS_MISSING, STATUS, Pictures, choose_rows, embed_rows, read_neighbors
-from lvd.page.verdict import Verdict, judge, tolerated
+from lvd.page.row_details import (
+    KNOWN,
+    ROWS_MISSING,
+    STATUS,
+    Pictures,
+    choose_rows,
+    embed_rows,
+    read_neighbors,
+)
 from lvd.tables.column_values import check_columns
 from lvd.tables.table_model import TableModel
+from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
 
 MOST_GROUPS = 60
 """At most so many groups of a column, or slabs of all features, are listed."""
@@ -81,7 +89,8 @@ class Infinite:
 
     `n_effective` are the medians of the effective sample size of the infinite and of the finite intervals.
     `missing_rows` are the quartiles of the number of calibration rows, just like the row, that would make an
-    infinite interval finite, over the `n_explained` infinite ones that the page holds, a random choice of them.
+    infinite interval finite, over the `n_explained` known ones with an infinite interval that the page holds, a
+    random choice of them.
     """
 
     count: int
@@ -98,16 +107,20 @@ class Infinite:
 class ReportContent:
     """The content of the page.
 
-    The model cannot read `n_skipped` rows of the table; `repeated` is what is said of the `n_known` rows.
+    The model cannot read `n_skipped` rows of the table; `repeated` is what is said of the `n_repeated` rows. No
+    training row is near `n_unknown` rows, and no calibration row has the group of `n_unseen_groups`.
     """
 
     target: str
     confidence_level: float
     n_rows: int
     n_calib: int
-    n_known: int
+    n_repeated: int
+    n_unknown: int
+    n_unseen_groups: int
     n_skipped: int
     repeated: str
+    guarantee: str
     has_features: bool
     digits: Digits
     mean_error: float
@@ -152,7 +165,7 @@ def make_report(
     *,
     target: str,
     by: Sequence[str] = (),
-    rivals: Sequence[str] = (),
+    rivals: Sequence[str] = ("split",),
     confidence_level: float | None = None,
     fitted_on: pa.Table | None = None,
     pictures: Pictures | None = None,
@@ -172,9 +185,12 @@ def make_report(
     n_skipped, table = table.num_rows - len(evaluated.y), table.take(evaluated.row_numbers - 1)
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
     hits = covered(y, intervals)
+    judged = model.judged_rows(
+        *(place, y, evaluated.y_pred, evaluated.known), model.features(evaluated.X, evaluated.embeddings)
+    )
     methods = [
-        local_method(evaluated),
-        *make_rivals(rivals, evaluated, model, place, fitted_on),
+        local_method(evaluated, model.guarantee),
+        *make_rivals(rivals, evaluated, judged, model, place, fitted_on=fitted_on),
     ]
     curves = tuple(
         (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
@@ -199,14 +215,17 @@ def make_report(
         confidence_level=level,
         n_rows=len(y),
         n_calib=model.regressor.n_calib_,
-        n_known=evaluated.n_known,
+        n_repeated=evaluated.n_repeated,
+        n_unknown=int((~evaluated.known).sum()),
+        n_unseen_groups=model.count_unseen_groups(table),
         n_skipped=n_skipped,
         repeated=model.encoder.repeated,
+        guarantee=model.guarantee,
         has_features=bool(evaluated.feature_names),
         digits=digits_for(y),
         mean_error=mean_absolute_deviation(y, evaluated.y_pred),
-        verdict=judge(hits, evaluated.unlimited, level),
-        comparison=compare_methods(methods, evaluated),
+        verdict=judge(judged, intervals, level),
+        comparison=compare_methods(methods, evaluated, judged.scored_range),
         curves=curves,
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in zip(by, by_groups, strict=True)),
@@ -252,7 +271,7 @@ def _infinite(
     evaluated: Evaluated, methods: Sequence[Method], groups: Sequence[Group], rows: dict[str, Any]
 ) -> Infinite:
     unlimited, y_range = evaluated.unlimited, evaluated.y_range
-    missing = [row[ROWS_MISSING] for row in rows["rows"] if row[STATUS] == "infinite"]
+    missing = [row[ROWS_MISSING] for row in rows["rows"] if row[STATUS] == "infinite" and row[KNOWN]]
     quartiles = None
     if missing:
         low, middle, high = np.quantile(missing, [0.25, 0.5, 0.75], method="higher").tolist()

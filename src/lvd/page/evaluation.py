@@ -12,6 +12,7 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, check_levels
 from lvd.tables.table_model import TableModel
+from lvd.tables.verdict import says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 """The levels of the calibration curve."""
@@ -21,9 +22,10 @@ CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 class Evaluated:
     """The rows of a table with their predictions and intervals, for one target.
 
-    `row_numbers` are those of the table, in which others may have been left out. `n_known` counts the rows that are
-    known from training, and `y_range` is what y can be: the bounds that clip the intervals, infinite where there
-    are none. Cells that the model reads as they are have no features.
+    `row_numbers` are those of the table, in which others may have been left out. `known` tells whether training
+    rows are near, `n_repeated` counts the rows that repeat a training row, and `y_range` is what y can be: the
+    bounds that clip the intervals, infinite where there are none. Cells that the model reads as they are have no
+    features.
     """
 
     target: str
@@ -37,7 +39,8 @@ class Evaluated:
     y_pred: Float[NDArray, "n"]
     all_intervals: Float[NDArray, "n 2 l"]
     n_effective: Float[NDArray, "n"]
-    n_known: int
+    known: Bool[NDArray, "n"]
+    n_repeated: int
     y_range: tuple[float, float]
 
     @property
@@ -49,13 +52,6 @@ class Evaluated:
     def unlimited(self) -> Bool[NDArray, "n"]:
         """Whether the interval at the page's level says nothing."""
         return says_nothing(self.intervals, self.y_range)
-
-
-def says_nothing(intervals: Float[NDArray, "n 2 *l"], y_range: tuple[float, float]) -> Bool[NDArray, "n *l"]:
-    """Whether an interval is all that y can be: infinite, or clipped to the whole range."""
-    bottom, top = y_range
-    limited: NDArray = (intervals[:, 0] > bottom) | (intervals[:, 1] < top)
-    return ~limited
 
 
 def find_target(model: TableModel, target: str) -> int:
@@ -86,8 +82,9 @@ def evaluate_rows(
     y = read_target(model, table, target)[usable]
     if not len(y):
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
-    X = model.inputs(table.filter(pa.array(usable)))
-    predicted = regressor.predict_with_evidence(X, levels)
+    rows = table.filter(pa.array(usable))
+    X = model.inputs(rows)
+    predicted = regressor.predict_with_evidence(X, levels, **model.choices(rows))
     return Evaluated(
         target=target,
         confidence_level=level,
@@ -100,6 +97,7 @@ def evaluate_rows(
         y_pred=predicted.y_pred.reshape(len(X), -1)[:, place],
         all_intervals=predicted.intervals.reshape(len(X), 2, len(levels), -1)[..., place],
         n_effective=predicted.n_effective.reshape(len(X), -1)[:, place],
-        n_known=model.count_training_rows(X),
+        known=predicted.known,
+        n_repeated=model.count_training_rows(X),
         y_range=(-np.inf if low is None else float(low), np.inf if high is None else float(high)),
     )

@@ -39,15 +39,3 @@ def digits_for(y: Float[NDArray, "n"]) -> Digits:
 def short(value: float) -> float | None:
     """A number for JSON with no more digits than anybody reads; None for an infinite one."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
-
-
-def percent(share: float, decimals: int | None = None) -> str:
-    """``90%`` for 0.9; with decimals ``90.0%``. What is not all does not round to 100%, nor some to 0%."""
-    if decimals is None:
-        return f"{100.0 * share:.10g}%"
-    text = f"{100.0 * share:.{decimals}f}%"
-    if share < 1.0 and text == f"{100:.{decimals}f}%":
-        return f">{100.0 - 10.0**-decimals:.{decimals}f}%"
-    if share > 0.0 and text == f"{0:.{decimals}f}%":
-        return f"<{10.0**-decimals:.{decimals}f}%"
-    return text

@@ -6,10 +6,11 @@
   const SVG = "http://www.w3.org/2000/svg";
 
   const rows = data.rows.map((r) => {
-    const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture] = r;
+    const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture, known] = r;
     const finite = lower !== null && upper !== null;
     return {
       row, y, prediction, evidence, status, sentence, unknown, missing, neighbors, cells, picture,
+      known: known ? "yes" : "no",
       lower: lower === null ? -Infinity : lower,
       upper: upper === null ? Infinity : upper,
       width: finite ? upper - lower : Infinity,
@@ -17,7 +18,7 @@
       text: [row, status, ...cells].join("\n").toLowerCase(),
     };
   });
-  const FIGURES = ["row", "y", "prediction", "lower", "upper", "width", "error", "evidence", "status"];
+  const FIGURES = ["row", "y", "prediction", "lower", "upper", "width", "error", "evidence", "known", "status"];
   const state = { key: "error", descending: true, query: "", status: "", shown: STEP, open: null };
 
   // --- numbers and elements
@@ -191,6 +192,7 @@
       element("th", { scope: "row" }, button),
       ...figures.map((text, at) => element("td", { class: classes[at + 1] }, text)),
       element("td", { class: classes[7] }, row.evidence.toFixed(1)),
+      element("td", { class: classes[8] }, row.known),
       element("td", {}, element("span", { class: `badge ${row.status}` }, row.status)));
     made.addEventListener("click", (event) => {
       const selecting = event.detail > 0 && getSelection().toString() !== "";
@@ -236,7 +238,7 @@
     const button = element("button", { type: "button" }, heading.textContent);
     button.addEventListener("click", () => {
       const key = heading.dataset.key;
-      state.descending = state.key === key ? !state.descending : key !== "row" && key !== "status";
+      state.descending = state.key === key ? !state.descending : key !== "row" && key !== "known" && key !== "status";
       state.key = key;
       state.shown = STEP;
       show();

@@ -17,8 +17,8 @@ from lvd._files import atomic_path
 from lvd._validation import InputError
 from lvd._version import __version__
 from lvd.page.content import ReportContent
-from lvd.page.numbers import percent
 from lvd.page.row_details import cut
+from lvd.tables.verdict import percent
 
 N_STATIC_ROWS = 20
 """So many rows are in the page itself, for readers without JavaScript."""

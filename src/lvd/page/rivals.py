@@ -17,8 +17,7 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice, to_numpy
-from lvd.conformal import GlobalConformal
-from lvd.intervals import clip, covered, from_radius
+from lvd.intervals import clip, covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalBase
 from lvd.metrics import (
@@ -32,6 +31,7 @@ from lvd.metrics import (
 )
 from lvd.page.evaluation import Evaluated
 from lvd.tables.table_model import TableModel
+from lvd.tables.verdict import JudgedRows, split_intervals
 
 
 def _rival_label(method: type[IntervalRegressor]) -> str:
@@ -71,32 +71,34 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
     return rivals
 
 
-def local_method(evaluated: Evaluated) -> Method:
+def local_method(evaluated: Evaluated, guarantee: str) -> Method:
     """The model's own intervals."""
     how = "the calibration errors, weighted by their similarity to the row"
-    return Method("LVD", PROMISES["local"], how, evaluated.all_intervals)
+    promise = PROMISES["local" if guarantee == "local" else "marginal"]
+    return Method("LVD", promise, how, evaluated.all_intervals)
 
 
 def make_rivals(
-    names: Sequence[str], evaluated: Evaluated, model: TableModel, place: int, fitted_on: pa.Table | None
+    names: Sequence[str],
+    evaluated: Evaluated,
+    judged: JudgedRows,
+    model: TableModel,
+    place: int,
+    *,
+    fitted_on: pa.Table | None,
 ) -> list[Method]:
     """The named rivals at all levels of the page, for target number `place` of the model."""
     methods = []
     for name in names:
         if name == "split":
-            methods.append(_split_conformal(evaluated, model.regressor._known_errors().residuals[:, place]))
+            how = "one width for all rows, from the same calibration errors"
+            methods.append(
+                Method("Split", PROMISES["marginal"], how, split_intervals(judged, evaluated.levels))
+            )
         else:
             assert fitted_on is not None
             methods.append(_fit_rival(RIVALS[name], evaluated, model, place, fitted_on))
     return methods
-
-
-def _split_conformal(evaluated: Evaluated, residuals: Float[NDArray, "m"]) -> Method:
-    """One radius for all rows, the finite-sample quantile of the calibration errors."""
-    conformal = GlobalConformal().conformalize(residuals, np.abs(residuals))
-    intervals = from_radius(evaluated.y_pred, conformal.radius(evaluated.y_pred, evaluated.levels))
-    how = "one width for all rows, from the same calibration errors"
-    return Method("Split", PROMISES["marginal"], how, clip(intervals, *evaluated.y_range))
 
 
 def _fit_rival(
@@ -143,7 +145,11 @@ def _fit_rival(
 
 @dataclass(frozen=True)
 class MethodFigures:
-    """What one method achieves; `common_width` and `winkler` are over the rows where all methods are finite."""
+    """What one method achieves.
+
+    `common_width` is over the rows where all methods are finite, `interval_score` over all rows, where an infinite
+    interval counts as the range of y.
+    """
 
     name: str
     promise: str
@@ -155,7 +161,7 @@ class MethodFigures:
     finite: float
     width: float
     common_width: float
-    winkler: float
+    interval_score: float
     auroc: float
 
 
@@ -167,7 +173,9 @@ class MethodComparison:
     n_common: int
 
 
-def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> MethodComparison:
+def compare_methods(
+    methods: Sequence[Method], evaluated: Evaluated, scored_range: tuple[float, float]
+) -> MethodComparison:
     """The figures of each method at the page's level, over all rows."""
     at_level = int(np.searchsorted(evaluated.levels, evaluated.confidence_level))
     intervals = [method.all_intervals[:, :, at_level] for method in methods]
@@ -188,7 +196,9 @@ def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> MethodCo
                 finite=finite_fraction(one),
                 width=mean_finite_width(one),
                 common_width=mean_finite_width(one[common]) if common.any() else float("nan"),
-                winkler=winkler_score(evaluated.y, one, evaluated.confidence_level, where=common),
+                interval_score=winkler_score(
+                    evaluated.y, one, evaluated.confidence_level, y_range=scored_range
+                ),
                 auroc=residual_auroc(evaluated.y, evaluated.y_pred, one),
             )
         )

@@ -22,7 +22,7 @@ from lvd.tables.table_model import TableModel
 Draw: TypeAlias = Callable[[str], str | None]
 """From a cell to a drawing of it in SVG, or None."""
 
-STATUS, ROWS_MISSING = 6, 9
+STATUS, ROWS_MISSING, KNOWN = 6, 9, 13
 """Places in the record of a row; all of them are named where the page's script takes a record apart."""
 N_NEIGHBORS, MOST_ROWS = 8, 1000
 MOST_COLUMNS, LONGEST_CELL = 24, 60
@@ -102,24 +102,29 @@ def embed_rows(
     gallery = _Gallery(pictures)
     row_texts, neighbor_texts = gallery.texts(table), gallery.texts(neighbors)
     explanations = model.regressor.explain(
-        evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
+        evaluated.X[chosen],
+        evaluated.confidence_level,
+        n_neighbors=N_NEIGHBORS,
+        **model.choices(table.take(chosen)),
     )
     place = find_target(model, evaluated.target)
-    evidence = [explanation.evidence for explanation in explanations if explanation.target == place]
+    own = [explanation for explanation in explanations if explanation.target == place]
     places, status = model.calibration_rows.tolist(), status_of(evaluated)
     rows: list[list[Any]] = []
     known: dict[int, list[Any]] = {}
     size = 0
-    for row, line, reasons in zip(chosen.tolist(), cells, evidence, strict=True):
+    for row, line, explanation in zip(chosen.tolist(), cells, own, strict=True):
+        reasons = explanation.evidence
         record = [
             *_figures(evaluated, row),
             str(status[row]),
-            reasons.sentence,
+            explanation.sentence,
             short(reasons.weight_at_infinity),
             reasons.rows_missing,
             _neighbors(reasons, places),
             line,
             gallery.add(row_texts, row),
+            explanation.known,
         ]
         size += _json_size(record)
         if neighbors is not None:

@@ -7,6 +7,7 @@ null or the empty text, so that a category may be called "NA". Rows are counted 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
@@ -72,6 +73,22 @@ def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.fill_null(_decode(values).cast(pa.string()), "")
     except pa.ArrowException:
         raise InputError(f"has type {values.type}, which cannot be turned into text") from None
+
+
+def group_labels(values: pa.ChunkedArray) -> NDArray:
+    """The name of each row's group, the same for a cell of a CSV file and for a typed value: 1.50 is 1.5."""
+    coded = to_texts(values).dictionary_encode().combine_chunks()
+    names = np.array([_group_name(text) for text in coded.dictionary.to_pylist()], dtype=object)
+    return names[coded.indices.to_numpy()]
+
+
+def _group_name(text: str) -> str:
+    text = text.strip()
+    if text in MISSING_MARKS:
+        return "missing"
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return f"{float(text):.15g}" if re.match(NUMBER, text) else text
 
 
 def parse_text(

@@ -11,6 +11,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
 from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.verdict import JudgedRows, Verdict, judge
 
 MAX_VALUES = 20
 """A numeric column with more distinct values than this is grouped in ten equally full bins."""
@@ -26,10 +27,11 @@ class LevelGroups:
 
 @dataclass(frozen=True)
 class TargetReport:
-    """The metrics of one target, and its coverage by group where groups were asked for."""
+    """The metrics of one target, the verdict at each level, and the coverage by group where that was asked for."""
 
     target: str
     summary: Summary
+    verdicts: tuple[Verdict, ...]
     by: tuple[LevelGroups, ...] = ()
 
 
@@ -38,9 +40,10 @@ class FitReport:
     """How a table was used, and the metrics on its test rows, which no step has seen.
 
     `n_repeated` counts the calibration and test rows whose inputs a training row also has, `n_duplicates` the rows
-    that repeat the case of an earlier row, which are in the same part with it, and `n_skipped` the rows left out
-    because the model cannot read them. `left_out` names the columns that are neither inputs nor targets,
-    `formatted` those whose categories look like numbers, each with one of them.
+    that repeat the case of an earlier row, which are in the same part with it, `n_skipped` the rows left out
+    because the model cannot read them, and `n_unknown` the test rows that no training row is near. `left_out`
+    names the columns that are neither inputs nor targets, `formatted` those whose categories look like numbers,
+    each with one of them, and `groups` is the column of groups.
     """
 
     n_train: int
@@ -53,6 +56,8 @@ class FitReport:
     inputs: tuple[str, ...]
     left_out: tuple[str, ...]
     formatted: dict[str, str]
+    groups: str | None
+    n_unknown: int
     targets: tuple[TargetReport, ...]
 
 
@@ -60,26 +65,28 @@ class FitReport:
 class EvaluateReport:
     """The metrics on `n_rows` rows of a table, and how many others the model cannot read.
 
-    `n_known` counts the rows that the model knows from training.
+    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is near, and
+    `n_unseen_groups` those of a group that no calibration row has.
     """
 
     n_rows: int
     n_skipped: int
-    n_known: int
+    n_repeated: int
+    n_unknown: int
+    n_unseen_groups: int
     targets: tuple[TargetReport, ...]
 
 
 def report_target(
     target: str,
-    y: Float[NDArray, "n"],
-    y_pred: Float[NDArray, "n"],
+    rows: JudgedRows,
     intervals: Float[NDArray, "n 2 l"],
     *,
     levels: Float[NDArray, "l"],
     groups: pa.ChunkedArray | None = None,
 ) -> TargetReport:
     """The metrics of one target at all levels, and by the values of a column of `groups`."""
-    by = []
+    by, y = [], rows.y
     if groups is not None:
         numbers = _all_numbers(groups)
         for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True):
@@ -91,7 +98,11 @@ def report_target(
             else:
                 strata = feature_stratified_coverage(y, one, numbers, level)
             by.append(LevelGroups(level, strata))
-    return TargetReport(target, summary(y, y_pred, intervals, levels), tuple(by))
+    verdicts = [
+        judge(rows, one, level)
+        for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True)
+    ]
+    return TargetReport(target, summary(y, rows.y_pred, intervals, levels), tuple(verdicts), tuple(by))
 
 
 def _all_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, Int, Levels, NDArray
-from lvd._validation import InputError, check_levels, row_digests
+from lvd._typing import Bool, Float, Int, Levels, NDArray
+from lvd._validation import InputError, check_choice, check_levels, row_digests
 from lvd.conformal import CalibrationWarning
+from lvd.conformal.guarantees import GUARANTEES
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.local import Explanation
 from lvd.methods.lvd import LVDRegressor
-from lvd.tables.column_values import check_columns, plain_types
+from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types
 from lvd.tables.inputs import (
     CellEncoder,
     KeptRows,
@@ -32,6 +33,7 @@ from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import EvaluateReport, FitReport, report_target
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder, example_of_formatted
+from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import PredictReport, write_predictions
 
 
@@ -44,6 +46,8 @@ class TableModel:
     encoder, regressor : what belongs together.
     n_rows, seed : of the table and of its split, which tell which rows of that table calibrate and test.
     kept : tells the same where the split depends on more than these two.
+    guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
+    groups : the column whose values are groups, each calibrated by its own rows alone.
     """
 
     encoder: RowEncoder
@@ -51,6 +55,8 @@ class TableModel:
     n_rows: int
     seed: int
     kept: KeptRows | None = None
+    guarantee: str = "local"
+    groups: str | None = None
 
     @classmethod
     def fit(
@@ -63,15 +69,22 @@ class TableModel:
         impute: str | None = None,
         column: str | None = None,
         skip_invalid: bool = False,
+        guarantee: str = "local",
+        groups: str | None = None,
         seed: int = 0,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
         All columns but `target` and `drop` are inputs. With `column` only the cells of that one are, as the
         regressor's estimator reads them, and all rows of one case are in one part; `skip_invalid` leaves out rows
-        that it cannot read.
+        that it cannot read. `groups` is a column whose values are groups; it is an input too, unless dropped.
         """
         table = plain_types(table)
+        check_choice(guarantee, "guarantee", GUARANTEES)
+        if groups is not None:
+            check_columns(table, [groups])
+            if groups in ([target] if isinstance(target, str) else target):
+                raise InputError(f"groups must be another column than the target, got {groups!r}")
         if column is None:
             prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
         elif drop or impute:
@@ -94,15 +107,16 @@ class TableModel:
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Rows that a table holds twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
-            regressor.conformalize(X[calib], y[calib])
-        model = cls(encoder, regressor, table.num_rows, seed, prepared.kept)
+            model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups)
+            calibrating = table.take(prepared.rows[calib] - 1)
+            regressor.conformalize(X[calib], y[calib], groups=model.group_labels(calibrating))
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
         return model, FitReport(
             n_train=len(train),
             n_calib=len(calib),
             n_test=len(test),
-            n_repeated=tested.n_known + model.count_training_rows(X[calib]),
+            n_repeated=tested.n_repeated + model.count_training_rows(X[calib]),
             n_duplicates=prepared.n_duplicates,
             n_skipped=table.num_rows - len(X),
             n_features=len(encoder.feature_names),
@@ -115,12 +129,15 @@ class TableModel:
                 for one in encoder.columns
                 if (example := example_of_formatted(one)) is not None
             },
+            groups=groups,
+            n_unknown=tested.n_unknown,
             targets=tested.targets,
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
         """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
+        columns |= {"guarantee": self.guarantee, "groups": self.groups}
         if self.kept is not None:
             columns |= self.kept.to_dict()
         try:
@@ -146,9 +163,13 @@ class TableModel:
                 f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
             )
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
+        guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
         kept = KeptRows.from_dict(columns, n_rows) if isinstance(encoder, CellEncoder) else None
         if (
-            type(n_rows) is not int
+            guarantee not in GUARANTEES
+            or not isinstance(groups, str | None)
+            or (groups is None) != (_groups_of(regressor) is None)
+            or type(n_rows) is not int
             or type(seed) is not int
             or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
             or len(encoder.targets) != regressor.n_targets_
@@ -158,7 +179,7 @@ class TableModel:
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
         encoder = encoder.skipping_invalid() if skip_invalid else encoder
-        return cls(encoder, regressor, n_rows, seed, kept)
+        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
@@ -184,23 +205,39 @@ class TableModel:
             return None
         return pa.table({self.encoder.inputs[0]: list(self.kept.cells)})
 
+    def group_labels(self, rows: pa.Table | pa.RecordBatch) -> NDArray | None:
+        """The group of each row, where there are groups."""
+        if self.groups is None:
+            return None
+        check_columns(rows, [self.groups])
+        return group_labels(as_table(rows)[self.groups])
+
+    def count_unseen_groups(self, rows: pa.Table | pa.RecordBatch) -> int:
+        """How many rows are of a group that no calibration row has, so that their intervals are infinite."""
+        labels, known = self.group_labels(rows), _groups_of(self.regressor)
+        return 0 if labels is None or known is None else sum(label not in known for label in labels)
+
     def predict(
         self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
-    ) -> dict[str, Float[NDArray, "n"]]:
-        """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level) and ``n_effective``.
+    ) -> dict[str, NDArray]:
+        """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
-        With several targets each name ends in its target's, as in ``y_pred_mu``. `first_row` is the number of
-        the first of these rows in its table, for the error messages. Rows that are left out hold NaN.
+        With several targets each name but ``known`` ends in its target's, as in ``y_pred_mu``. `first_row` is the
+        number of the first of these rows in its table, for the error messages. Rows that are left out hold NaN,
+        and None for ``known``.
         """
         rows, levels = plain_types(rows), self.resolve_levels(confidence_level)
         usable = self.encoder.usable(rows, first_row=first_row)
         shape = (len(usable), len(self.encoder.targets))
         y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
+        known = np.full(len(usable), None, dtype=object)
         if usable.any():
-            X = self.inputs(rows.filter(pa.array(usable)), first_row=first_row)
+            some = rows.filter(pa.array(usable))
+            X = self.inputs(some, first_row=first_row)
             with counting_in_table(first_row + np.flatnonzero(usable)):
-                predicted = self.regressor.predict_with_evidence(X, levels)
+                predicted = self.regressor.predict_with_evidence(X, levels, **self.choices(some))
+            known[usable] = predicted.known
             y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
             intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
             n_effective[usable] = predicted.n_effective.reshape(len(X), -1)
@@ -212,7 +249,12 @@ class TableModel:
                 columns[f"lower_{percent_name(level)}{suffix}"] = intervals[:, 0, j, t]
                 columns[f"upper_{percent_name(level)}{suffix}"] = intervals[:, 1, j, t]
             columns[f"n_effective{suffix}"] = n_effective[:, t]
+        columns["known"] = known.astype(bool) if usable.all() else known
         return columns
+
+    def choices(self, rows: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+        """What the regressor is told beside the inputs of these rows."""
+        return {"guarantee": self.guarantee, "groups": self.group_labels(rows)}
 
     def predict_to(
         self,
@@ -230,7 +272,7 @@ class TableModel:
             (rows, self.predict(rows, confidence_level, first_row=first_row))
             for first_row, rows in numbered(batches)
         )
-        return write_predictions(out, predicted, on_rows=on_rows)
+        return write_predictions(out, predicted, count_unseen=self.count_unseen_groups, on_rows=on_rows)
 
     def evaluate(
         self,
@@ -246,9 +288,9 @@ class TableModel:
         was trained on are warned of: their errors are too small to tell anything.
         """
         report = self._evaluate(batches, confidence_level, targets=targets, by=by)
-        if report.n_known:
+        if report.n_repeated:
             warnings.warn(
-                f"{report.n_known} of {report.n_rows} rows {self.encoder.repeated}: where the model was trained "
+                f"{report.n_repeated} of {report.n_rows} rows {self.encoder.repeated}: where the model was trained "
                 "on them, its errors are too small; evaluate on rows that it has not seen",
                 CalibrationWarning,
                 stacklevel=2,
@@ -275,7 +317,9 @@ class TableModel:
         numbers = self.calibration_rows
         explanations = []
         with counting_in_table(np.array([row])):
-            explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors)
+            explained = self.regressor.explain(
+                X, confidence_level, n_neighbors=n_neighbors, **self.choices(found)
+            )
         for explanation in explained:
             evidence = explanation.evidence
             neighbors = tuple(
@@ -304,7 +348,8 @@ class TableModel:
         levels = self.resolve_levels(confidence_level)
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        ys, y_preds, intervals, groups, n_known, n_skipped = [], [], [], [], 0, 0
+        ys, y_preds, intervals, knowns, features, by_values = [], [], [], [], [], []
+        n_rows = n_repeated = n_skipped = n_unseen = 0
         for first_row, batch in numbered(map(plain_types, batches)):
             check_columns(batch, [] if by is None else [by])
             usable = encoder.usable(batch, first_row=first_row)
@@ -314,21 +359,53 @@ class TableModel:
             rows = batch.filter(pa.array(usable))
             X = self.inputs(rows, first_row=first_row)
             with counting_in_table(first_row + np.flatnonzero(usable)):
-                y_pred, interval = self.regressor.predict_interval(X, levels)
+                found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
             ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
-            y_preds.append(y_pred.reshape(len(X), -1)[:, places])
-            intervals.append(interval.reshape(len(X), 2, len(levels), -1)[..., places])
-            groups.append(None if by is None else rows.column(by))
-            n_known += self.count_training_rows(X)
+            y_preds.append(found.y_pred.reshape(len(X), -1)[:, places])
+            intervals.append(found.intervals.reshape(len(X), 2, len(levels), -1)[..., places])
+            knowns.append(found.known)
+            features.append(self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)])
+            n_rows += len(X)
+            by_values.append(None if by is None else rows.column(by))
+            n_repeated += self.count_training_rows(X)
+            n_unseen += self.count_unseen_groups(rows)
         if not ys:
             raise InputError(f"all {n_skipped} rows are left out, so there is nothing to evaluate")
-        y, y_pred, interval = (np.concatenate(parts) for parts in (ys, y_preds, intervals))
-        values = None if by is None else pa.chunked_array(groups)
+        y, y_pred, interval, known, matrix = map(np.concatenate, (ys, y_preds, intervals, knowns, features))
+        values = None if by is None else pa.chunked_array(by_values)
         reports = tuple(
-            report_target(target, y[:, t], y_pred[:, t], interval[..., t], levels=levels, groups=values)
-            for t, target in enumerate(encoder.targets)
+            report_target(
+                *(target, self.judged_rows(place, y[:, t], y_pred[:, t], known, matrix), interval[..., t]),
+                levels=levels,
+                groups=values,
+            )
+            for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True))
         )
-        return EvaluateReport(len(y), n_skipped, n_known, reports)
+        return EvaluateReport(len(y), n_skipped, n_repeated, int((~known).sum()), n_unseen, reports)
+
+    def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
+        """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""
+        return np.asarray(X) if self.encoder.feature_names else embeddings
+
+    def judged_rows(
+        self,
+        place: int,
+        y: Float[NDArray, "n"],
+        y_pred: Float[NDArray, "n"],
+        known: Bool[NDArray, "n"],
+        features: Float[NDArray, "k p"],
+    ) -> JudgedRows:
+        """Rows of target number `place` for :func:`judge`."""
+        low, high = self.regressor.y_range or (None, None)
+        return JudgedRows(
+            y=y,
+            y_pred=y_pred,
+            known=known,
+            features=features,
+            y_calib=self.regressor.y_calib_[:, place],
+            residuals_calib=self.regressor._known_errors().residuals[:, place],
+            y_range=(-np.inf if low is None else float(low), np.inf if high is None else float(high)),
+        )
 
     def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
         """The levels asked for, by default the regressor's; each once."""
@@ -346,10 +423,16 @@ class TableModel:
         return self.encoder.targets.index(name)
 
 
+def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
+    """The groups of the calibration rows."""
+    labels = regressor.conformals_[0][0].calibration_.rows.groups
+    return None if labels is None else set(labels.tolist())
+
+
 def check_names_free(inputs: Sequence[str], targets: Sequence[str]) -> None:
     """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
     suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    added = re.compile(rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    added = re.compile(rf"known|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
     for noun, names in (("target", targets), ("column", inputs)):
         for name in filter(added.fullmatch, names):
             raise InputError(
