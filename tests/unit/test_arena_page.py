@@ -96,7 +96,7 @@ def test_levels_and_models_are_kept_apart():
 def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
     written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
     text = (tmp_path / "arena.md").read_text()
-    assert [path.name for path in written] == ["arena-network.svg", "arena.md"]
+    assert [path.name for path in written] == ["arena-network.svg", "arena-network-ranks.svg", "arena.md"]
     assert "**This is a part of the arena only**: 2 of 20 tables and 2 of 10 seeds" in text
     assert "| b | 1.100 | ten lines | 0.800 |" in text
     assert "| a | 0.700 |" not in text  # there LVD is the best

@@ -32,6 +32,7 @@ class BoardView:
     model: str
     level: float
     figure: str
+    ranks_figure: str
     short: Grid
     sentences: tuple[str, ...]
     losses: Grid
@@ -52,18 +53,23 @@ class FailureLine:
 
 
 def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out: Path) -> list[Path]:
-    """Write the page, and a figure for each model in the folder ``images`` beside it; returns what was written."""
+    """Write the page, and two figures for each model in a folder ``images`` beside it; returns what was written."""
     boards = make_boards(results)
     if not any(board.level == MAIN_LEVEL for board in boards):
         raise InputError(f"the page needs results at level {MAIN_LEVEL:g}; run the arena with it")
     written = []
     for board in boards:
         if board.level == MAIN_LEVEL:
-            path = out.parent / _figure_name(board)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_path(path) as part:
-                draw_scatter(board.standings()).savefig(part, format="svg", metadata={"Date": None})
-            written.append(path)
+            figures = {
+                _figure_name(board): draw_scatter(board.standings()),
+                _ranks_name(board): draw_ranks(board),
+            }
+            for name, figure in figures.items():
+                path = out.parent / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_path(path) as part:
+                    figure.savefig(part, format="svg", metadata={"Date": None})
+                written.append(path)
     with atomic_path(out) as part:
         part.write_text(render_arena_page(results, boards, calls), encoding="utf-8")
     return [*written, out]
@@ -123,6 +129,23 @@ def draw_scatter(standings: Sequence[Standing]) -> Figure:
     return figure
 
 
+def draw_ranks(board: ArenaBoard) -> Figure:
+    """Mean ranks, the best on top; a bar to the right covers the ranks that cannot be told from it."""
+    ranks = sorted(board.ranks().items(), key=lambda item: item[1])
+    figure = Figure(figsize=(8.0, 1.0 + 0.26 * len(ranks)), layout="constrained")
+    axes, difference = figure.add_subplot(), board.critical_difference()
+    for line, (method, rank) in enumerate(ranks):
+        color = _BLUE if CONTESTANTS[method].ours else _GREY
+        axes.plot(rank, line, "o", color=color, markersize=6)
+        if not math.isnan(difference):
+            axes.plot([rank, rank + difference], [line, line], "-", color=color, alpha=0.4, linewidth=3)
+    axes.set_yticks(range(len(ranks)), [_title(method) for method, _ in ranks], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean rank by interval score; bars: the critical difference (Nemenyi, 5%)")
+    axes.grid(axis="x", alpha=0.3)
+    return figure
+
+
 def failure_lines(results: Sequence[ArenaResult]) -> list[FailureLine]:
     """What failed, the same reason once for each method and model."""
     found: dict[tuple[str, str, str], list[ArenaResult]] = {}
@@ -147,6 +170,7 @@ def _view(board: ArenaBoard) -> BoardView:
         board.model,
         board.level,
         _figure_name(board),
+        _ranks_name(board),
         short_grid(board, standings),
         tuple(sentences(board, standings)),
         losses_grid(board),
@@ -158,6 +182,10 @@ def _view(board: ArenaBoard) -> BoardView:
 
 def _figure_name(board: ArenaBoard) -> str:
     return f"images/arena-{board.model}.svg"
+
+
+def _ranks_name(board: ArenaBoard) -> str:
+    return f"images/arena-{board.model}-ranks.svg"
 
 
 def short_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
