@@ -16,7 +16,7 @@ from lvd.reproduction.figures import panels_of, save_figure
 FOLDER = Path(__file__).parent
 LEVEL = 0.9
 NEW_ROWS = {"a": (3.0, "#0072B2"), "b": (9.0, "#D55E00")}
-"""The positions of two new rows, and their colours: many calibration rows are like the first, few like the other."""
+"""The positions of two new rows, and their colours: many calibration rows are like a, few like b."""
 
 
 def weights_figure() -> Figure:
