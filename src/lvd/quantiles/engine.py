@@ -338,14 +338,17 @@ def _on_gpu(
 ) -> LocalQuantiles:
     """By the fused kernels; what they leave unsettled by the oracle."""
     unknown = torch.full_like(queries.above, torch.nan)
+    # Float32 keeps more digits of centred values.
+    centre = 0.0 if values is None else values.mean()
     given = torch.zeros_like(rows.scores) if moments and values is None else values
+    given = None if given is None else given - centre
     answer = rows.on_gpu.answer(queries.points, levels, queries.above, queries.below, given)
     rest = answer.unsettled
     if len(rest):
         answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
         answer.exact[rest] = True
     size, mean = (unknown if part is None else part for part in (answer.n_effective, answer.mean))
-    return LocalQuantiles(answer.radius, answer.exact, size, unknown if values is None else mean)
+    return LocalQuantiles(answer.radius, answer.exact, size, unknown if values is None else mean + centre)
 
 
 def _from_whole_weights(
