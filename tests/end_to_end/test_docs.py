@@ -61,7 +61,9 @@ def short_training(monkeypatch):
     """Code runs as it is written, but networks and kernels are trained for a few batches only."""
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 100)
     monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, 50)))
-    monkeypatch.setattr("lvd.reproduction.demonstration.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
+    monkeypatch.setattr(
+        "lvd.reproduction.demonstration.N_BATCHES", 30
+    )  # tests/end_to_end/test_demo.py runs it whole
 
 
 @pytest.mark.usefixtures("short_training")
@@ -75,6 +77,28 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     shown = execute(text, tmp_path)
     assert len(shown) > len(text)
+
+
+GONE = re.compile(
+    r"kernel_floor|max_infinite|smallest_floor|embedding_layer|bandwidth(?:=.| )auto|\by_m(?:in|ax)\b|"
+    r"\b(?:embed|sides|score|search|predictor)="
+)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs", "examples"])
+def test_no_text_speaks_of_parameters_that_are_gone(name):
+    folder = ROOT / name
+    paths = [folder] if folder.is_file() else [*folder.rglob("*.md"), *folder.rglob("*.py")]
+    found = {path.name: GONE.findall(path.read_text(encoding="utf-8")) for path in paths}
+    assert not {path: words for path, words in found.items() if words}
+
+
+def test_the_walk_of_an_interval_names_files_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk = text.split("## The walk of one interval")[1].split("\n## ")[0]
+    names = re.findall(r"`(\w+/\w+\.py)`", walk)
+    assert len(names) >= 10
+    assert not [name for name in names if not (SOURCE / "lvd" / name).is_file()]
 
 
 def test_a_page_that_fails_says_where(tmp_path):
