@@ -40,7 +40,20 @@ def fit_homes(folder: Path) -> Homes:
     write_homes(found.table, 500, seed=0)
     write_homes(found.new, 120, seed=1)
     outcome = run_here(
-        *("fit", found.table, "--target", "price", "--drop", "id", "--epochs", 20, "--out", found.model)
+        *(
+            "fit",
+            found.table,
+            "--target",
+            "price",
+            "--drop",
+            "id",
+            "--epochs",
+            20,
+            "--preset",
+            "paper",
+            "--out",
+            found.model,
+        )
     )
     assert outcome.code == 0, outcome.err
     return found._replace(report=outcome.out)

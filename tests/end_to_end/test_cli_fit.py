@@ -34,7 +34,7 @@ def test_the_report(homes):
 def test_json_test_rows_and_the_same_model_again(lvd_here, homes, tmp_path):
     model, test_file = tmp_path / "model", tmp_path / "test.csv"
     outcome = lvd_here(
-        *("fit", homes.table, "--target", "price", "--drop", "id", "--epochs", 20),
+        *("fit", homes.table, "--target", "price", "--drop", "id", "--epochs", 20, "--preset", "paper"),
         *("--out", model, "--test-out", test_file, "--json"),
     )
     report = json.loads(outcome.out)
@@ -52,7 +52,7 @@ def test_json_test_rows_and_the_same_model_again(lvd_here, homes, tmp_path):
 def test_a_model_is_replaced_only_by_force(lvd_here, homes, tiny, tmp_path):
     model = shutil.copytree(homes.model, tmp_path / "model")
     before = (model / "manifest.json").read_bytes()
-    arguments = ("fit", tiny, "--target", "y", "--epochs", 1, "--out", model)
+    arguments = ("fit", tiny, "--target", "y", "--epochs", 1, "--preset", "paper", "--out", model)
     refused = lvd_here(*arguments)
     assert refused.code == 2
     assert "exists already; give --force to replace it" in refused.err
@@ -75,7 +75,18 @@ def test_missing_values_are_counted_or_imputed(lvd_here, tmp_path):
     rng = np.random.default_rng(0)
     rows = [f"{'' if i in (3, 9) else rng.normal()},{rng.choice(['u', 'v', ''])},{i}" for i in range(200)]
     (tmp_path / "holes.csv").write_text("\n".join(["x,kind,y", *rows, ""]))
-    arguments = ("fit", tmp_path / "holes.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "model")
+    arguments = (
+        "fit",
+        tmp_path / "holes.csv",
+        "--target",
+        "y",
+        "--epochs",
+        1,
+        "--preset",
+        "paper",
+        "--out",
+        tmp_path / "model",
+    )
     refused = lvd_here(*arguments)
     assert refused.code == 2
     assert "column 'x': 2 missing values (rows 4, 10)" in refused.err
@@ -88,7 +99,18 @@ def test_missing_values_are_counted_or_imputed(lvd_here, tmp_path):
 def test_what_a_user_should_know_is_said(lvd_here, tmp_path):
     (tmp_path / "twice.csv").write_text(TINY + TINY.split("\n", 1)[1])
     outcome = lvd_here(
-        *("fit", tmp_path / "twice.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "model"),
+        *(
+            "fit",
+            tmp_path / "twice.csv",
+            "--target",
+            "y",
+            "--epochs",
+            1,
+            "--preset",
+            "paper",
+            "--out",
+            tmp_path / "model",
+        ),
         *("--level", 0.999, "--y-min", 0, "--y-max", 5),
     )
     assert outcome.code == 0
@@ -109,11 +131,13 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
         "y",
         "--epochs",
         1,
+        "--preset",
+        "paper",
         "--out",
         tmp_path / "model",
         "--force",
     )
-    note = "--bandwidth adaptive looks as far as needed for similar rows"
+    note = "--bandwidth adaptive (in the default preset), which looks as far as needed for similar rows"
     assert note in lvd_here(*arguments).out
     assert note not in lvd_here(*arguments, "--level", 0.99).out  # 40 rows are too few, however near
 

@@ -27,7 +27,7 @@ CHAINS = ["C" * n + end for n in range(2, 17) for end in ENDS]
 COPIES = {"CCO": "OCC", "CCCN": "NCCC", "CCCCCl": "ClCCCC"}
 """The same molecule, written otherwise."""
 INVALID = ("C1CC", "", "not a molecule")
-TINY = ("--hidden-size", 12, "--epochs", 3, "--device", "cpu")
+TINY = ("--hidden-size", 12, "--epochs", 3, "--device", "cpu", "--preset", "paper")
 TARGETS = ("--target", "mu", "--target", "homo")
 
 
@@ -238,7 +238,10 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
         (("--smiles", "smile"), "the table has no column 'smile'; did you mean 'smiles'?"),
         (("--smiles", "smiles", "--drop", "name"), "leave --drop and --impute out"),
         (("--smiles", "mu"), "column 'mu' holds the molecules and cannot be a target"),
-        (("--smiles", "name", "--skip-invalid"), "column 'name': RDKit cannot read any row; is it a column of"),
+        (
+            ("--smiles", "name", "--skip-invalid"),
+            "column 'name': RDKit cannot read any row; is it a column of",
+        ),
         (
             ("--smiles", "smiles"),
             "column 'smiles': RDKit cannot read 3 molecules (rows 51, 52, 53): 'C1CC', mis",

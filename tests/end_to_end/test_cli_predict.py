@@ -41,7 +41,7 @@ def test_columns_are_kept_and_the_models_own_intervals_added(lvd_here, homes, tm
     assert outcome.out.splitlines()[0] == f"120 rows written to {out}"
     given, written = read_columns(homes.new.read_text()), read_columns(out.read_text())
     added = ["y_pred", "lower_50", "upper_50", "lower_90", "upper_90", "n_effective"]
-    assert list(written) == [*given, *added]
+    assert list(written) == [*given, *added, "known"]
     assert {name: written[name] for name in given} == given
     model, X = lvd.load(homes.model), features(given)
     y_pred, intervals = model.predict_interval(X, [0.5, 0.9])
@@ -51,6 +51,8 @@ def test_columns_are_kept_and_the_models_own_intervals_added(lvd_here, homes, tm
     np.testing.assert_array_equal(found["upper_90"], intervals[:, 1, 1])
     expected = model.conformals_[0][0].effective_sample_size(model.embed(X))
     np.testing.assert_allclose(found["n_effective"], expected, rtol=1e-4)
+    known = model.predict_with_evidence(X).known
+    assert written["known"] == [str(one).lower() for one in known.tolist()]
 
 
 def test_cells_stay_as_they_were_written(lvd_here, homes, tmp_path):
@@ -71,13 +73,13 @@ def test_names_of_levels(lvd_here, homes):
     levels = ("--level", 0.95, "--level", 0.999, "--level", 0.29)
     outcome = lvd_here("predict", homes.model, homes.new, *levels, "--out", "-")
     header = outcome.out.splitlines()[0].removeprefix(HEADER)
-    assert header == ",y_pred,lower_95,upper_95,lower_99.9,upper_99.9,lower_29,upper_29,n_effective"
+    assert header == ",y_pred,lower_95,upper_95,lower_99.9,upper_99.9,lower_29,upper_29,n_effective,known"
     assert ",-inf,inf," in outcome.out
 
 
 def test_the_level_of_fit_is_the_default(lvd_here, homes):
     outcome = lvd_here("predict", homes.model, homes.new, "--out", "-")
-    assert outcome.out.splitlines()[0] == f"{HEADER},y_pred,lower_90,upper_90,n_effective"
+    assert outcome.out.splitlines()[0] == f"{HEADER},y_pred,lower_90,upper_90,n_effective,known"
     assert outcome.err == ""
 
 
@@ -105,7 +107,9 @@ def test_several_targets(lvd_here, tmp_path):
     rows = [f"{x},{x + rng.normal()},{3 * x}" for x in rng.normal(size=200).round(3)]
     (tmp_path / "pair.csv").write_text("\n".join(["x,mu,alpha", *rows, ""]))
     model, data = tmp_path / "model", tmp_path / "pair.csv"
-    fitted = lvd_here("fit", data, "--target", "mu", "--target", "alpha", "--epochs", 1, "--out", model)
+    fitted = lvd_here(
+        "fit", data, "--target", "mu", "--target", "alpha", "--epochs", 1, "--preset", "paper", "--out", model
+    )
     assert fitted.code == 0, fitted.err
     assert "mu, on the 40 test rows" in fitted.out
     assert "alpha, on the 40 test rows" in fitted.out
@@ -113,6 +117,7 @@ def test_several_targets(lvd_here, tmp_path):
     assert list(written)[3:] == [
         *("y_pred_mu", "lower_90_mu", "upper_90_mu", "n_effective_mu"),
         *("y_pred_alpha", "lower_90_alpha", "upper_90_alpha", "n_effective_alpha"),
+        "known",
     ]
     X = np.array(written["x"], dtype=float)[:, None]
     np.testing.assert_array_equal(
@@ -129,7 +134,9 @@ def test_json_says_how_many_intervals_are_finite(lvd_here, homes, tmp_path):
     report = json.loads(lvd_here("predict", homes.model, homes.new, "--out", out, "--json").out)
     upper = np.array(read_columns(out.read_text())["upper_90"], dtype=float)
     finite = {"90": np.isfinite(upper).mean()}
-    assert report == {"out": str(out), "n_rows": 120, "n_skipped": 0, "finite_fraction": finite}
+    n_unknown = read_columns(out.read_text())["known"].count("false")
+    counts = {"n_rows": 120, "n_skipped": 0, "n_unknown": n_unknown, "n_unseen_groups": 0}
+    assert report == {"out": str(out), **counts, "finite_fraction": finite}
 
 
 def test_only_a_terminal_shows_progress_and_colours(lvd_on_terminal, lvd_here, homes, tmp_path, monkeypatch):

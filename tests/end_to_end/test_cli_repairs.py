@@ -37,7 +37,7 @@ def table(tmp_path):
 
 
 def fit_words(table, out):
-    return ("fit", table, "--target", "y", "--epochs", 1, "--out", out)
+    return ("fit", table, "--target", "y", "--epochs", 1, "--preset", "paper", "--out", out)
 
 
 class TestInputsStay:
@@ -128,7 +128,6 @@ class TestSignals:
         assert process.returncode == 128 + number
         assert err == b""
         assert names(tmp_path) == ["t.csv"]
-
 
     def test_ended_experiments_leave_whole_files_and_no_process(self, lvd_start, tmp_path):
         words = ("bench", "run", "--protocol", "sound", "--datasets", "synthetic", "--methods", "split")

@@ -9,7 +9,7 @@ import os
 import pytest
 
 GOOD = "x,y\n" + "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(60))
-FIT = ("--target", "y", "--epochs", 1, "--level", 0.5)
+FIT = ("--target", "y", "--epochs", 1, "--level", 0.5, "--preset", "paper")
 
 
 def check_refused(outcome, message):

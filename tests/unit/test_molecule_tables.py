@@ -31,7 +31,8 @@ def make_table(smiles, **columns):
 def make_regressor(**changes):
     network = lvd.ChempropEstimator(hidden_size=8, n_epochs=3, device="cpu", progress=False, random_state=0)
     kernel = lvd.MahalanobisKernel(2, max_iter=5, random_state=0)
-    return lvd.LVDRegressor(**({"estimator": network, "kernel": kernel, "random_state": 0} | changes))
+    fixed = {"estimator": network, "preset": "paper", "kernel": kernel, "random_state": 0}
+    return lvd.LVDRegressor(**(fixed | changes))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,9 @@ class TestEncoder:
     def test_rows_that_are_no_molecules_are_named_or_skipped(self):
         table = make_table(["C", "C1", None, "CO", "C1"])
         encoder = CellEncoder(("y",), "smiles")
-        message = r"column 'smiles': RDKit cannot read 3 molecules \(rows 12, 13, 15\): 'C1', missing; correct"
+        message = (
+            r"column 'smiles': RDKit cannot read 3 molecules \(rows 12, 13, 15\): 'C1', missing; correct"
+        )
         with pytest.raises(lvd.InputError, match=message):
             encoder.usable(table, first_row=11)
         skipping = CellEncoder(("y",), "smiles", skip_invalid=True)

@@ -46,6 +46,7 @@ def make_table(n_rows=N_ROWS, seed=0):
 def fit(table, **parameters):
     regressor = lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=30, random_state=0),
+        preset="paper",
         kernel=lvd.MahalanobisKernel(2, max_iter=20, random_state=0),
         random_state=0,
         **parameters,
@@ -217,6 +218,7 @@ def test_one_of_several_targets(new):
     table = make_table().append_column("second", pa.array(np.random.default_rng(5).normal(size=N_ROWS)))
     regressor = lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=10, random_state=0),
+        preset="paper",
         kernel=lvd.MahalanobisKernel(2, max_iter=5, random_state=0),
         random_state=0,
     )
@@ -225,14 +227,14 @@ def test_one_of_several_targets(new):
     report = make_report(both, new, target=TARGET, rivals=("split",), fitted_on=table)  # new has no "second"
     (reported,) = both.evaluate(new.to_batches(), targets=[TARGET]).targets
     assert report.verdict.coverage == reported.summary.rows[0]["marginal_coverage_rate"]
-    number, *_, neighbors, _, _ = report.rows["rows"][0]
+    number, *_, neighbors, _, _, _ = report.rows["rows"][0]
     explained = both.explain(new.to_batches(), number, n_neighbors=8)[1].evidence.neighbors
     assert [one[0] for one in neighbors] == [one.index for one in explained]
 
 
 def test_training_rows_are_told(model):
     report = make_report(model, make_table(), target=TARGET)
-    assert report.n_known >= 0.6 * N_ROWS
+    assert report.n_repeated >= 0.6 * N_ROWS
     assert "<strong>Caution.</strong>" in render_report(report, Origin("m", "d", ""))
 
 
@@ -251,16 +253,16 @@ def test_few_rows_and_infinite_intervals(model, n_rows, level):
     if level == 0.999:
         assert report.infinite.count == n_rows
         assert "No interval is finite" in text
-        assert report.verdict.kind == "cannot tell"
+        assert report.verdict.kind == "too many unknown"
 
 
 # --- rows
 
 
 def test_rows_carry_the_explanation_of_explain(model, new, report):
-    number, *_, sentence, unknown, missing, neighbors, cells, picture = report.rows["rows"][0]
+    number, *_, sentence, unknown, missing, neighbors, cells, picture, known = report.rows["rows"][0]
     (expected,) = model.explain(new.to_batches(), number, 0.9, n_neighbors=8)
-    assert sentence == expected.sentence
+    assert (sentence, known) == (expected.sentence, expected.known)
     assert missing == expected.evidence.rows_missing
     assert [neighbor[0] for neighbor in neighbors] == [one.index for one in expected.evidence.neighbors]
     assert neighbors[0][1] == pytest.approx(expected.evidence.neighbors[0].weight, rel=1e-6)

@@ -27,11 +27,11 @@ from lvd.page.groups import (
     most_infinite_first,
     worst_first,
 )
-from lvd.page.numbers import Digits, digits_for, percent, short
+from lvd.page.numbers import Digits, digits_for, short
 from lvd.page.render import to_script_json
 from lvd.page.rivals import RIVALS, check_rivals
 from lvd.page.row_details import choose_rows, missed_by
-from lvd.page.verdict import judge, rows_to_tell, tolerated
+from lvd.tables.verdict import JudgedRows, judge, percent, rows_to_tell, tolerated
 
 INF = np.inf
 
@@ -60,12 +60,36 @@ def evaluated(y, intervals, level=0.9):
         y_pred=np.zeros(n),
         all_intervals=np.repeat(intervals[:, :, None], len(levels), axis=2),
         n_effective=np.ones(n),
-        n_known=0,
+        known=np.ones(n, dtype=bool),
+        n_repeated=0,
         y_range=(-INF, INF),
     )
 
 
 # --- verdict
+
+
+def judged(y, *, known=None, features=None, y_range=(-INF, INF)):
+    """Rows predicted as 0, and 200 calibration rows of which split conformal takes the errors: radius 5 at 90%."""
+    y = np.asarray(y, dtype=float)
+    return JudgedRows(
+        y=y,
+        y_pred=np.zeros(len(y)),
+        known=np.ones(len(y), dtype=bool) if known is None else known,
+        features=np.zeros((len(y), 1)) if features is None else features,
+        y_calib=np.repeat([-6.0, 6.0], 100),
+        residuals_calib=np.full(200, 5.0),
+        y_range=y_range,
+    )
+
+
+def around(radius):
+    radius = np.asarray(radius, dtype=float)
+    return np.stack([-radius, radius], axis=1)
+
+
+NOISY = np.arange(1000) % 2 == 0
+"""Every other row has y = 4.9 or -4.9, the others 0.5."""
 
 
 @pytest.mark.parametrize(
@@ -74,31 +98,72 @@ def evaluated(y, intervals, level=0.9):
         (
             1000,
             905,
-            "holds",
-            "The intervals hold: at level 90% they contain 90.5% of 1,000 true values (exact",
+            "holds, and tells rows apart",
+            "The intervals hold, and tell rows apart: at level 90% they ",
         ),
-        (1000, 1000, "holds", "The intervals hold: at level 90% they contain 100.0%"),
-        (1000, 850, "fails", "The intervals fail: at level 90% they contain 85.0%"),
+        (1000, 850, "does not hold", "The intervals do not hold: at level 90% they contain 85.0% of 1,000"),
         (20, 18, "cannot tell", "These rows cannot tell whether the intervals hold: at level 90%"),
         (1, 0, "cannot tell", "These rows cannot tell"),
-        (3, 0, "fails", "The intervals fail"),
+        (3, 0, "does not hold", "The intervals do not hold"),
     ],
 )
-def test_verdict(n, n_covered, kind, begins):
-    verdict = judge(hits(n, n_covered), none_of(n), 0.9)
+def test_verdict_by_coverage(n, n_covered, kind, begins):
+    verdict = judge(judged(np.where(hits(n, n_covered), 0.0, 1.001)), around(np.ones(n)), 0.9)
     lower, upper = binomial_band(n_covered, n)
     assert verdict.kind == kind
     assert verdict.sentence.startswith(begins)
     assert (verdict.coverage, verdict.lower, verdict.upper) == (n_covered / n, lower, upper)
+    assert verdict.tone == {"holds, and tells rows apart": "good", "does not hold": "bad"}.get(kind, "warn")
 
 
-def test_infinite_intervals_hold_nothing():
-    everywhere = judge(hits(500, 500), ~none_of(500), 0.9)
-    assert everywhere.kind == "cannot tell"
-    assert "all 500 are infinite" in everywhere.sentence
-    some = judge(hits(500, 480), hits(500, 100), 0.9)
-    assert some.kind == "holds"
-    assert some.sentence.endswith("; 20.0% of them are infinite and hold trivially.")
+def test_scores_are_those_of_one_width_and_of_the_intervals():
+    verdict = judge(judged(np.where(NOISY, 4.9, 0.5)), around(np.where(NOISY, 5, 1)), 0.9)
+    assert verdict.kind == "holds, and tells rows apart"
+    assert verdict.interval_score == pytest.approx(6.0)
+    assert verdict.split_interval_score == pytest.approx(10.0)
+    assert verdict.sentence.endswith("their interval score is 0.6 times that of one width for all rows.")
+
+
+@pytest.mark.parametrize(("radius", "noise"), [(5.0, 0.0), (6.5, 0.0), (5.0, 0.05)])
+def test_no_better_than_one_width_for_all(radius, noise):
+    radius = radius + np.random.default_rng(0).normal(scale=noise, size=1000)
+    verdict = judge(judged(np.where(NOISY, 4.7, 0.5)), around(radius), 0.9)
+    assert verdict.kind == "holds, but no better than one width for all"
+    assert verdict.tone == "warn"
+
+
+def test_a_better_score_with_coverage_that_differs_more_from_row_to_row():
+    """The rows that are narrow are all missed, and those can be told from the features."""
+    rows = np.arange(1000)
+    few = rows % 12 == 0
+    y = np.where(few, 1.001, 0.5)
+    verdict = judge(judged(y, features=few[:, None].astype(float)), around(np.ones(1000)), 0.9)
+    assert verdict.interval_score < verdict.split_interval_score
+    assert verdict.ert > verdict.split_ert + 0.01
+    assert verdict.kind == "holds, but no better than one width for all"
+    assert "but coverage differs more from row to row than with one width" in verdict.sentence
+    blind = judge(judged(y), around(np.ones(1000)), 0.9)
+    assert blind.kind == "holds, and tells rows apart"
+    assert judge(judged(y[:599]), around(np.ones(599)), 0.9).ert is None
+
+
+@pytest.mark.parametrize(("n_few", "kind"), [(50, "holds, and tells rows apart"), (51, "too many unknown")])
+def test_more_than_one_row_in_twenty_is_too_many(n_few, kind):
+    few, y = hits(1000, n_few), np.zeros(1000)
+    infinite = judge(judged(y), around(np.where(few, INF, 0.1)), 0.9)
+    unknown = judge(judged(y, known=~few), around(np.full(1000, 0.1)), 0.9)
+    clipped = judge(judged(y, y_range=(-6, 6)), around(np.where(few, 6, 0.1)), 0.9)
+    for verdict in (infinite, unknown, clipped):
+        assert (verdict.kind, verdict.unknown) == (kind, n_few / 1000)
+
+
+def test_infinity_counts_as_the_range_of_the_calibration_rows_a_tenth_wider():
+    verdict = judge(judged(np.zeros(500)), around(np.full(500, INF)), 0.9)
+    assert verdict.interval_score == pytest.approx(12.0 + 2 * 1.2)
+    assert verdict.kind == "too many unknown"
+    assert verdict.sentence.startswith(
+        "Too many unknown: 100.0% of 500 rows are far from all training rows or"
+    )
 
 
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.9, 0.99, 0.999])

@@ -38,6 +38,7 @@ def model():
     table = pa.table({"x": x, "n": rng.integers(100, size=50), "kind": kind, "y": x + rng.normal(size=50)})
     regressor = lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=5, random_state=0),
+        preset="paper",
         kernel=lvd.MahalanobisKernel(2, max_iter=5, random_state=0),
         random_state=0,
     )

@@ -43,6 +43,7 @@ def read_texts(path: Path) -> pa.Table:
 def small_regressor(**options) -> lvd.LVDRegressor:
     return lvd.LVDRegressor(
         lvd.NetRegressor(n_batches=5, random_state=0),
+        preset="paper",
         kernel=lvd.MahalanobisKernel(1, max_iter=5, random_state=0),
         confidence_level=0.5,
         random_state=0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -69,11 +68,12 @@ class Explanation:
     label: str | None = None
     known: bool = True
     guarantee: str = "local"
+    when_unknown: str = "infinite"
 
     @property
     def sentence(self) -> str:
         """Why the interval is as wide as it is, or infinite."""
-        if not self.known and math.isinf(self.upper) and math.isinf(self.lower):
+        if not self.known and self.when_unknown == "infinite":
             return "Unknown: no training row is near this one, so it gets no finite interval."
         unknown = "" if self.known else "Unknown: no training row is near this one. "
         other = (
@@ -268,6 +268,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 ),
                 known=bool(known[row]),
                 guarantee=guarantee or "local",
+                when_unknown="infinite" if self._infinite_when_unknown else "widen",
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))

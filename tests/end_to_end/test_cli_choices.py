@@ -1,0 +1,269 @@
+"""``lvd fit`` with its presets, scores, guarantees and groups, and what the other commands make of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import lvd
+from homes import write_homes
+from lvd.cli.fit import PresetName, ScoreName, WhenUnknown
+from lvd.cli.shared import Guarantee
+from lvd.conformal.guarantees import GUARANTEES
+from lvd.methods.conformal import SCORES
+from lvd.methods.lvd import PRESETS
+from lvd.tables.table_model import TableModel
+
+KEPT = ("--drop", "district", "--groups", "district", "--guarantee", "calibrated")
+
+
+def read(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def fit_words(table, out, *options):
+    return ("fit", table, "--target", "price", "--drop", "id", "--epochs", 5, *options, "--out", out)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    write_homes(folder / "homes.csv", 900, seed=0)
+    write_homes(folder / "new.csv", 700, seed=1)
+    text = (folder / "new.csv").read_text().replace(",north,", ",east,")
+    (folder / "moved.csv").write_text(text + "mansion,90000,80,south,true,1\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(lvd_here, tables):
+    """The default, with the stages that it announced."""
+    outcome = lvd_here(*fit_words(tables / "homes.csv", tables / "plain", "--epochs", 20))
+    assert (outcome.code, outcome.err) == (0, "")
+    return tables / "plain"
+
+
+@pytest.fixture(scope="module")
+def grouped(lvd_here, tables):
+    """The paper's method, with groups and another guarantee; the column of groups is no input."""
+    outcome = lvd_here(*fit_words(tables / "homes.csv", tables / "grouped", "--preset", "paper", *KEPT))
+    assert outcome.code == 0, outcome.err
+    return tables / "grouped"
+
+
+def test_the_names_are_those_of_the_library():
+    assert set(PresetName) == set(PRESETS)
+    assert set(ScoreName) == set(SCORES)
+    assert set(Guarantee) == set(GUARANTEES)
+    assert {preset.when_unknown for preset in PRESETS.values()} == set(WhenUnknown)
+
+
+def test_the_default_tells_rows_apart(lvd_here, tables, plain):
+    model = lvd.load(plain)
+    assert (model.preset, model.bandwidth, model.settings.bandwidth) == ("default", None, "adaptive")
+    outcome = lvd_here("evaluate", plain, tables / "new.csv")
+    assert outcome.code == 0, outcome.err
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith("level 0.9: ")]
+    assert line.startswith("level 0.9: holds, and tells rows apart; interval score ")
+    assert " (one width for all: " in line
+    assert ", ERT " in line
+    (target,) = json.loads(lvd_here("evaluate", plain, tables / "new.csv", "--json").out)["targets"]
+    (verdict,) = target["verdicts"]
+    assert verdict["kind"] == "holds, and tells rows apart"
+    assert verdict["interval_score"] < verdict["split_interval_score"]
+    assert verdict["ert"] < verdict["split_ert"]
+
+
+def test_the_page_says_the_same(lvd_here, tables, plain):
+    (target,) = json.loads(lvd_here("evaluate", plain, tables / "new.csv", "--json").out)["targets"]
+    outcome = lvd_here("report", plain, tables / "new.csv", "--out", tables / "page.html")
+    assert target["verdicts"][0]["sentence"] in outcome.out
+    page = (tables / "page.html").read_text()
+    assert 'class="verdict good"' in page
+    assert "Split</th>" in page
+    alone = lvd_here("report", plain, tables / "new.csv", "--compare", "none", "--out", tables / "alone.html")
+    assert alone.code == 0, alone.err
+    assert "Split</th>" not in (tables / "alone.html").read_text()
+
+
+def test_unknown_rows_are_told_everywhere(lvd_here, tables, plain):
+    text = (tables / "moved.csv").read_text().replace(",east,", ",north,")
+    (tables / "far.csv").write_text(text)
+    written = read(lvd_here("predict", plain, tables / "far.csv", "--out", "-").out)
+    assert written[-1]["known"] == "false"
+    assert (written[-1]["lower_90"], written[-1]["upper_90"]) == ("-inf", "inf")
+    n_unknown = [row["known"] for row in written].count("false")
+    assert n_unknown < 0.05 * len(written)
+    outcome = lvd_here("predict", plain, tables / "far.csv", "--out", tables / "far.parquet")
+    counted = f"{n_unknown} of 701 rows are unknown: no training row is near them"
+    assert counted in outcome.out
+    known = pq.read_table(tables / "far.parquet")["known"]
+    assert str(known.type) == "bool"
+    assert known.to_pylist() == [row["known"] == "true" for row in written]
+    assert counted in lvd_here("evaluate", plain, tables / "far.csv").out
+    explained = lvd_here("explain", plain, tables / "far.csv", "--row", 701)
+    assert "Unknown: no training row is near this one, so it gets no finite interval." in explained.out
+    assert "known: no, no training row is near" in explained.out
+    (found,) = json.loads(lvd_here("explain", plain, tables / "far.csv", "--row", 701, "--json").out)
+    assert found["known"] is False
+    page = tables / "far.html"
+    assert counted in lvd_here("report", plain, tables / "far.csv", "--out", page).out
+    assert f"<strong>{n_unknown} of 701</strong> rows" in page.read_text()
+
+
+def test_the_guarantee_is_kept_and_can_be_chosen_anew(lvd_here, tables, grouped):
+    assert json.loads((grouped / "manifest.json").read_text())["columns"]["guarantee"] == "calibrated"
+
+    def uppers(*options):
+        rows = read(lvd_here("predict", grouped, tables / "new.csv", *options, "--out", "-").out)
+        return np.array([float(row["upper_90"]) for row in rows])
+
+    kept = uppers()
+    np.testing.assert_array_equal(kept, uppers("--guarantee", "calibrated"))
+    assert len({tuple(uppers("--guarantee", name)) for name in GUARANTEES}) == len(GUARANTEES)
+    (explained,) = json.loads(lvd_here("explain", grouped, tables / "new.csv", "--row", 5, "--json").out)
+    assert explained["guarantee"] == "calibrated"
+    assert explained["upper"] in (None, pytest.approx(kept[4]))
+    (target,) = json.loads(lvd_here("evaluate", grouped, tables / "new.csv", "--json").out)["targets"]
+    finite = np.isfinite(kept).mean()
+    assert target["summary"]["rows"][0]["finite_fraction"] == pytest.approx(finite)
+    assert lvd_here("report", grouped, tables / "new.csv", "--out", tables / "grouped.html").code == 0
+    assert "Guarantee: calibrated." in (tables / "grouped.html").read_text()
+
+
+def test_groups_are_calibrated_apart_and_unseen_ones_counted(lvd_here, tables, grouped):
+    outcome = lvd_here("predict", grouped, tables / "moved.csv", "--out", tables / "moved-out.csv")
+    n_east = (tables / "moved.csv").read_text().count(",east,")
+    told = f"{n_east} of 701 rows are of a group that no calibration row has: their intervals are infinite"
+    assert told in outcome.out
+    rows = read((tables / "moved-out.csv").read_text())
+    assert {row["upper_90"] for row in rows if row["district"] == "east"} == {"inf"}
+    widths = {
+        name: np.median(
+            [
+                float(row["upper_50"]) - float(row["lower_50"])
+                for row in read(
+                    lvd_here("predict", grouped, tables / "new.csv", "--level", 0.5, "--out", "-").out
+                )
+                if row["district"] == name
+            ]
+        )
+        for name in ("north", "south")
+    }
+    assert (
+        widths["north"] > 2 * widths["south"]
+    )  # north has six times the noise, and the network cannot see it
+    report = json.loads(lvd_here("evaluate", grouped, tables / "moved.csv", "--json").out)
+    assert report["n_unseen_groups"] == n_east
+    (verdict,) = report["targets"][0]["verdicts"]
+    assert verdict["kind"] == "too many unknown"
+
+
+def test_a_column_of_groups_must_be_there(lvd_here, tables, grouped):
+    (tables / "without.csv").write_text("area,rooms,garden\n100,3,true\n")
+    outcome = lvd_here("predict", grouped, tables / "without.csv", "--out", tables / "nothing.csv")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "no column 'district'" in outcome.err
+    assert not (tables / "nothing.csv").exists()
+
+
+def test_groups_have_one_name_however_they_are_written(lvd_here, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal()},{i % 2 + 0.5:.2f},{rng.normal()}" for i in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,half,y", *rows, ""]))
+    options = (
+        "--epochs",
+        1,
+        "--preset",
+        "paper",
+        "--groups",
+        "half",
+        "--bandwidth",
+        50,
+        "--when-unknown",
+        "widen",
+    )
+    fitted = lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options, "--out", tmp_path / "model")
+    assert fitted.code == 0, fitted.err
+    (tmp_path / "new.csv").write_text("x,half\n0,0.5\n0,1.500\n0,2.5\n0, 5e-1\n")
+    outcome = lvd_here(
+        "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--json"
+    )
+    assert json.loads(outcome.out)["n_unseen_groups"] == 1
+    ends = [row["upper_90"] for row in read((tmp_path / "out.csv").read_text())]
+    assert [end == "inf" for end in ends] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--preset", "papers"), "Invalid value for '--preset'"),
+        (("--score", "relative"), "Invalid value for '--score'"),
+        (("--guarantee", "global"), "Invalid value for '--guarantee'"),
+        (("--when-unknown", "guess"), "Invalid value for '--when-unknown'"),
+        (("--groups", "distrct"), "the table has no column 'distrct'; did you mean 'district'?"),
+        (("--groups", "price"), "--groups must be another column than the target, got 'price'"),
+    ],
+)
+def test_choices_that_cannot_be(lvd_here, tables, tmp_path, options, message):
+    outcome = lvd_here(*fit_words(tables / "homes.csv", tmp_path / "model", *options))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_guarantee_that_does_not_exist_at_prediction(lvd_here, tables, grouped):
+    outcome = lvd_here("predict", grouped, tables / "new.csv", "--guarantee", "global", "--out", "-")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "Invalid value for '--guarantee'" in outcome.err
+
+
+@pytest.mark.parametrize("change", [{"guarantee": "global"}, {"groups": None}, {"groups": 7}])
+def test_a_damaged_choice_is_refused(lvd_here, tables, grouped, tmp_path, change):
+    replace(TableModel.load(grouped), **change).save(tmp_path / "model")
+    outcome = lvd_here("predict", tmp_path / "model", tables / "new.csv", "--out", "-")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "do not belong together; fit again" in outcome.err
+
+
+@pytest.mark.parametrize("score", ["signed", "sided"])
+def test_scores_by_name(lvd_here, tables, tmp_path, score):
+    words = fit_words(tables / "homes.csv", tmp_path / "model", "--preset", "paper", "--score", score)
+    assert lvd_here(*words).code == 0
+    assert lvd.load(tmp_path / "model").conformity_score == score
+
+
+def test_unknown_rows_stay_finite_on_request(lvd_here, tables, tmp_path):
+    options = ("--preset", "paper", "--bandwidth", "adaptive", "--score", "absolute")
+    ends = []
+    (tmp_path / "far.csv").write_text("area,rooms,district,garden\n9000,8,south,true\n")
+    for choice in WhenUnknown:
+        words = fit_words(tables / "homes.csv", tmp_path / choice, *options, "--when-unknown", choice)
+        assert lvd_here(*words).code == 0
+        (row,) = read(lvd_here("predict", tmp_path / choice, tmp_path / "far.csv", "--out", "-").out)
+        assert row["known"] == "false"
+        ends.append(row["upper_90"])
+    assert ends[0] == "inf"
+    assert ends[1] != "inf"
+    assert lvd.load(tmp_path / "widen").settings.when_unknown == "widen"
+
+
+def test_stages_are_shown_on_terminals_alone(lvd_on_terminal, lvd_here, tables, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stages = []
+    monkeypatch.setattr("rich.status.Status.update", lambda self, status=None, **_: stages.append(status))
+    words = fit_words(tables / "homes.csv", tmp_path / "model", "--epochs", 1, "--force")
+    assert lvd_here(*words).err == ""
+    assert stages == []
+    assert lvd_on_terminal(*words).code == 0
+    assert stages[0] == "fitting 900 rows: training the model"
+    assert "fitting 900 rows: errors on rows held out: fold 5 of 5" in stages
+    assert "fitting 900 rows: learning the kernel" in stages
+    assert any("scale" in stage for stage in stages)
