@@ -148,6 +148,7 @@ def test_what_is_finished_is_not_done_again_and_what_failed_is(tmp_path, monkeyp
     assert arena.run_arena(jobs, tmp_path) == 2
     first, second = arena.read_arena(tmp_path)
     assert (first.error, second.error) == ("", "ValueError: it is broken")
+    assert first.processor == second.processor != ""
     assert math.isnan(second.coverage)
     monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", arena_methods.ten_lines, ""))
     assert arena.run_arena(jobs, tmp_path) == 1

@@ -12,6 +12,7 @@ from lvd import metrics
 from lvd._typing import Float, Int, NDArray
 from lvd.intervals import covered
 from lvd.reproduction.arena_split import ArenaSplit
+from lvd.reproduction.result_store import processor_name
 
 ERT_ROWS = 600
 """With fewer test rows a classifier finds nothing."""
@@ -25,7 +26,8 @@ class ArenaResult:
     For width and Winkler's score intervals are cut to the range of the training y widened by a tenth, so that an
     infinite one counts as that range; `median_width` is uncut. `groups` holds "covered/rows" for the fifths of the
     prediction, then of a predicted error. `conditional_gap` is the mean of |P(covered | x) - level| and `floor` the
-    Winkler score of the best interval around the same prediction, where the truth is known.
+    Winkler score of the best interval around the same prediction, where the truth is known. `processor` is noted
+    with every result, as a command that was killed leaves no record of itself.
     """
 
     table: str
@@ -53,6 +55,7 @@ class ArenaResult:
     fit_seconds: float
     predict_seconds: float
     error: str = ""
+    processor: str = ""
 
 
 def failed(split: ArenaSplit, level: float, method: str, error: str) -> ArenaResult:
@@ -60,7 +63,7 @@ def failed(split: ArenaSplit, level: float, method: str, error: str) -> ArenaRes
     nan = math.nan
     return ArenaResult(
         split.table.name, split.model, split.seed, level, method, 0, nan, nan, nan, nan, nan, nan, nan, nan, "",
-        nan, nan, nan, nan, nan, nan, nan, nan, nan, error,
+        nan, nan, nan, nan, nan, nan, nan, nan, nan, error, processor_name(),
     )  # fmt: skip
 
 
@@ -116,6 +119,7 @@ def measure(
         floor=floor,
         fit_seconds=seconds[0],
         predict_seconds=seconds[1],
+        processor=processor_name(),
     )
 
 

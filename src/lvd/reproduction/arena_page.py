@@ -101,6 +101,7 @@ def render_arena_page(
         tie=TIE,
         failures=failure_lines(results),
         contestants=list(CONTESTANTS.values()),
+        processors=", ".join(sorted({one.processor for one in results if one.processor})),
         calls=calls,
     )
 
