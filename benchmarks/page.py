@@ -41,7 +41,7 @@ that is faster may simply do less: a width that is the same everywhere needs no 
   the last two sizes where fewer do). 1 is proportional growth.
 - The **floors** are not runs: they are the number of exponentials, or of bytes, over a rate measured in the same
   run.
-- A dash stands where nothing was measured, with the reason below the tables; nothing is extrapolated.
+- A dash marks what was not measured, with the reason below the tables; nothing is extrapolated.
 
 """
 CAPTION = "Prediction time against calibration rows and against queries, one line for each contestant"
