@@ -232,9 +232,7 @@ def test_output_folders_that_are_missing_or_forbidden(lvd_here, homes, tmp_path)
 def test_wrong_options(lvd_here, homes, tmp_path):
     (tmp_path / "t.csv").write_text(GOOD)
     fit = ("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "model")
-    check_refused(
-        lvd_here(*fit, "--level", 90), "--level must lie in (0, 1), got 90; did you mean 0.9?"
-    )
+    check_refused(lvd_here(*fit, "--level", 90), "--level must lie in (0, 1), got 90; did you mean 0.9?")
     check_refused(lvd_here(*fit, "--impute", "mean"), "impute must be one of 'median', got 'mean'")
     check_refused(lvd_here(*fit, "--device", "abacus"), "device must be 'auto' or a torch device")
     check_refused(lvd_here(*fit, "--drop", "z"), "the table has no column 'z'")
