@@ -22,7 +22,7 @@ fresh = lvd.NetRegressor(n_batches=batches, weight_decay=0.1)
 shared = {"prefit": True, "calib_size": None, "confidence_level": LEVEL, "random_state": 0}
 conformal = {
     "LVD": lvd.LVDRegressor(net, **shared),
-    "LVD, wider kernel": lvd.LVDRegressor(net, bandwidth="adaptive", **shared),
+    "LVD as in the paper": lvd.LVDRegressor(net, preset="paper", **shared),
     "split conformal": lvd.SplitConformalRegressor(net, **shared),
     "MADSplit": lvd.MADSplitRegressor(net, error_estimator=fresh, **shared),
 }
