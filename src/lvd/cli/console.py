@@ -39,6 +39,17 @@ def count_refused(n_rows: int) -> str:
     return f"{n_rows:,} row{'' if n_rows == 1 else 's'} that the model cannot read"
 
 
+def show_unknown(n_unknown: int, n_unseen_groups: int, n_rows: int) -> None:
+    """How many rows the model knows too little about."""
+    if n_unknown:
+        show(f"{n_unknown:,} of {n_rows:,} rows are unknown: no training row is near them")
+    if n_unseen_groups:
+        show(
+            f"{n_unseen_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
+            "their intervals are infinite"
+        )
+
+
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:
     """Print a table of the result; all but the first `text_columns` are numbers."""
     from rich.table import Table

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics, show_unknown
+from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -69,5 +69,5 @@ def evaluate_table(
         return
     if report.n_skipped:
         console.show(f"left out: {console.count_refused(report.n_skipped)}")
-    show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
+    console.show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
     show_metrics(report.targets, f"the rows of {data}", by=by)

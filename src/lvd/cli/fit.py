@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, show_metrics, show_unknown
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, show_metrics
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
@@ -355,7 +355,7 @@ def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
             f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
             "in the same part, so that no molecule of the training rows calibrates or tests"
         )
-    show_unknown(report.n_unknown, 0, report.n_test)
+    console.show_unknown(report.n_unknown, 0, report.n_test)
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
     if _many_infinite(report):
         console.show(

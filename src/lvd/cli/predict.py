@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, show_unknown
+from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -120,6 +120,6 @@ def predict(
         if report.n_skipped == report.n_rows:
             console.show("no row has an interval")
             return
-        show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
+        console.show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Model, SkipInvalid, show_unknown
+from lvd.cli.shared import Data, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -122,6 +122,6 @@ def report(
         )
     if content.n_skipped:
         console.show(f"left out: {console.count_refused(content.n_skipped)}")
-    show_unknown(content.n_unknown, content.n_unseen_groups, content.n_rows)
+    console.show_unknown(content.n_unknown, content.n_unseen_groups, content.n_rows)
     console.show(content.verdict.sentence)
     console.show(f"page written to {out}")

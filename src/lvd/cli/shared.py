@@ -98,17 +98,6 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
             )
 
 
-def show_unknown(n_unknown: int, n_unseen_groups: int, n_rows: int) -> None:
-    """How many rows the model knows too little about."""
-    if n_unknown:
-        console.show(f"{n_unknown:,} of {n_rows:,} rows are unknown: no training row is near them")
-    if n_unseen_groups:
-        console.show(
-            f"{n_unseen_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
-            "their intervals are infinite"
-        )
-
-
 def verdict_line(verdict: Verdict) -> str:
     """The verdict and the figures that it compares, beside those of one width for all rows."""
     figures = [
