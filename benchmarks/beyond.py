@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ class Result:
     seconds: float
 
 
-def local(guarantee: str = "local", **settings: object) -> Intervals:
+def local(guarantee: str = "local", **settings: Any) -> Intervals:
     """The paper's LVD around the network, with one of the ways past it."""
 
     def intervals(split: TableSplit, level: float) -> NDArray:

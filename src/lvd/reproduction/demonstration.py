@@ -204,7 +204,7 @@ def homes_figure(outcome: Outcome) -> Figure:
         for number, place in enumerate(places):
             axes.axvline(SHOWN_ROWS * number, color="white", linewidth=2.0, zorder=2)
             coverage = outcome.among(outcome.homes.place == place, name).coverage
-            style = {"weight": "bold", "color": "#D55E00"} if coverage < LEVEL - 0.1 else {}
+            style: dict[str, Any] = {"weight": "bold", "color": "#D55E00"} if coverage < LEVEL - 0.1 else {}
             axes.text(SHOWN_ROWS * (number + 0.5), edge, f"{coverage:.0%}", ha="center", **style)
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(
