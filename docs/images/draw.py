@@ -51,6 +51,33 @@ def weights_figure() -> Figure:
     return figure
 
 
+def bandwidth_figure() -> Figure:
+    """One bandwidth for all rows beside one for each row, on rows that thin out to the right."""
+    rng = np.random.default_rng(0)
+
+    def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+        x = np.concatenate([rng.uniform(0.0, 6.0, n - n // 20), rng.uniform(6.0, 10.0, n // 20)])
+        return x[:, None], np.abs(rng.normal(size=n)) * (0.4 + 0.2 * x)
+
+    x_train = rows(800)[0]
+    kernel = lvd.MahalanobisKernel(1, device="cpu", random_state=0).fit(x_train, np.sin(2.0 * x_train[:, 0]))
+    x_calib, scores = rows(400)
+    grid = np.linspace(0.0, 10.0, 400)[:, None]
+    figure, (left, right) = panels_of(2)
+    left.scatter(x_calib[:, 0], scores, s=8, color="#BBBBBB", label="calibration row")
+    for bandwidth, colour in ((1.0, "#D55E00"), ("adaptive", "#0072B2")):
+        conformal = lvd.LocalConformal(kernel, bandwidth=bandwidth, mass=3.0).conformalize(x_calib, scores)
+        radius, label = conformal.radius(grid, LEVEL), f"bandwidth={bandwidth!r}"
+        infinite = f"{label}, infinite at {np.isinf(radius).mean():.0%} of all x"
+        left.plot(grid, np.where(np.isinf(radius), np.nan, radius), color=colour, label=infinite)
+        right.plot(grid, conformal.bandwidths(grid), color=colour, label=label)
+    left.set(xlabel="x", ylabel="score (absolute error)", title=f"Radius at level {LEVEL:.0%}")
+    right.set(xlabel="x", ylabel="h(x)", title="Bandwidth", ylim=(0.0, None))
+    for axes in (left, right):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize="small")
+    return figure
+
+
 def homes_pictures() -> None:
     """The demo's homes: LVD beside split conformal, as the demo draws it, and beside the paper's method."""
     outcome = fit_and_ask((LVD, SPLIT, PAPER))
@@ -64,6 +91,7 @@ def homes_pictures() -> None:
 
 if __name__ == "__main__":
     homes_pictures()
+    save_figure(bandwidth_figure(), FOLDER / "bandwidth.png")
     save_figure(weights_figure(), FOLDER / "weights.png")
     save_figure(three_bands(), FOLDER / "three_bands.png")
     save_figure(synthetic(), FOLDER / "methods.png")
