@@ -122,7 +122,11 @@ def test_rows_are_filtered(open_page):
     page.locator("#query").fill("")
     for status in ("missed", "infinite", "covered"):
         page.locator("#status").select_option(status)
-        assert set(column(page, 9)) <= {status}
+        assert set(column(page, 10)) <= {status}
+    page.locator("#status").select_option("")
+    for known in ("yes", "no"):
+        page.locator("#query").fill(f"known = {known}")
+        assert set(column(page, 9)) <= {known}
     page.locator("#query").fill("no such text anywhere")
     assert page.locator("#count").inner_text() == "No row matches the filter."
     assert page.locator("#table tr.row").count() == 0
