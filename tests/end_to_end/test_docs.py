@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from benchmarks import beyond, beyond_page
 
 from lvd.reproduction.collect import read_results
 from lvd.reproduction.functional_groups import held_of, read_counts
@@ -183,7 +184,8 @@ def test_the_pages_are_what_their_commands_write(tmp_path):
         groups=RESULTS / "qm9_groups.csv",
         notes=RESULTS / "qm_notes.toml",
     )
+    beyond_page.write_page(tmp_path / "beyond.md", beyond.read_results(RESULTS / "beyond.csv"))
     for page in tmp_path.iterdir():
         assert page.read_text(encoding="utf-8") == (DOCS / page.name).read_text(encoding="utf-8"), (
-            f"docs/{page.name} is not what lvd bench page writes from results/"
+            f"docs/{page.name} is not what its command writes from results/"
         )
