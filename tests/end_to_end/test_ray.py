@@ -89,7 +89,7 @@ def test_the_command_line_writes_the_same_file(ray, lvd_here, homes, tmp_path):
     header, *rows = homes.new.read_text().splitlines()
     for name, part in (("b.csv", rows[:40]), ("a.csv", rows[40:])):
         (tmp_path / name).write_text("\n".join([header, *part, ""]))
-    words = ("predict", homes.model, tmp_path / "[ab].csv", "--level", 0.7)
+    words = ("predict", homes.model, tmp_path / "[ab].csv", "--level", 0.7, "--guarantee", "calibrated")
     local = lvd_here(*words, "--out", tmp_path / "local.csv.gz")
     outcome = lvd_here(*words, "--out", tmp_path / "ray.csv.gz", "--engine", "ray")
     assert (outcome.code, outcome.err) == (0, "")

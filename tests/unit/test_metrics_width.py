@@ -64,3 +64,15 @@ def test_widths_that_differ_stay_apart_in_their_order(rng):
     tied = tied_widths(from_radius(rng.normal(size=1002), radius))
     np.testing.assert_allclose(tied, 2 * radius)
     assert len(np.unique(tied)) == 1001
+
+
+def test_winkler_counts_infinity_as_a_range():
+    y, intervals = [0.0, 2.0, 9.0], [[-np.inf, np.inf], [-1.0, 100.0], [0.0, 1.0]]
+    # cut to (-1, 5): 6 wide, 6 wide, and 1 wide with 8 missed at 2 / 0.1 each
+    assert winkler_score(y, intervals, 0.9, y_range=(-1.0, 5.0)) == pytest.approx((6 + 6 + 1 + 160) / 3)
+
+
+@pytest.mark.parametrize("y_range", [(0.0, np.inf), (np.nan, 1.0), (2.0, 1.0)])
+def test_winkler_refuses_a_range_that_is_none(y_range):
+    with pytest.raises(InputError, match="y_range must hold finite numbers"):
+        winkler_score([0.0], [[0.0, 1.0]], 0.9, y_range=y_range)
