@@ -49,7 +49,26 @@ def evaluate(estimator, X, y, **changes):
     return model.fit(model.check(X), y[:, None]).evaluate(model.check(X))
 
 
+@pytest.fixture
+def of_trees(monkeypatch):
+    """Inputs that are not all numbers, of which only the trees can tell: here they are, but nobody knows."""
+    monkeypatch.setattr("lvd.models.adapters._all_numbers", lambda inputs: False)
+
+
 class TestEmbeddings:
+    @pytest.mark.parametrize(
+        "trees",
+        [
+            RandomForestRegressor(5, random_state=0),
+            GradientBoostingRegressor(n_estimators=5, random_state=0),
+            HistGradientBoostingRegressor(max_iter=5, random_state=0),
+        ],
+    )
+    def test_trees_embed_inputs_and_prediction(self, data, trees):
+        X, y = data
+        evaluation = evaluate(trees, X, y)
+        np.testing.assert_array_equal(evaluation.embeddings, np.column_stack([X, evaluation.y_pred]))
+
     @pytest.mark.parametrize("activation", ["relu", "tanh", "logistic", "identity"])
     def test_last_hidden_layer_of_an_mlp(self, data, activation):
         X, y = data
@@ -61,7 +80,7 @@ class TestEmbeddings:
         np.testing.assert_allclose(by_hand[:, 0], mlp.predict(X), rtol=1e-10)
 
     @pytest.mark.parametrize("forest", [RandomForestRegressor, ExtraTreesRegressor])
-    def test_forests_give_the_mean_target_of_each_leaf(self, data, forest):
+    def test_forests_give_the_mean_target_of_each_leaf(self, data, of_trees, forest):
         X, y = data
         model = forest(n_estimators=6, max_depth=3, bootstrap=False, random_state=0).fit(X, y)
         embeddings = evaluate(model, X, y, prefit=True).embeddings
@@ -69,23 +88,23 @@ class TestEmbeddings:
         # Without bootstrap a leaf's mean target is what its tree predicts.
         np.testing.assert_allclose(embeddings.mean(1), model.predict(X), rtol=1e-10)
 
-    def test_a_single_tree(self, data):
+    def test_a_single_tree(self, data, of_trees):
         X, y = data
         assert evaluate(DecisionTreeRegressor(max_depth=3), X, y).embeddings.shape == (120, 1)
 
-    def test_boosted_trees(self, data):
+    def test_boosted_trees(self, data, of_trees):
         X, y = data
         model = GradientBoostingRegressor(n_estimators=7, max_depth=2, random_state=0)
         assert evaluate(model, X, y).embeddings.shape == (120, 7)
 
-    def test_histogram_boosting_gives_each_trees_share(self, data):
+    def test_histogram_boosting_gives_each_trees_share(self, data, of_trees):
         X, y = data
         model = HistGradientBoostingRegressor(max_iter=9, min_samples_leaf=5, random_state=0).fit(X, y)
         embeddings = evaluate(model, X, y, prefit=True).embeddings
         assert embeddings.shape == (120, 9)
         np.testing.assert_allclose(embeddings.sum(1), model.predict(X), rtol=1e-10)
 
-    def test_a_leaf_that_no_training_row_reached(self, data):
+    def test_a_leaf_that_no_training_row_reached(self, data, of_trees):
         X, y = data
         tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y)
         few = tree.apply(X) == tree.apply(X)[0]
@@ -166,7 +185,12 @@ class TestFunctionPairs:
             lambda rows: np.array([[len(word), word.count("x")] for word in rows], dtype=float),
         )
         reg = lvd.LVDRegressor(
-            pair, kernel=lvd.MahalanobisKernel(2, max_iter=5), calib_size=None, device="cpu", random_state=0
+            pair,
+            preset="paper",
+            kernel=lvd.MahalanobisKernel(2, max_iter=5),
+            calib_size=None,
+            device="cpu",
+            random_state=0,
         )
         reg.fit(words[:30], lengths[:30]).conformalize(words[30:60], lengths[30:60])
         y_pred, intervals = reg.predict_interval(words[60:])

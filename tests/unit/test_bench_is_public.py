@@ -63,8 +63,10 @@ def variant(split, method):
         # A user's second network learns the errors of what predicts: around the kernel regression, those of the
         # regression. The paper's learns those of the first network.
         second = second_network(split) if "-KR-" in method else network(split)
-        conformity_score = lvd.scores.NormalizedResidual(second)
-    return lvd.LVDRegressor(estimator, conformity_score=conformity_score, kernel=kernel(split, method))
+        conformity_score = lvd.scores.NormalizedResidual(second, errors="in_sample")
+    return lvd.LVDRegressor(
+        estimator, preset="paper", conformity_score=conformity_score, kernel=kernel(split, method)
+    )
 
 
 def conformal_method(split, method, level):
@@ -75,7 +77,7 @@ def conformal_method(split, method, level):
     return {
         "split": lambda: lvd.SplitConformalRegressor(network(split)),
         "MADSplit": lambda: lvd.MADSplitRegressor(
-            network(split), error_estimator=network(split), quantile=quantile
+            network(split), error_estimator=network(split), errors="in_sample", quantile=quantile
         ),
         "CQR": lambda: lvd.ConformalizedQuantileRegressor(
             network(split), quantile=quantile, confidence_level=level

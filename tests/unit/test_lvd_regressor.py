@@ -95,7 +95,7 @@ class TestStages:
     def test_normalized_scores_by_hand(self, data):
         X, y = data
         reg = (
-            quick(conformity_score="normalized", calib_size=None)
+            quick(conformity_score=lvd.scores.NormalizedResidual(errors="in_sample"), calib_size=None)
             .fit(X[:120], y[:120])
             .conformalize(X[120:], y[120:])
         )
@@ -214,8 +214,9 @@ class TestEvidence:
     def test_of_one_target(self, data, fitted):
         X = torch.tensor(data[0][:5], dtype=torch.float32)
         predicted = fitted.predict_with_evidence(X)
-        assert [tuple(part.shape) for part in predicted] == [(5,), (5, 2, 1), (5,), (5, 12)]
-        assert all(part.dtype == torch.float32 for part in predicted)
+        assert [tuple(part.shape) for part in predicted] == [(5,), (5, 2, 1), (5,), (5, 12), (5,)]
+        assert all(part.dtype == torch.float32 for part in predicted[:-1])
+        assert predicted.known.dtype == bool
 
     def test_needs_a_calibration_set(self, data):
         X, y = data

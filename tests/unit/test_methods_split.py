@@ -44,7 +44,9 @@ def test_the_percentile_is_finite_with_few_rows_and_warns_of_nothing():
 
 
 def test_madsplit_divides_and_multiplies_by_the_predicted_error():
-    regressor = lvd.MADSplitRegressor(IDENTITY, error_estimator=Line(), prefit=True, calib_size=None)
+    regressor = lvd.MADSplitRegressor(
+        IDENTITY, error_estimator=Line(), errors="in_sample", prefit=True, calib_size=None
+    )
     y_pred, intervals = conformalized(regressor).predict_interval(np.array([[1.0], [4.0], [9.0]]), 0.8)
     units = 1e-5 + np.abs(X_CALIB[:, 0] - 4.0)
     radius = np.sort(np.arange(1.0, 10.0) / units)[7]

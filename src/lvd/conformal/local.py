@@ -464,8 +464,8 @@ class LocalConformal:
         """The prior, and what the transductive guarantee computes once for each group."""
         if self.prior is None or self._calibration().rows.weights is not None:
             raise InputError(
-                'guarantee="transductive" needs a prior=, what scores are expected to be before calibration rows are '
-                "seen, and calibration rows without weights="
+                'guarantee="transductive" needs a prior=, what scores are expected to be before calibration rows '
+                "are seen, and calibration rows without weights="
             )
         if group not in self._others:
             self._others[group] = sum_others(rows, self.prior)

@@ -14,7 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Bool, Float, Int, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_same_length, row_digests, seed_from, to_numpy
+from lvd._validation import (
+    InputError,
+    check_levels,
+    check_matrix,
+    check_same_length,
+    row_digests,
+    seed_from,
+    to_numpy,
+)
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
@@ -398,7 +406,8 @@ def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
     """Where rows are looked at to tell whether they are known: the embedding, and the inputs where they are
     numbers."""
     numbers = isinstance(rows.inputs, np.ndarray) and rows.inputs.ndim == 2 and rows.inputs.dtype.kind == "f"
-    return [rows.evaluation.embeddings, *([rows.inputs] if numbers else [])]
+    embeddings = check_matrix(rows.evaluation.embeddings, "embeddings")
+    return [embeddings, *([rows.inputs] if numbers else [])]
 
 
 def rows_needed(confidence_level: float) -> int:

@@ -250,7 +250,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
             )
             for columns, targets in zip(self.conformals_, self.y_calib_.T, strict=True)
         ]
-        known, scaled = self._known(rows), self.score_.learns_errors
+        known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
         return [
             Explanation(

@@ -23,8 +23,10 @@ class MADSplitRegressor(ConformalBase):
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    error_estimator : the second model, fitted to the first one's absolute errors on its training rows; by
-        default one like the first, or, on a prefit estimator, the built-in MLP on the embeddings.
+    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
+        first, or, on a prefit estimator, the built-in MLP on the embeddings.
+    errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as of
+        :class:`lvd.scores.NormalizedResidual`.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
@@ -56,6 +58,7 @@ class MADSplitRegressor(ConformalBase):
         estimator: Any = None,
         *,
         error_estimator: Any = None,
+        errors: str = "held_out",
         quantile: str = "finite_sample",
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
@@ -68,9 +71,10 @@ class MADSplitRegressor(ConformalBase):
 
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
+        check_choice(self.errors, "errors", ("held_out", "in_sample"))
 
     def _conformity_score(self) -> ConformityScore:
-        return NormalizedResidual(self.error_estimator)
+        return NormalizedResidual(self.error_estimator, self.errors)
 
     def _kernel_template(self) -> None:
         return None

@@ -28,11 +28,10 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 class SklearnModel(BaseEstimator):
     """A scikit-learn regressor or Pipeline.
 
-    Embedding: the last hidden layer of an ``MLPRegressor``; for all else, forests and boosted trees among them, the
-    (transformed) inputs and the prediction, which the kernel standardises; measured, they serve better than
-    the trees' own coordinates. Where inputs are not all numbers, trees give one coordinate each, the mean
-    training target of the leaf that a row falls into, or its share of the prediction. `embed` replaces all of
-    these.
+    Embedding: the last hidden layer of an ``MLPRegressor``; for forests and boosted trees the (transformed)
+    inputs and the prediction, which serve better than the trees' own coordinates; where inputs are not all
+    numbers, one coordinate for each tree, the mean training target of the leaf that a row falls into, or its
+    share of the prediction; else the (transformed) inputs. `embed` replaces all of these.
     """
 
     def __init__(self, estimator: BaseEstimator, *, prefit: bool = False, embed: Embed | None = None) -> None:
@@ -61,7 +60,7 @@ class SklearnModel(BaseEstimator):
         target = y[:, 0] if y.shape[1] == 1 else y
         self.n_columns_, self.n_targets_ = X.shape[1], y.shape[1]
         self.fitted_ = self.estimator if self.prefit else clone(self.estimator).fit(X, target)
-        self.embeds_inputs_ = _all_numbers(self._transformed(X)[0])
+        self.embeds_inputs_ = self.remembers and _all_numbers(self._transformed(X)[0])
         leaves = None if self.embeds_inputs_ else self._leaves(X)
         if leaves is not None:
             self.leaf_means_ = [_leaf_means(column, y.mean(1)) for column in leaves.T]
@@ -78,7 +77,7 @@ class SklearnModel(BaseEstimator):
             return Evaluation(y_pred, check_matrix(self.embed(X), "the embedding"))
         inner, last = self._transformed(X)
         # Models saved by version 0.1 know no such choice.
-        if getattr(self, "embeds_inputs_", False) and not hasattr(last, "coefs_"):
+        if getattr(self, "embeds_inputs_", False):
             return Evaluation(
                 y_pred, np.column_stack([check_matrix(inner, "the transformed inputs"), y_pred])
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,12 +113,16 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
         numbers were made.
     """
 
-    learns_errors: ClassVar[bool] = True
     error_model_: ErrorModel
 
     def __init__(self, error_estimator: Any = None, errors: str = "held_out") -> None:
         self.error_estimator = error_estimator
         self.errors = errors
+
+    @property
+    def learns_errors(self) -> bool:
+        """Unless the second model is trained already, or learns from the estimator's own errors."""
+        return self.errors == "held_out" and not isinstance(self.error_estimator, tuple | list)
 
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
         """Any model serves."""

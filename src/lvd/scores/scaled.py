@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -50,11 +50,15 @@ class ScaledResidual(BaseEstimator, ConformityScore):
     True
     """
 
-    learns_errors: ClassVar[bool] = True
     scales_: list[dict[str, Any]]
 
     def __init__(self, scales: tuple[str, ...] = ("kernel", "boosted", "network")) -> None:
         self.scales = scales
+
+    @property
+    def learns_errors(self) -> bool:
+        """Always."""
+        return True
 
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
         """Any model serves."""

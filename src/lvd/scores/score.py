@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -144,8 +144,10 @@ class BoundScore(ABC):
 class ConformityScore(ABC):
     """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
 
-    learns_errors: ClassVar[bool] = False
-    """Whether `fit` learns from the model's errors."""
+    @property
+    def learns_errors(self) -> bool:
+        """Whether `fit` learns from errors on rows that the model was not trained on."""
+        return False
 
     @abstractmethod
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
