@@ -15,8 +15,16 @@ if not torch.cuda.is_available():
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
-from lvd.molecules import run
-from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules, train_networks
+from lvd.molecules import (
+    NetworkJob,
+    NormalLoss,
+    PinballLoss,
+    Recipe,
+    inner_split,
+    read_molecules,
+    run,
+    train_networks,
+)
 from lvd.molecules.epochs import start_run
 
 SMILES = [
