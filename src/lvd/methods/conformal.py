@@ -273,7 +273,9 @@ class ConformalBase(IntervalRegressor):
         """Whether each row has training rows near it."""
         if self.familiarity_ is None:
             return np.ones(len(rows.y_pred), bool)
-        return self.familiarity_.known(spaces_of(rows))
+        if "known" not in vars(rows):  # asked for by intervals and evidence of the same rows
+            vars(rows)["known"] = self.familiarity_.known(spaces_of(rows))
+        return np.asarray(vars(rows)["known"])
 
     def _check_calibrated(self) -> None:
         check_is_fitted(self, "model_")
