@@ -91,7 +91,7 @@ class LVDRegressor(LocalRegressor):
     >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
     >>> y_pred.shape, intervals.shape
     ((5,), (5, 2, 2))
-    >>> skewed = lvd.LVDRegressor(conformity_score="signed", bandwidth="adaptive", random_state=0)
+    >>> skewed = lvd.LVDRegressor(conformity_score="signed", when_unknown="widen", random_state=0)
     >>> halves = np.where(X[:, 0] > 0, "right", "left")
     >>> _, intervals = skewed.fit(X, y, groups=halves).predict_interval(X[:5], groups=halves[:5])
     >>> bool(np.isfinite(intervals).all())
