@@ -48,4 +48,6 @@ if "LVD_FIGURE" in os.environ:
         of_rows = method.predict_interval(X_test[:200], 0.9)[1][:, :, 0]
         judged = X_test[:200, 0], y_test[:200], of_rows
         panels.append(BandPanel(name, grid[:, 0], y_pred, band[:, :, 0], *judged))
-    save_figure(band_figure(panels, x_label="x", y_label="y", band_label="90% interval"), os.environ["LVD_FIGURE"])
+    save_figure(
+        band_figure(panels, x_label="x", y_label="y", band_label="90% interval"), os.environ["LVD_FIGURE"]
+    )

@@ -42,7 +42,9 @@ def texts(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", ["tables", "page", "methods", "models", "molecules", "conformal", "scores"])
+@pytest.mark.parametrize(
+    "folder", ["tables", "page", "methods", "models", "molecules", "conformal", "scores"]
+)
 def test_no_option_is_named_outside_of_the_command_line(folder):
     found = [
         text

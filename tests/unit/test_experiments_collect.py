@@ -70,7 +70,9 @@ def test_a_failure_has_no_figures_and_hides_no_other():
 
 
 def test_the_compact_table_is_read_back(tmp_path):
-    rows = collect([result("split", [1.0] * 10), failure_of(BenchRun("paper", "bike", "DJ", 1), "a, b\nc", 0.5)])
+    rows = collect(
+        [result("split", [1.0] * 10), failure_of(BenchRun("paper", "bike", "DJ", 1), "a, b\nc", 0.5)]
+    )
     path = tmp_path / "small.csv"
     write_csv(rows, path)
     back = read_csv(path)

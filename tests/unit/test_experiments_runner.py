@@ -17,7 +17,9 @@ from lvd.reproduction.paper_methods import MethodOutput
 from lvd.reproduction.runs import BenchRun
 from lvd.reproduction.stages import Stages
 
-RUNS = [BenchRun("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")]
+RUNS = [
+    BenchRun("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")
+]
 
 
 @pytest.fixture

@@ -93,3 +93,9 @@ class TestPrefit:
             warnings.simplefilter("error")
             reg.fit(X[:150], y[:150]).conformalize(X[150:], y[150:])
         assert reg.n_calib_ == 150
+
+
+def test_adaptive_bandwidths_are_made_for_the_level_of_each_end(rows):
+    network = lvd.NetRegressor(n_batches=20)
+    reg = lvd.LVDRegressor(network, conformity_score="signed", kernel_target="y", random_state=0).fit(*rows)
+    assert [one.confidence_level for one in reg.conformals_[0]] == [[0.95], [0.95]]

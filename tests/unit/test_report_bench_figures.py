@@ -21,7 +21,9 @@ def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0)
     rng = np.random.default_rng(seed)
     y = rng.normal(size=40)
     intervals = np.tile([[-radius / 2, -radius], [radius / 2, radius]], (40, 1, 1))
-    return Result(BenchRun("paper", dataset, method, seed), np.arange(40), y, np.zeros((40, 2)), intervals, 1.0)
+    return Result(
+        BenchRun("paper", dataset, method, seed), np.arange(40), y, np.zeros((40, 2)), intervals, 1.0
+    )
 
 
 def test_the_three_bands_are_what_their_titles_say():
@@ -89,7 +91,9 @@ def test_coverage_against_level():
 
 def test_figures_are_drawn_from_one_protocol(tmp_path):
     paper = result("split", 1.0)
-    sound = Result(BenchRun("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0)
+    sound = Result(
+        BenchRun("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0
+    )
     both = bench_figures.Source(collect([paper, sound]), [paper, sound])
     chosen = both.of_protocol("sound")
     assert ({row.protocol for row in chosen.rows}, chosen.results) == ({"sound"}, [sound])

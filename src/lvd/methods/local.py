@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, intervals_like, like, to_numpy
+from lvd._validation import InputError, check_levels, intervals_like, like, to_numpy
 from lvd.conformal import LocalConformal
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
@@ -112,9 +112,9 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:
         assert kernel is not None
         bandwidth, mass = self._reach()
-        return LocalConformal(
-            kernel, bandwidth=bandwidth, mass=mass, confidence_level=self.confidence_level, prior=Prior()
-        )
+        # The levels at which the score's columns are asked: adaptive bandwidths are made for them.
+        levels = [self.score_.plan(level).level for level in check_levels(self.confidence_level).tolist()]
+        return LocalConformal(kernel, bandwidth=bandwidth, mass=mass, confidence_level=levels, prior=Prior())
 
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""

@@ -75,7 +75,7 @@ class SklearnModel(BaseEstimator):
             )
         if self.embed is not None:
             return Evaluation(y_pred, check_matrix(self.embed(X), "the embedding"))
-        inner, last = self._transformed(X)
+        inner = self._transformed(X)[0]
         # Models saved by version 0.1 know no such choice.
         if getattr(self, "embeds_inputs_", False):
             return Evaluation(
