@@ -50,6 +50,7 @@ def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tm
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_ray_prints_is_not_in_the_answer(ray, homes, parts):
     """Ray tells of a dead worker by print(), from a thread of its own."""
     model, answer, noise = TableModel.load(homes.model), io.TextIOWrapper(io.BytesIO()), io.StringIO()
@@ -97,6 +98,7 @@ def test_the_command_line_writes_the_same_file(ray, lvd_here, homes, tmp_path):
     assert (tmp_path / "ray.csv.gz").read_bytes() == (tmp_path / "local.csv.gz").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_refused_row_is_named_as_by_the_local_engine(ray, lvd_here, homes, tmp_path):
     lines = homes.new.read_text().splitlines()
     (tmp_path / "1.csv").write_text("\n".join([*lines[:31], ""]))
@@ -108,6 +110,7 @@ def test_a_refused_row_is_named_as_by_the_local_engine(ray, lvd_here, homes, tmp
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_experiments_give_the_results_of_the_local_engine(ray, lvd_here, tmp_path):
     run = (
         "bench",

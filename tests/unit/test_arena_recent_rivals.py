@@ -13,6 +13,7 @@ from lvd.reproduction.arena_rectified import learn_quantile
 from lvd.reproduction.arena_split import ArenaSplit
 from lvd.reproduction.arena_tables import ArenaTable, load_arena_table
 
+pytestmark = pytest.mark.slow  # rivals of the arena alone, most of them networks
 RECENT = ("pcp", "rcp", "cpcp", "epicscore")
 
 
