@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +22,7 @@ from lvd.reproduction.arena_tables import (
     check_arena_names,
     load_arena_table,
 )
-from lvd.reproduction.pool import Progress, process_pool, silent
+from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 ARENA_LEVELS = (0.5, 0.9, 0.95)
@@ -94,7 +92,7 @@ def run_arena(
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     work, n_results = partial(do_arena_job, folder=folder.absolute(), data_dir=data_dir), 0
     with progress("splits", len(todo)) as on_done:
-        for n_done in _map_jobs(work, todo, workers):
+        for n_done in finish_jobs(work, todo, workers):
             n_results += n_done
             on_done(1)
     return n_results
@@ -160,18 +158,3 @@ def read_arena(source: Path) -> list[ArenaResult]:
 def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
     """All results as one compact table."""
     write_dataclasses(results, path, ArenaResult, digits=DIGITS)
-
-
-def _map_jobs(work: partial[int], jobs: Sequence[ArenaJob], workers: int) -> Iterator[int]:
-    if workers == 1:
-        yield from map(work, jobs)
-        return
-    with process_pool(workers) as pool:
-        try:
-            for future in as_completed([pool.submit(work, job) for job in jobs]):
-                yield future.result()
-        except BrokenProcessPool:
-            raise InputError(
-                "a worker was killed, maybe for want of memory; finished results are kept: "
-                "start again with fewer workers"
-            ) from None

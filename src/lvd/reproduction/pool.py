@@ -8,11 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, get_context
 from types import FrameType
 from typing import TypeAlias, TypeVar
+
+from lvd._validation import InputError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -49,6 +52,22 @@ def map_processes(function: Callable[[A], B], items: Iterable[A], workers: int) 
         return
     with process_pool(workers) as pool:
         yield from pool.map(function, items)
+
+
+def finish_jobs(work: Callable[[A], B], jobs: Iterable[A], workers: int) -> Iterator[B]:
+    """What `work` gives for each job, as they end; jobs store what they do, so that a lost worker loses little."""
+    if workers == 1:
+        yield from map(work, jobs)
+        return
+    with process_pool(workers) as pool:
+        try:
+            for future in as_completed([pool.submit(work, job) for job in jobs]):
+                yield future.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a worker was killed, maybe for want of memory; finished runs are kept: "
+                "start again with fewer workers"
+            ) from None
 
 
 def _end_with_parent(parent: int) -> None:

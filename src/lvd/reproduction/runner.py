@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from lvd.reproduction import networks
 from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
 from lvd.reproduction.datasets import Dataset, load
 from lvd.reproduction.paper_methods import METHODS, MOLECULE_METHODS, Method
-from lvd.reproduction.pool import Progress, process_pool, silent
+from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import Result, failure_of, path_of, read_error, write_result
 from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, is_molecules, task_of
@@ -150,21 +148,6 @@ def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
     return {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
 
 
-def _run_locally(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
-    if workers == 1:
-        yield from map(work, jobs)
-        return
-    with process_pool(workers) as pool:
-        try:
-            for future in as_completed([pool.submit(work, job) for job in jobs]):
-                yield future.result()
-        except BrokenProcessPool:
-            raise InputError(
-                "a worker was killed, maybe for want of memory; finished runs are kept: "
-                "start again with fewer workers"
-            ) from None
-
-
 def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
     """One job is one task of a core; a task whose worker is killed is done again."""
     from lvd.tables.distributed import cluster, own_errors
@@ -181,4 +164,7 @@ def _work_on(work: Callable[[Job], int], job: Job) -> int:
     return work(job)
 
 
-_ENGINES = {"local": _run_locally, "ray": _run_on_ray}
+_ENGINES: dict[str, Callable[[Callable[[Job], int], list[Job], int], Iterator[int]]] = {
+    "local": finish_jobs,
+    "ray": _run_on_ray,
+}
