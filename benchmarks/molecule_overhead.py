@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 import lvd
-from lvd._device import resolve_device
-from lvd._validation import to_numpy
+from lvd._validation import resolve_device, to_numpy
 from lvd.kernels.rows import place
 from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction import networks

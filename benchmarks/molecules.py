@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from lvd._device import resolve_device
+from lvd._validation import resolve_device
 from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
 from lvd.molecules import run as stepping
 from lvd.molecules.epochs import start_run

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,6 +30,34 @@ class RowError(InputError):
 
     def __str__(self) -> str:
         return self.message.replace("{rows}", ", ".join(map(str, self.rows)))
+
+
+_ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The folders that loaded objects came from."""
+
+
+def note_origin(loaded: Any, folder: str) -> None:
+    """Remember for :func:`proven` where an object was loaded from."""
+    _ORIGINS[loaded] = folder
+
+
+@contextmanager
+def proven(loaded: Any) -> Iterator[None]:
+    """Loading predicts nothing, so parts of a loaded object that do not fit together are refused in use."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # which one depends on what does not fit
+        from sklearn.exceptions import NotFittedError
+
+        folder = _ORIGINS.get(loaded)
+        if folder is None or isinstance(error, NotFittedError):
+            raise
+        raise InputError(
+            f"the parts of the model in {folder!r} do not fit together ({type(error).__name__}: {error}); save the "
+            "model again"
+        ) from error
 
 
 def is_tensor(array: Any) -> bool:
@@ -72,15 +101,6 @@ def intervals_like(intervals: ArrayLike, reference: ArrayLike) -> Any:
 
     lower, upper = torch.as_tensor(intervals).unbind(1)
     return torch.stack([-like(-lower, reference, upwards=True), like(upper, reference, upwards=True)], 1)
-
-
-def check_names(given: Iterable[str], takes: tuple[str, ...], where: str, hint: str = "") -> None:
-    """All keyword arguments are known ones; the message says what the method called `where` takes."""
-    for name in given:
-        if name not in takes:
-            close = difflib.get_close_matches(name, takes, n=1)
-            meant = f"; did you mean {close[0]}=?" if close else ""
-            raise InputError(f"{where} takes no {name}=, only {', '.join(takes)}{meant}{hint}")
 
 
 def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) -> Float[NDArray, "n p"]:
@@ -195,6 +215,34 @@ def seed_from(random_state: RandomState) -> int:
         "random_state must be None, a non-negative integer, a numpy RandomState or Generator, "
         f"got {random_state!r}"
     )
+
+
+def resolve_device(device: Any = "auto") -> Any:
+    """The torch device: ``"auto"`` is the GPU when torch sees one, else the CPU; anything else must exist."""
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError:
+        raise InputError(
+            f"device must be 'auto' or a torch device such as 'cpu' or 'cuda:0', got {device!r}"
+        ) from None
+    if resolved.type == "cuda":
+        n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not n_gpus:
+            raise InputError(f"device={device!r}, but torch sees no GPU; use device='auto' or 'cpu'")
+        if (resolved.index or 0) >= n_gpus:
+            raise InputError(f"device={device!r}, but the last GPU that torch sees is 'cuda:{n_gpus - 1}'")
+    elif resolved.type != "cpu":
+        try:  # a number must come back, in the float64 that intervals are computed in
+            torch.ones(1, dtype=torch.float64, device=resolved).item()
+        except Exception as error:  # which one depends on the device
+            raise InputError(
+                f"device='{resolved}' cannot be used ({str(error).splitlines()[0]}); use device='auto' or 'cpu'"
+            ) from None
+    return resolved
 
 
 def mean_and_deviation(array: Float[NDArray, "n *p"]) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:

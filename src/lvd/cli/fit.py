@@ -219,7 +219,7 @@ def fit(
     the neighbours by them, and lvd report draws them. Without a GPU, 5,000 molecules of ten atoms take minutes.
     """
     from lvd import LVDRegressor
-    from lvd._device import resolve_device
+    from lvd._validation import resolve_device
     from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.tables.reading import read_table

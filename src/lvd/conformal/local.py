@@ -21,6 +21,7 @@ from lvd._validation import (
     check_vector,
     intervals_like,
     like,
+    proven,
     seed_from,
 )
 from lvd.conformal.bandwidth import adaptive_bandwidths, check_bandwidth
@@ -48,7 +49,7 @@ from lvd.conformal.labelled_rows import (
 )
 from lvd.conformal.transductive import Others, Prior, sum_others, transductive_radius
 from lvd.quantiles import Queries, SortedRows, local_quantile
-from lvd.store import proven, save_object
+from lvd.store import save_object
 
 
 @runtime_checkable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lvd._device import resolve_device
-from lvd._validation import InputError, check_same_length
+from lvd._validation import InputError, check_same_length, resolve_device
 from lvd.conformal.calibration import GlobalConformal
 from lvd.conformal.labelled_rows import Rows, check_groups, check_max_weight, check_weights
 from lvd.conformal.local import LocalConformal

@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lvd._device import resolve_device
 from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
@@ -24,6 +23,7 @@ from lvd._validation import (
     check_vector,
     like,
     mean_and_deviation,
+    resolve_device,
     seed_from,
     to_numpy,
 )

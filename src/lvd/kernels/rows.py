@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._device import resolve_device
 from lvd._typing import ArrayLike, Bool, Float, NDArray
-from lvd._validation import check_matrix, constant_columns, is_tensor, mean_and_deviation
+from lvd._validation import check_matrix, constant_columns, is_tensor, mean_and_deviation, resolve_device
 
 Rows: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 

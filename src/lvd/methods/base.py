@@ -20,10 +20,11 @@ from lvd._validation import (
     check_targets,
     intervals_like,
     like,
+    proven,
     to_numpy,
 )
 from lvd.models import Model
-from lvd.store import proven, save_object
+from lvd.store import save_object
 
 
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):

@@ -19,6 +19,7 @@ from lvd._validation import (
     check_levels,
     check_matrix,
     check_same_length,
+    proven,
     row_digests,
     seed_from,
     to_numpy,
@@ -42,7 +43,6 @@ from lvd.scores import (
     TrainingRows,
 )
 from lvd.scores.score import interpolates
-from lvd.store import proven
 
 SCORES: dict[str, type[ConformityScore]] = {
     "absolute": AbsoluteResidual,

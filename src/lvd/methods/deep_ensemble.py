@@ -11,9 +11,8 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from lvd._device import resolve_device
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive
+from lvd._validation import InputError, check_positive, resolve_device
 from lvd.methods.base import keep
 from lvd.methods.mixture import MixtureRegressor
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments

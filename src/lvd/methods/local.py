@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, intervals_like, like, to_numpy
+from lvd._validation import InputError, check_levels, intervals_like, like, proven, to_numpy
 from lvd.conformal import LocalConformal
 from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
@@ -23,7 +23,6 @@ from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.predictive import PredictiveDistribution, Spread
 from lvd.quantiles import conformal_quantile
-from lvd.store import proven
 
 
 class Prediction(NamedTuple):

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._device import resolve_device
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive
+from lvd._validation import InputError, check_positive, resolve_device
 from lvd.methods.base import keep
 from lvd.methods.mixture import MixtureRegressor
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay

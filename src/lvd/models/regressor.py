@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from lvd._device import resolve_device
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, NDArray, RandomState
 from lvd._validation import (
@@ -24,6 +23,7 @@ from lvd._validation import (
     check_same_length,
     check_targets,
     like,
+    resolve_device,
     seed_from,
     to_numpy,
 )

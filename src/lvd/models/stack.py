@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
-from lvd._device import resolve_device
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray
-from lvd._validation import InputError, check_matrix
+from lvd._validation import InputError, check_matrix, resolve_device
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import build_mlp
 

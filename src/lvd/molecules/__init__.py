@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lvd._device import resolve_device
+from lvd._validation import resolve_device
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules.epochs import NetworkJob, Recipe, inner_split, train_networks
 from lvd.molecules.estimator import ChempropEstimator, MoleculeStack

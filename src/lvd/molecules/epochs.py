@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from lvd._device import resolve_device
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError, check_positive
+from lvd._validation import InputError, check_positive, resolve_device
 from lvd.models.losses import ElementLoss, SquaredLoss
 from lvd.models.scaling import mean_and_scale
 from lvd.molecules.lazy import chemprop_adapter

@@ -13,11 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lvd._device import resolve_device
 from lvd._files import atomic_path
 from lvd._parallel import chunk_slices
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, RowError
+from lvd._validation import InputError, RowError, resolve_device
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Evaluation
 from lvd.models.torch_modules import evaluating

@@ -1,6 +1,6 @@
 """Saving without pickle: objects become JSON and tensors in a folder, and come back checked."""
 
-from lvd.store.decoding import load_object, proven
+from lvd.store.decoding import load_object
 from lvd.store.encoding import save_object
 from lvd.store.folder import check_replaceable, read_manifest
 from lvd.store.storable import OutdatedError, Saved, register
@@ -10,7 +10,6 @@ __all__ = [
     "Saved",
     "check_replaceable",
     "load_object",
-    "proven",
     "read_manifest",
     "register",
     "save_object",

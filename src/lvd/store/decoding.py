@@ -6,20 +6,16 @@ import copy
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from lvd._device import resolve_device
-from lvd._validation import InputError
+from lvd._validation import InputError, note_origin, resolve_device
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
@@ -27,10 +23,6 @@ from lvd.store.modules import build_layers, load_state
 from lvd.store.storable import STORABLES, OutdatedError, Storable
 
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
-
-
-_ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""The folders that loaded objects came from."""
 
 
 def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any:
@@ -60,25 +52,8 @@ def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any
     if unused := given.keys() - decoder.used:
         raise InputError(f"{min(unused)}= is not needed to load this model: leave it out")
     if not given:
-        _ORIGINS[root] = os.fspath(folder)
+        note_origin(root, os.fspath(folder))
     return root
-
-
-@contextmanager
-def proven(root: Any) -> Iterator[None]:
-    """Loading predicts nothing: that parts of a loaded object do not fit together shows in its use, and is said."""
-    folder = _ORIGINS.get(root)
-    try:
-        yield
-    except (InputError, NotFittedError):
-        raise
-    except Exception as error:  # which one depends on what does not fit
-        if folder is None:
-            raise
-        raise InputError(
-            f"the parts of the model in {folder!r} do not fit together ({type(error).__name__}: {error}); save the "
-            "model again"
-        ) from error
 
 
 class _NotGivenError(InputError):
