@@ -76,6 +76,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --groups district --guarantee calibrated --out homes-model",
     "lvd fit homes.csv --target price --score signed --when-unknown widen --out homes-model",
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
+    "lvd fit new.csv --smiles smiles --target mu --checkpoint best.pt --trust --out model  # chemprop's network",
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
 )
 
@@ -99,6 +100,23 @@ def fit(
             "input (extra molecules).",
         ),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="With --smiles: a network that chemprop has trained, a .pt or .ckpt file of its command. "
+            "DATA must hold molecules that it was not trained on. Needs --trust.",
+        ),
+    ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="You trust the --checkpoint as you trust a program: reading it can run any code that is in it. "
+            "The model that is written runs none.",
+        ),
+    ] = False,
     skip_invalid: SkipInvalid = False,
     drop: Annotated[
         list[str] | None,
@@ -217,19 +235,22 @@ def fit(
     kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
     in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names
     the neighbours by them, and lvd report draws them. Without a GPU, 5,000 molecules of ten atoms take minutes.
+
+    With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
+    not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.
     """
     from lvd import LVDRegressor
-    from lvd._validation import resolve_device
     from lvd._files import check_output
-    from lvd._validation import InputError
+    from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
     from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
 
-    if smiles is None and (skip_invalid or hidden_size is not None):
+    if smiles is None and (skip_invalid or hidden_size is not None or checkpoint is not None):
         raise InputError(
-            "--skip-invalid and --hidden-size are about molecules; give --smiles COLUMN with them"
+            "--skip-invalid, --hidden-size and --checkpoint are about molecules; give --smiles COLUMN with them"
         )
+    _check_trust(checkpoint, trust=trust, trains=epochs is not None or hidden_size is not None)
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
             raise InputError(f"{name} must be a finite number, got {bound}")
@@ -241,7 +262,10 @@ def fit(
     resolve_device(device)
     table = read_table(data)
     regressor = LVDRegressor(
-        _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None),
+        _network(epochs, hidden_size, device, seed, of_molecules=smiles is not None)
+        if checkpoint is None
+        else _trained_network(checkpoint, device, target),
+        prefit=checkpoint is not None,
         preset=preset.value,
         conformity_score=None if score is None else score.value,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
@@ -309,6 +333,38 @@ def _network(
         random_state=seed,
     )
     return network if hidden_size is None else network.set_params(hidden_size=hidden_size)
+
+
+def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:
+    """A checkpoint is read only where the user has said that its code may run."""
+    from lvd._validation import InputError
+
+    if checkpoint is None:
+        if trust:
+            raise InputError("--trust is about a --checkpoint; leave it out")
+        return
+    if not trust:
+        raise InputError(
+            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
+            "--trust with --checkpoint"
+        )
+    if trains:
+        raise InputError(
+            "--checkpoint takes the network as it is; leave --epochs and --hidden-size out, or --checkpoint"
+        )
+
+
+def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
+    from lvd import read_trusted_checkpoint
+    from lvd._validation import InputError, resolve_device
+
+    network = read_trusted_checkpoint(checkpoint).set_params(cache_features=False)
+    names = network.target_names
+    if names is not None and names != tuple(targets):
+        options = " ".join(f"--target {name}" for name in names)
+        raise InputError(f"{checkpoint} predicts {', '.join(names)}, in this order; give {options}")
+    network.module.to(resolve_device(device))
+    return network
 
 
 @contextmanager

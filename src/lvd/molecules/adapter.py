@@ -1,4 +1,4 @@
-"""All that lvd asks of chemprop; the only module that imports it.
+"""All that lvd asks of chemprop's networks and features.
 
 chemprop's networks are described in JSON types and built again from such a description, so that a model can be
 saved without pickling.
@@ -26,11 +26,12 @@ from chemprop.nn import (
     SumAggregation,
 )
 from chemprop.nn.predictors import EvidentialFFN, MveFFN, QuantileFFN
-from chemprop.nn.transforms import UnscaleTransform
+from chemprop.nn.transforms import GraphTransform, ScaleTransform, UnscaleTransform
 from rdkit import __version__ as rdkit_version
 from torch import Tensor, nn
 
 from lvd._validation import InputError
+from lvd.molecules.activations import build_activation, describe_activation
 from lvd.molecules.forward import Route
 from lvd.store.modules import load_state
 
@@ -49,8 +50,10 @@ PREDICTORS = {
 }
 OF_TRAINING = ("metrics.", "predictor.criterion.")
 """Beginnings of names in a state dict that no prediction depends on."""
-OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform")
+OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform", "graph_transform")
 """Settings of a part that are of training only, or not in JSON types and described in another way."""
+NO_CHANGE = [0, 0]
+"""The widths of a graph's transform that changes nothing."""
 
 
 def versions() -> tuple[str, str]:
@@ -104,7 +107,7 @@ def find_route(module: MPNN) -> Route:
     return Route(
         divisor=_divisor(module.agg),
         bond_messages=type(messages) is BondMessagePassing
-        and isinstance(messages.graph_transform, nn.Identity)
+        and _scaled_widths(messages.graph_transform) == NO_CHANGE
         and not messages.undirected,
     )
 
@@ -128,6 +131,11 @@ def check_usable(module: MPNN) -> None:
     """Refuse networks that predict no numbers, or that need more than a molecule to do so."""
     if type(module) is not MPNN:
         raise InputError(f"a {type(module).__name__} is not supported; give a chemprop.models.MPNN")
+    if type(module.message_passing) not in MESSAGES.values():
+        raise InputError(
+            f"the network passes messages by a {type(module.message_passing).__name__}; lvd takes networks of one "
+            f"molecule per row: {', '.join(MESSAGES)}. Reactions and several molecules per row are not supported"
+        )
     if type(module.predictor) not in PREDICTORS.values():
         raise InputError(
             f"the network ends in a {type(module.predictor).__name__}; lvd takes networks for regression: "
@@ -158,6 +166,7 @@ def describe(module: MPNN) -> dict[str, Any]:
         "predictor": _describe_part(module.predictor, PREDICTORS),
         "batch_norm": not isinstance(module.bn, nn.Identity),
         "n_scaled": transform.mean.shape[1] if isinstance(transform, UnscaleTransform) else 0,
+        "graph_scaled": _scaled_widths(module.message_passing.graph_transform),
     }
 
 
@@ -166,11 +175,12 @@ def build(description: dict[str, Any], state: dict[str, Tensor]) -> MPNN:
     messages, agg, predictor = (description[part] for part in ("message_passing", "agg", "predictor"))
     n_scaled = description["n_scaled"]
     transform = UnscaleTransform([0.0] * n_scaled, [1.0] * n_scaled) if n_scaled else None
+    graphs = _graph_transform(description.get("graph_scaled", NO_CHANGE))  # lvd 0.2.0 saved none
     with torch.random.fork_rng(devices=[]):  # initial weights, which are replaced below
         module = MPNN(
-            MESSAGES[messages["class"]](**messages["settings"]),
+            MESSAGES[messages["class"]](**_settings(messages), graph_transform=graphs),
             AGGREGATIONS[agg["class"]](**agg["settings"]),
-            PREDICTORS[predictor["class"]](**predictor["settings"], output_transform=transform),
+            PREDICTORS[predictor["class"]](**_settings(predictor), output_transform=transform),
             batch_norm=description["batch_norm"],
         )
     of_training = {key: value for key, value in module.state_dict().items() if key.startswith(OF_TRAINING)}
@@ -183,7 +193,9 @@ def _describe_part(part: Any, classes: dict[str, type[nn.Module]]) -> dict[str, 
     if classes.get(name) is not type(part):
         raise InputError(f"a network with a {name} cannot be saved; only chemprop's own parts can")
     settings = {
-        key: value for key, value in known.items() if key not in OTHERWISE_KNOWN and value is not None
+        key: describe_activation(value) if key == "activation" else value
+        for key, value in known.items()
+        if key not in OTHERWISE_KNOWN and value is not None
     }
     try:
         return {"class": name, "settings": json.loads(json.dumps(settings))}
@@ -191,7 +203,36 @@ def _describe_part(part: Any, classes: dict[str, type[nn.Module]]) -> dict[str, 
         raise InputError(f"a network whose {name} has settings {settings} cannot be saved") from None
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> MPNN:
-    """A network from a file of chemprop's, ``.ckpt`` or ``.pt``; reading it can run code that is in the file."""
+def _settings(part: dict[str, Any]) -> dict[str, Any]:
+    return part["settings"] | {"activation": build_activation(part["settings"].get("activation", "relu"))}
+
+
+def _scaled_widths(transform: Any) -> list[int]:
+    """How many features of atoms and of bonds a network scales before it passes messages; 0 for none."""
+    if isinstance(transform, nn.Identity):
+        return NO_CHANGE
+    parts = (transform.V_transform, transform.E_transform)
+    return [part.mean.shape[1] if isinstance(part, ScaleTransform) else 0 for part in parts]
+
+
+def _graph_transform(widths: list[int]) -> GraphTransform | None:
+    """A transform of these widths, whose weights are loaded with the network's."""
+    if widths == NO_CHANGE:
+        return None
+    return GraphTransform(*(ScaleTransform([0.0] * n, [1.0] * n) if n else nn.Identity() for n in widths))
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> tuple[MPNN, tuple[str, ...] | None]:
+    """A network from a file of chemprop's, ``.ckpt`` or ``.pt``, and the names of what it predicts, where known.
+
+    Reading it can run code that is in the file.
+    """
+    content = torch.load(path, map_location="cpu", weights_only=False)
+    if "atom_predictor" in content["hyper_parameters"]:
+        raise InputError(
+            f"{os.fspath(path)!r} holds a network for properties of atoms or bonds, which is not supported"
+        )
     read = MPNN.load_from_checkpoint if os.fspath(path).endswith(".ckpt") else MPNN.load_from_file
-    return read(path, map_location="cpu").eval()
+    module, names = read(path, map_location="cpu").eval(), content.get("output_columns")
+    check_usable(module)
+    return module, None if names is None else tuple(map(str, names))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
@@ -14,6 +16,9 @@ from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import run_all, to_evaluation
 from lvd.molecules.packed import Molecules
+
+MOLECULE_SETTINGS = ("keep-h", "add-h", "ignore-stereo", "reorder-atoms")
+"""Settings of chemprop's command that change the graphs of molecules, and that no checkpoint tells."""
 
 
 class TrainedMPNN(BaseEstimator):
@@ -27,16 +32,24 @@ class TrainedMPNN(BaseEstimator):
     ----------
     module : the network.
     atom_featurizer : the atom features it was trained on; ``"auto"`` tells them by their number.
+    target_names : what it predicts, column by column, where that is known.
     cache_features, n_jobs : as in :class:`ChempropEstimator`.
     """
 
     prefit: ClassVar[bool] = True
 
     def __init__(
-        self, module: Any, *, atom_featurizer: str = "auto", cache_features: bool = True, n_jobs: int = -1
+        self,
+        module: Any,
+        *,
+        atom_featurizer: str = "auto",
+        target_names: tuple[str, ...] | None = None,
+        cache_features: bool = True,
+        n_jobs: int = -1,
     ) -> None:
         self.module = module
         self.atom_featurizer = atom_featurizer
+        self.target_names = target_names
         self.cache_features = cache_features
         self.n_jobs = n_jobs
 
@@ -93,10 +106,24 @@ def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
     that lvd itself has saved are safe, and are read by :func:`lvd.load`.
     """
     try:
-        return TrainedMPNN(chemprop_adapter().read_checkpoint(path))
+        module, names = chemprop_adapter().read_checkpoint(path)
     except InputError:
         raise
     except Exception as error:  # unpickling can raise anything
         raise InputError(
             f"{os.fspath(path)!r} cannot be read as a checkpoint of chemprop 2 ({type(error).__name__}: {error})"
         ) from error
+    refuse_other_graphs(Path(path))
+    return TrainedMPNN(module, target_names=names)
+
+
+def refuse_other_graphs(checkpoint: Path) -> None:
+    """Where chemprop's settings lie beside the checkpoint, they must not change how molecules become graphs."""
+    for file in (folder / "config.toml" for folder in checkpoint.absolute().parents[:3]):
+        text = file.read_text(errors="replace") if file.is_file() else ""
+        found = [name for name in MOLECULE_SETTINGS if re.search(rf"^{name}\s*=\s*true", text, re.MULTILINE)]
+        if found:
+            raise InputError(
+                f"{os.fspath(checkpoint)!r} was trained with --{found[0]} (see {file}), which lvd does not follow; "
+                "train it without"
+            )

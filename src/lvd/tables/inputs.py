@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.molecules import ChempropEstimator
+from lvd.molecules import ChempropEstimator, TrainedMPNN
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
 from lvd.tables.column_values import (
@@ -216,9 +216,9 @@ def prepare_cells(
 
     Two rows are the same molecule when their canonical SMILES are the same.
     """
-    if not isinstance(estimator, ChempropEstimator):
+    if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
-            "column= is for molecules: the regressor's estimator must be a ChempropEstimator, "
+            "column= is for molecules: the regressor's estimator must be a ChempropEstimator or a TrainedMPNN, "
             f"got {type(estimator).__name__}"
         )
     chemprop_adapter()  # fails now, not after the work
