@@ -19,7 +19,7 @@ import torch
 
 import lvd
 from lvd._validation import resolve_device, to_numpy
-from lvd.kernels.rows import place
+from lvd.kernels.mahalanobis import place
 from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction import networks
 from lvd.reproduction.bench_split import TaskSplit

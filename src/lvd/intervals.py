@@ -17,15 +17,6 @@ def from_radius(
     return np.stack([centre - radius, centre + radius], axis=1)
 
 
-def clip(
-    intervals: Float[NDArray, "n 2 *rest"], y_min: float | None, y_max: float | None
-) -> Float[NDArray, "n 2 *rest"]:
-    """Intervals cut to the known range of y, which cannot lose a y of that range."""
-    if y_min is None and y_max is None:
-        return intervals
-    return np.clip(intervals, y_min, y_max)
-
-
 def widths(intervals: Float[NDArray, "n 2 *rest"]) -> Float[NDArray, "n *rest"]:
     """Upper minus lower end; +inf for an infinite interval."""
     return intervals[:, 1] - intervals[:, 0]

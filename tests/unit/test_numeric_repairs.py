@@ -11,7 +11,7 @@ from torch import nn
 
 import lvd
 from lvd._validation import like
-from lvd.kernels.rows import column_moments
+from lvd.kernels.mahalanobis import column_moments
 from lvd.models.scaling import mean_and_scale
 from lvd.quantiles.oracle import gaussian_weights
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lvd._parallel import chunk_slices
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_choice,
@@ -21,6 +21,8 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_vector,
+    constant_columns,
+    is_tensor,
     like,
     mean_and_deviation,
     resolve_device,
@@ -28,11 +30,12 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
-from lvd.kernels.rows import Rows, check_rows, column_moments, precision_of
 from lvd.kernels.sums import weighted_sums
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 PIECE_ROWS = 2**16
+Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
+"""Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
 
 class MahalanobisKernel(BaseEstimator):
@@ -223,14 +226,14 @@ class MahalanobisKernel(BaseEstimator):
         return float(self.n_components) if self.distance == "mean" else 1.0
 
     def _problem(
-        self, embeddings: Rows, y: Float[NDArray, "n"], device: torch.device, seed: int
+        self, embeddings: Embeddings, y: Float[NDArray, "n"], device: torch.device, seed: int
     ) -> tuple[LeaveOneOut | SampledLeaveOneOut, Iterator[NDArray]]:
         """What is minimised, and the rows that each step draws."""
         # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
         targets = torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device)
         scale, smoothness, max_neighbors = self._squared_distance_scale(), self.smoothness, self.max_neighbors
 
-        def among(rows: Rows, y: Float[Tensor, "n"]) -> LeaveOneOut:
+        def among(rows: Embeddings, y: Float[Tensor, "n"]) -> LeaveOneOut:
             standardised = torch.as_tensor(self._standardise(rows), dtype=torch.float32, device=device)
             return LeaveOneOut(standardised, y, scale, smoothness, max_neighbors)
 
@@ -241,7 +244,7 @@ class MahalanobisKernel(BaseEstimator):
         )
         return sampled, draw_samples(len(y), self.max_rows, seed)
 
-    def _standardise(self, embeddings: Rows) -> Rows:
+    def _standardise(self, embeddings: Embeddings) -> Embeddings:
         mean, scale = self.mean_[self.kept_], self.scale_[self.kept_]
         if isinstance(embeddings, np.ndarray):
             return (embeddings[:, self.kept_] - mean) / scale
@@ -249,7 +252,7 @@ class MahalanobisKernel(BaseEstimator):
         mean, scale = kept.new_tensor(np.stack([mean, scale]))
         return (kept - mean) / scale
 
-    def _project(self, embeddings: ArrayLike, name: str) -> Rows:
+    def _project(self, embeddings: ArrayLike, name: str) -> Embeddings:
         check_is_fitted(self, "components_")
         rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
         components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
@@ -259,7 +262,7 @@ class MahalanobisKernel(BaseEstimator):
         ]
         return np.concatenate(pieces) if isinstance(rows, np.ndarray) else torch.cat(pieces)
 
-    def _remember(self, embeddings: Rows, y: Float[NDArray, "n"]) -> MahalanobisKernel:
+    def _remember(self, embeddings: Embeddings, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
         points = to_numpy(self._project(embeddings, "embeddings"))
         self.train_points_ = points * self._squared_distance_scale() ** -0.5
@@ -274,3 +277,47 @@ def _target_unit(y: Float[NDArray, "n"]) -> float:
     """
     scale = float(mean_and_deviation(y[:, None])[1][0])
     return 1.0 if scale == 0.0 or 1e-4 <= scale <= 1e4 else float(np.ldexp(1.0, np.frexp(scale)[1]))
+
+
+def check_rows(
+    embeddings: ArrayLike, name: str, device: torch.device, n_columns: int | None = None
+) -> Embeddings:
+    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there."""
+    if device.type == "cpu":
+        return check_matrix(embeddings, name, n_columns)
+    if not is_tensor(embeddings) or embeddings.device.type == "cpu":
+        return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device)
+    rows = embeddings.detach().to(device, torch.float64)
+    fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
+    # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
+    if not (fine and bool(rows.sum().isfinite())):
+        check_matrix(embeddings, name, n_columns)  # says what is wrong
+    return rows
+
+
+def place(embeddings: Float[NDArray, "n h"], device: str) -> Embeddings:
+    """The rows as float64 where kernels on the device take them from, brought there once for several kernels."""
+    resolved = resolve_device(device)
+    if resolved.type == "cpu":
+        return np.asarray(embeddings, dtype=np.float64)
+    return torch.as_tensor(embeddings, device=resolved).double()
+
+
+def column_moments(
+    rows: Embeddings, eps: float
+) -> tuple[Float[NDArray, "h"], Float[NDArray, "h"], Bool[NDArray, "h"]]:
+    """Mean and standard deviation of each column, and which are constant up to roundings of size `eps`."""
+    if not isinstance(rows, Tensor):
+        return *mean_and_deviation(rows), constant_columns(rows, eps)
+    ends = torch.stack([rows.amin(0), rows.amax(0)]).cpu().numpy()
+    # Past these exponents the powers themselves would leave the range.
+    unit = rows.new_tensor(np.exp2(np.frexp(np.abs(ends).max(0))[1].clip(-1000.0, 1000.0)))
+    near_one = rows / unit
+    mean, scale = near_one.mean(0) * unit, near_one.std(0, correction=0) * unit
+    return mean.cpu().numpy(), scale.cpu().numpy(), constant_columns(ends, eps)
+
+
+def precision_of(embeddings: ArrayLike) -> float:
+    """The relative rounding of the numbers as they were given; that of float64 for all but shorter floats."""
+    name = str(getattr(embeddings, "dtype", "")).removeprefix("torch.")
+    return {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 2.0**-52)

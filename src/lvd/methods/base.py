@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from lvd import intervals as _intervals
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -92,7 +92,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         with proven(self):
             y_pred, intervals = self._predict_interval(self._check_inputs(X), levels, **choices)
-        intervals = _intervals.clip(intervals, *self._range())
+        intervals = self._clip(intervals)
         return like(self._as_given(y_pred), X), intervals_like(self._as_given(intervals), X)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -148,8 +148,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         if low is not None and high is not None and not low < high:
             raise InputError(f"y_range must be (lowest, highest) with lowest < highest, got {self.y_range!r}")
 
-    def _range(self) -> tuple[float | None, float | None]:
-        return (None, None) if self.y_range is None else (self.y_range[0], self.y_range[1])
+    def _clip(self, intervals: Float[NDArray, "n 2 *rest"]) -> Float[NDArray, "n 2 *rest"]:
+        """Intervals cut to `y_range`, which loses no y of that range."""
+        low, high = self.y_range or (None, None)
+        return np.clip(intervals, -np.inf if low is None else low, np.inf if high is None else high)
 
 
 def local_choices(

@@ -17,7 +17,7 @@ from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
 from lvd.conformal.transductive import Prior
-from lvd.intervals import clip, covered
+from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase
@@ -136,7 +136,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X))
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        intervals = clip(self._intervals(rows, bound, levels, **choices), *self._range())
+        intervals = self._clip(self._intervals(rows, bound, levels, **choices))
         sizes = [
             to_numpy(columns[0].effective_sample_size(rows.embeddings, groups=groups))
             for columns in self.conformals_
@@ -236,7 +236,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X))
         labels = {"groups": groups, "weights": weights}
         choices = local_choices(guarantee, False, groups, weights, 0)
-        intervals = clip(self._intervals(rows, bound, levels, **choices), *self._range())
+        intervals = self._clip(self._intervals(rows, bound, levels, **choices))
         plan = self.score_.plan(float(levels[0]))
         evidence = [
             columns[plan.columns[-1]].explain(

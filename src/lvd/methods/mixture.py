@@ -12,9 +12,9 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lvd import intervals
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, like, seed_from
+from lvd.intervals import from_radius
 from lvd.methods.base import IntervalRegressor, refuse_choices
 
 
@@ -108,4 +108,4 @@ def normal_intervals(
 ) -> Float[NDArray, "n 2 l *t"]:
     """The central intervals of normal distributions."""
     quantiles = norm.ppf(0.5 + 0.5 * levels).reshape(-1, *(1,) * (mean.ndim - 1))
-    return intervals.from_radius(mean, quantiles * deviation[:, None])
+    return from_radius(mean, quantiles * deviation[:, None])

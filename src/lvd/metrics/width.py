@@ -8,7 +8,7 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
 from lvd._validation import InputError, check_same_length, to_numpy
-from lvd.intervals import clip, widths
+from lvd.intervals import widths
 from lvd.metrics._check import check_intervals, check_level, check_one_level, check_targets_and_intervals
 
 
@@ -84,7 +84,7 @@ def winkler_scores(
     targets, array = check_targets_and_intervals(y, intervals)
     penalty = 2.0 / (1.0 - check_level(confidence_level))
     if y_range is not None:
-        array = clip(array, *_check_range(y_range))
+        array = np.clip(array, *_check_range(y_range))
     lower, upper = array[:, 0], array[:, 1]
     misses = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
     return widths(array) + penalty * misses

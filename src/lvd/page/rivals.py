@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice, to_numpy
-from lvd.intervals import clip, covered
+from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalBase
 from lvd.metrics import (
@@ -139,7 +139,7 @@ def _fit_rival(
         LABELS[rival],
         PROMISES.get(fresh.guarantee, "nothing"),
         "around the same network" if shared else "with networks of its own, trained on the same rows",
-        clip(intervals, *evaluated.y_range),
+        np.clip(intervals, *evaluated.y_range),
     )
 
 

@@ -18,7 +18,7 @@ from lvd._progress import announce
 from lvd._typing import Float, NDArray
 from lvd._validation import row_digests
 from lvd.kernels import MahalanobisKernel
-from lvd.kernels.rows import Rows, place
+from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
 from lvd.models.model import came_trained
 
@@ -41,7 +41,7 @@ class EvaluatedRows:
         return self.evaluation.y_pred
 
     @cached_property
-    def embeddings(self) -> Rows:
+    def embeddings(self) -> Embeddings:
         """The embeddings where the kernels compute, brought there once for all targets."""
         device = self.kernels[0].device if self.kernels else "cpu"
         return place(self.evaluation.embeddings, device)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
 from lvd.conformal import GlobalConformal
-from lvd.intervals import clip, covered, from_radius
+from lvd.intervals import covered, from_radius
 from lvd.metrics import binomial_band, excess_risk_of_target_coverage
 from lvd.metrics.width import winkler_scores
 
@@ -123,7 +123,7 @@ def says_nothing(intervals: Float[NDArray, "n 2 *l"], y_range: tuple[float, floa
 def split_intervals(rows: JudgedRows, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l"]:
     """One radius for all rows, the finite-sample quantile of the calibration errors."""
     conformal = GlobalConformal().conformalize(rows.residuals_calib, np.abs(rows.residuals_calib))
-    return clip(from_radius(rows.y_pred, conformal.radius(rows.y_pred, levels)), *rows.y_range)
+    return np.clip(from_radius(rows.y_pred, conformal.radius(rows.y_pred, levels)), *rows.y_range)
 
 
 def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: float) -> Verdict:
