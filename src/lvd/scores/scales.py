@@ -116,7 +116,7 @@ class BoostedScale:
 class NetworkScale:
     """The mean of small networks of the error on inputs and prediction, one for each fold left out, trained as one.
 
-    Their loss is ``log s + e / s``; each stops where the rows of the fold after its own tell it to.
+    Their loss is ``log s + e / s``; each stops where the loss on the rows of its fold is lowest.
     """
 
     parameters_: dict[str, Tensor]
@@ -124,7 +124,7 @@ class NetworkScale:
     def fit(
         self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
     ) -> Float[NDArray, "n"]:
-        """Learn; returns the scales of the training rows, each by the network that has not seen it."""
+        """Learn; returns the scales of the training rows, each by the network that was not trained on it."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         self.unit_ = float(errors.mean())
         clipped = np.minimum(errors, np.quantile(errors, 0.995)) / self.unit_
@@ -157,16 +157,14 @@ def _positive(outputs: Float[Tensor, "m n 1"]) -> Float[Tensor, "m n"]:
 def _train_fold_networks(
     inputs: Float[Tensor, "n f"], targets: Float[Tensor, "n"], folds: Int[Tensor, "n"], seed: int
 ) -> dict[str, Tensor]:
-    """Network f learns from the rows outside folds f and f + 1, and is judged by those of fold f + 1."""
+    """Network f learns from the rows outside fold f, and is judged by those of fold f."""
     generator = torch.Generator().manual_seed(seed)
     fresh = new_stack(N_FOLDS, [inputs.shape[1], *HIDDEN, 1], generator)
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=2e-3, weight_decay=1e-2)
-    judges = (torch.arange(N_FOLDS) + 1) % N_FOLDS
-    judged = folds == judges[:, None]
-    learned = ~judged & (folds != torch.arange(N_FOLDS)[:, None])
-    size = int(learned.sum(1).min())
-    rows = [learned[f].nonzero()[:, 0] for f in range(N_FOLDS)]
+    judged = folds == torch.arange(N_FOLDS)[:, None]
+    rows = [(~judged[fold]).nonzero()[:, 0] for fold in range(N_FOLDS)]
+    size = min(len(some) for some in rows)
     best = torch.full((N_FOLDS,), torch.inf)
     kept = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     waited = 0
