@@ -31,7 +31,9 @@ else:
 
 ArrayLike: TypeAlias = Any
 """numpy array, pandas frame or series, torch tensor, or nested lists of numbers."""
+Labels: TypeAlias = Any
+"""Groups, weights or keys, one for each row; None for none."""
 Levels: TypeAlias = float | Sequence[float] | NDArray
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 
-__all__ = ["ArrayLike", "Bool", "Float", "Int", "Levels", "NDArray", "RandomState"]
+__all__ = ["ArrayLike", "Bool", "Float", "Int", "Labels", "Levels", "NDArray", "RandomState"]

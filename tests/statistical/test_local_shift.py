@@ -43,7 +43,8 @@ def count_covered(n_calib, max_weight, radius=lvd.LocalConformal.radius):
 
 def with_the_centres_weight(conformal, embeddings, level, weights):
     """The mutant: the mass at infinity is the likelihood ratio of the centre."""
-    rows, known = conformal._queries(embeddings, None, weights), conformal.calibration_.groups[None]
+    rows = conformal._queries(embeddings, None, weights, guarantee="calibrated")
+    known = conformal.calibration_.groups[None]
     return (
         local_quantile(Queries.of(rows.points, rows.weights), known, np.array([level])).radius[:, 0].numpy()
     )

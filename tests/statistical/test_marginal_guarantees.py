@@ -16,9 +16,9 @@ from lvd.conformal.bandwidth import adaptive_bandwidths
 from lvd.conformal.guarantees import (
     Standing,
     calibrated_radius,
-    density_factors,
     draw_centres,
     randomized_radius,
+    sample_points,
     standing,
 )
 from lvd.quantiles import Queries, SortedRows, local_quantile
@@ -93,8 +93,7 @@ class TestAdaptiveBandwidths:
 
     @staticmethod
     def randomized(query, rows, h):
-        weighed = rows.with_bandwidths(h, density_factors(h, rows.points.shape[1]))
-        return randomized_radius(query, weighed, LEVEL, seed=0)
+        return randomized_radius(query, sample_points(rows, h), LEVEL, seed=0)
 
     @staticmethod
     def randomized_with_the_querys_bandwidth_for_all(query, rows, h):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from lvd._parallel import in_chunks
 from lvd._typing import Float
-from lvd._validation import InputError, check_positive
 from lvd.kernels.sums import weighted_sums
 
 MOST_TRAINING_ROWS = 4096
@@ -73,16 +71,3 @@ def _by_bisection(
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
         low = torch.minimum(low, high)
     return steps[high]
-
-
-def check_bandwidth(bandwidth: Any) -> None:
-    """A bandwidth is a positive number, or ``"adaptive"``."""
-    if bandwidth == "adaptive":
-        return
-    if isinstance(bandwidth, str):
-        raise InputError(f'bandwidth must be a positive number or "adaptive", got {bandwidth!r}')
-    check_positive(bandwidth, "bandwidth")
-    if not math.isfinite(bandwidth):
-        raise InputError(
-            f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
-        )

@@ -1,23 +1,101 @@
-"""Calibration rows: sorted by score within their groups, with the one loop over groups, or all alike."""
+"""Calibration rows: points with, on request, likelihood ratios and groups, sorted by score within their groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray
-from lvd._validation import check_choice, check_levels, check_vector
-from lvd.conformal.labelled_rows import ALL, Group, Indices, Rows
+from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray
+from lvd._validation import InputError, check_choice, check_levels, check_same_length, check_vector, to_numpy
 from lvd.quantiles import SortedRows
 from lvd.quantiles.finite_sample import QUANTILES, conformal_quantile
 
 
 class CalibrationWarning(UserWarning):
     """The calibration set cannot give what was asked of it."""
+
+
+Group = Hashable
+ALL: Group = None
+"""The one group of rows that came without groups."""
+Indices: TypeAlias = Int[Tensor, "_"] | slice
+"""Which rows: their numbers, or all of them."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in order of arrival; `weights`, `groups` and `keys` are None where none were given."""
+
+    points: Float[Tensor, "n k"]
+    weights: Float[Tensor, "n"] | None
+    groups: NDArray | None
+    keys: NDArray | None = None
+
+    @classmethod
+    def of(
+        cls, points: Float[Tensor, "n k"], groups: Labels, weights: Labels, row_keys: Labels = None
+    ) -> Rows:
+        """Points with what the caller says of them, checked."""
+        n_rows = len(points)
+        return cls(
+            points,
+            None if weights is None else points.new_tensor(_check_weights(weights, n_rows)),
+            None if groups is None else _check_groups(groups, n_rows),
+            None if row_keys is None else _check_keys(row_keys, n_rows),
+        )
+
+    @property
+    def self_weights(self) -> Float[Tensor, "n"]:
+        """The likelihood ratio of each row, 1 where none was given."""
+        return self.points.new_ones(len(self.points)) if self.weights is None else self.weights
+
+    def at(self, indices: Indices) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
+        """Points of some of the rows and, where they were given, their likelihood ratios."""
+        return self.points[indices], None if self.weights is None else self.weights[indices]
+
+    def keys_at(self, indices: Indices) -> NDArray | None:
+        """The keys of some of the rows."""
+        if self.keys is None:
+            return None
+        return self.keys[indices if isinstance(indices, slice) else indices.cpu().numpy()]
+
+    def by_group(self) -> Iterator[tuple[Group, Int[Tensor, "g"]]]:
+        """The indices of the rows of each group, in order of arrival."""
+        if self.groups is None:
+            yield ALL, torch.arange(len(self.points), device=self.points.device)
+            return
+        names, codes = np.unique(self.groups, return_inverse=True)
+        for code, name in enumerate(names.tolist()):
+            yield name, torch.as_tensor(np.flatnonzero(codes == code), device=self.points.device)
+
+    def joined(self, newer: Rows) -> Rows:
+        """These rows and the newer ones behind them, which have weights and groups if these do."""
+        points = torch.cat([self.points, newer.points])
+        weights = None if self.weights is None else torch.cat([self.weights, newer.self_weights])
+        groups = None
+        if self.groups is not None and newer.groups is not None:
+            groups = _joined_labels(self.groups, newer.groups)
+        return Rows(points, weights, groups)
+
+    def newest(self, count: int) -> Rows:
+        """The rows that came last."""
+        return Rows(
+            self.points[-count:],
+            None if self.weights is None else self.weights[-count:],
+            None if self.groups is None else self.groups[-count:],
+        )
+
+    def at_their_largest(self, known: Rows, max_weight: float | None) -> Rows:
+        """The rows with the largest weight that a new case near them can have, for the local promise."""
+        if self.weights is None or known.weights is None:
+            return self
+        largest = float(known.weights.max()) if max_weight is None else max_weight
+        return replace(self, weights=self.weights.clamp(min=largest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +116,10 @@ class Calibration:
             groups[group] = found.numbered(indices)
         return cls(rows, scores, groups)
 
-    def nobody(self) -> SortedRows:
-        """A group without rows."""
+    def of_group(self, group: Group) -> SortedRows:
+        """The rows of a group, which may be none."""
+        if group in self.groups:
+            return self.groups[group]
         return SortedRows.of(self.rows.points[:0], self.scores[:0])
 
     def answer(
@@ -50,7 +130,7 @@ class Calibration:
             return ask(ALL, self.groups[ALL], slice(None))
         results: tuple[Tensor, ...] = ()
         for group, indices in queries.by_group():
-            found = ask(group, self.groups.get(group, self.nobody()), indices)
+            found = ask(group, self.of_group(group), indices)
             if not results:
                 results = tuple(part.new_empty(len(queries.points), *part.shape[1:]) for part in found)
             for whole, part in zip(results, found, strict=True):
@@ -82,3 +162,92 @@ class GlobalConformal:
         """Radii (n, L), the same for all rows."""
         radius = conformal_quantile(self.scores_, check_levels(confidence_level), quantile=self.quantile)
         return np.broadcast_to(radius, (len(embeddings), len(radius)))
+
+
+def _joined_labels(old: NDArray, new: NDArray) -> NDArray:
+    if (old.dtype == object) != (new.dtype == object):
+        kinds = ["text" if labels.dtype == object else "numbers" for labels in (old, new)]
+        raise InputError(f"groups were {kinds[0]} so far, got {kinds[1]}; give labels of the same kind")
+    return np.concatenate([old, new])
+
+
+def check_rows_given(groups: Labels, weights: Labels, known: Rows) -> None:
+    """New rows come with groups and weights exactly when the calibration rows did."""
+    for name, given, had in (("groups", groups, known.groups), ("weights", weights, known.weights)):
+        if given is None and had is not None:
+            raise InputError(
+                f"the calibration rows came with {name}: give {name}=, one for each of these rows"
+            )
+        if given is not None and had is None:
+            raise InputError(
+                f"the calibration rows came without {name}: leave {name}= out, or conformalize with them"
+            )
+
+
+def _check_groups(groups: ArrayLike, n_rows: int) -> NDArray:
+    """Labels of groups, all text or all numbers, one for each row."""
+    array = to_numpy(groups)
+    if array.ndim != 1:
+        raise InputError(f"groups must be 1-d, one label for each row, got shape {array.shape}")
+    check_same_length(rows=np.empty(n_rows), groups=array)
+    if array.dtype.kind == "U":
+        return array.astype(object)
+    if array.dtype.kind in "biuf" and np.isfinite(array).all():
+        return array
+    if array.dtype.kind == "O" and all(type(label) is str for label in array):
+        return array
+    raise InputError(
+        "groups must be all text or all numbers, without missing values; name rows of no group 'none', for instance"
+    )
+
+
+def _check_keys(row_keys: ArrayLike, n_rows: int) -> NDArray:
+    """Whole numbers, one for each row, as 64 bits each."""
+    array = to_numpy(row_keys)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise InputError(
+            f"row_keys must be whole numbers, one for each row, got {array.dtype} of shape {array.shape}"
+        )
+    check_same_length(rows=np.empty(n_rows), row_keys=array)
+    return array.astype(np.uint64)
+
+
+def _check_weights(weights: ArrayLike, n_rows: int) -> Float[NDArray, "n"]:
+    """Likelihood ratios, finite and above 0, one for each row."""
+    array = check_vector(weights, "weights")
+    check_same_length(rows=np.empty(n_rows), weights=array)
+    if not (array > 0.0).all():
+        raise InputError(f"weights must be likelihood ratios above 0, got {array.min():g}; remove such rows")
+    return array
+
+
+def check_largest(rows: Rows, max_weight: float | None) -> Rows:
+    """The rows, none of which may weigh more than `max_weight`."""
+    largest = 0.0 if rows.weights is None else float(rows.weights.max())
+    if max_weight is not None and largest > max_weight:
+        raise InputError(
+            f"weights must be at most max_weight={max_weight:g}, got {largest:g}; raise max_weight to the largest "
+            "likelihood ratio there can be, on the scale of the weights"
+        )
+    return rows
+
+
+def take_apart(conformal: Any) -> dict[str, Any]:
+    """What is saved: the calibration rows as they came, and nothing that is made of them."""
+    attributes = {name: value for name, value in vars(conformal).items() if not name.startswith("_")}
+    if "calibration_" in attributes:
+        rows, scores = conformal.calibration_.rows, conformal.calibration_.scores
+        attributes["calibration_"] = {
+            "points": rows.points,
+            "scores": scores,
+            "weights": rows.weights,
+            "groups": rows.groups,
+        }
+    return attributes
+
+
+def restore_calibration(saved: dict[str, Any], device: torch.device) -> Calibration:
+    """The calibration of which :func:`take_apart` saved the rows."""
+    points, scores = saved["points"].to(device), saved["scores"].to(device)
+    check_same_length(points=points, scores=scores)
+    return Calibration.of(Rows.of(points, saved.get("groups"), saved.get("weights")), scores)

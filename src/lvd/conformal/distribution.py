@@ -16,8 +16,7 @@ from torch import Tensor
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
-from lvd.conformal.calibration import Calibration
-from lvd.conformal.labelled_rows import Group, Indices, Rows
+from lvd.conformal.calibration import Calibration, Group, Indices, Rows
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
 CHUNK_ELEMENTS = 2**21

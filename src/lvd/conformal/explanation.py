@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import Float, NDArray
-from lvd.conformal.labelled_rows import Group
+from lvd.conformal.calibration import Group
 from lvd.quantiles import Queries, SortedRows
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 

@@ -24,20 +24,11 @@ from torch import Tensor
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError, check_choice, row_digests
+from lvd._validation import row_digests
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
 GUARANTEES = ("local", "randomized", "calibrated", "transductive")
 CHUNK_ELEMENTS = 2**21
-
-
-def check_guarantee(guarantee: str, smoothed: bool) -> None:
-    """Refuse what makes no sense."""
-    check_choice(guarantee, "guarantee", GUARANTEES)
-    if smoothed and guarantee != "randomized":
-        raise InputError(
-            f'smoothed=True goes with guarantee="randomized" alone, got {guarantee!r}; leave it out'
-        )
 
 
 def randomized_radius(
@@ -64,6 +55,14 @@ def randomized_radius(
         above = own * draw_shares(points, seed, keys)
         below = own - above
     return local_quantile(Queries(centres, above, below), rows, levels).radius
+
+
+def sample_points(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None) -> SortedRows:
+    """The rows with the densities of their own bandwidths, as they are weighed around drawn centres."""
+    if bandwidths is None:
+        return rows
+    ratios = rows.weights * density_factors(bandwidths, rows.points.shape[1])
+    return replace(rows, ratios=ratios, bandwidths=bandwidths)
 
 
 def density_factors(bandwidths: Float[Tensor, "n"], n_components: int) -> Float[Tensor, "n"]:

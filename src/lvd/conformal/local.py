@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
-from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
+    check_choice,
     check_levels,
     check_positive,
     check_same_length,
@@ -22,34 +24,35 @@ from lvd._validation import (
     intervals_like,
     like,
     proven,
+    resolve_device,
     seed_from,
 )
-from lvd.conformal.bandwidth import adaptive_bandwidths, check_bandwidth
-from lvd.conformal.calibration import Calibration
-from lvd.conformal.distribution import LocalDistribution
-from lvd.conformal.explanation import Evidence, explain_radius
-from lvd.conformal.guarantees import (
-    Standing,
-    calibrated_radius,
-    check_guarantee,
-    density_factors,
-    randomized_radius,
-    standing,
-)
-from lvd.conformal.labelled_rows import (
+from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.calibration import (
     ALL,
+    Calibration,
+    GlobalConformal,
     Group,
     Indices,
     Rows,
-    check_groups,
-    check_keys,
-    check_max_weight,
+    check_largest,
     check_rows_given,
-    check_weights,
+    restore_calibration,
+    take_apart,
 )
-from lvd.conformal.transductive import Others, Prior, sum_others, transductive_radius
-from lvd.quantiles import Queries, SortedRows, local_quantile
-from lvd.store import save_object
+from lvd.conformal.distribution import LocalDistribution
+from lvd.conformal.explanation import Evidence, explain_radius
+from lvd.conformal.guarantees import (
+    GUARANTEES,
+    calibrated_radius,
+    randomized_radius,
+    sample_points,
+    standing,
+)
+from lvd.conformal.transductive import Prior, sum_others, transductive_radius
+from lvd.kernels import MahalanobisKernel
+from lvd.quantiles import LocalSummary, Queries, SortedRows, local_quantile
+from lvd.store import OutdatedError, Saved, register, save_object
 
 
 @runtime_checkable
@@ -59,26 +62,6 @@ class Kernel(Protocol):
     def scaled(self, embeddings: ArrayLike) -> Float[Tensor, "n k"]:
         """Scaled coordinates of the embeddings."""
         ...
-
-
-class LocalSummary(NamedTuple):
-    """What :meth:`LocalConformal.summary`, which has an example, says of n rows.
-
-    Parameters
-    ----------
-    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
-    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
-        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
-    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
-        16,384 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
-    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
-        where no values were given.
-    """
-
-    radius: Any
-    n_effective: Any
-    exact: Any
-    mean: Any = None
 
 
 class LocalConformal:
@@ -142,8 +125,8 @@ class LocalConformal:
         embeddings: ArrayLike,
         scores: ArrayLike,
         *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         max_weight: float | None = None,
     ) -> LocalConformal:
         """Take a calibration set: embeddings of rows the model has not seen, and their scores.
@@ -153,20 +136,17 @@ class LocalConformal:
         case has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
         """
         self._check_parameters()
-        self.max_weight_ = check_max_weight(max_weight)
+        if max_weight is not None:
+            check_positive(max_weight, "max_weight")
+        self.max_weight_ = max_weight
         rows, checked = self._scored(embeddings, scores, groups, weights)
         n_groups = 1 if rows.groups is None else len(set(rows.groups.tolist()))
         # What adaptive bandwidths are made for; rows that come later do not change them.
         self.rows_expected_ = max(1, len(checked) // n_groups)
-        return self._take(rows, checked)
+        return self._take(Calibration.of(rows, checked))
 
     def update(
-        self,
-        embeddings: ArrayLike,
-        scores: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        self, embeddings: ArrayLike, scores: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> LocalConformal:
         """Add newly labelled rows to the calibration set.
 
@@ -176,20 +156,20 @@ class LocalConformal:
         known = self._calibration()
         check_rows_given(groups, weights, known.rows)
         rows, checked = self._scored(embeddings, scores, groups, weights)
-        return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]))
+        return self._take(Calibration.of(known.rows.joined(rows), torch.cat([known.scores, checked])))
 
     def forget(self, n_newest: int) -> LocalConformal:
         """Keep only the `n_newest` rows that came last."""
         check_positive(n_newest, "n_newest", integer=True)
         known = self._calibration()
-        return self._take(known.rows.newest(n_newest), known.scores[-n_newest:])
+        return self._take(Calibration.of(known.rows.newest(n_newest), known.scores[-n_newest:]))
 
     def rescored(self, scores: ArrayLike) -> LocalConformal:
         """The same calibration rows with other scores, in the order in which the rows came."""
         known = self._calibration()
         checked = known.scores.new_tensor(check_vector(scores, "scores"))
         check_same_length(calibration=known.scores, scores=checked)
-        return copy.copy(self)._take(known.rows, checked)
+        return copy.copy(self)._take(Calibration.of(known.rows, checked))
 
     def radius(
         self,
@@ -198,10 +178,10 @@ class LocalConformal:
         *,
         guarantee: str = "local",
         smoothed: bool = False,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         random_state: RandomState = 0,
-        row_keys: ArrayLike | None = None,
+        row_keys: Labels = None,
     ) -> Any:
         """Radii (n,) for one level, (n, L) for a list of them; +inf where too little is known.
 
@@ -218,26 +198,29 @@ class LocalConformal:
         Equal rows share their draw: the coverage on average is over draws, so over rows that differ or over seeds.
         Where many rows are equal, give each a key of its own, or a new `random_state` for each call.
         """
-        check_guarantee(guarantee, smoothed)
+        check_choice(guarantee, "guarantee", GUARANTEES)
+        if smoothed and guarantee != "randomized":
+            raise InputError(
+                f'smoothed=True goes with guarantee="randomized" alone, got {guarantee!r}; leave it out'
+            )
         given = self.confidence_level if confidence_level is None else confidence_level
         levels, seed = check_levels(given), seed_from(random_state)
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
             queries = self._located(rows, indices)
+            if guarantee == "local":
+                return (local_quantile(queries, known, levels).radius,)
+            made = self._made_once(guarantee, group, known)
             if guarantee == "transductive":
-                prior, others = self._transductive(group, known)
+                others, prior = made
                 return (transductive_radius(queries.points, known, others, prior, levels),)
             if guarantee == "calibrated":
-                return (calibrated_radius(queries, known, self._standing(group, known), levels),)
-            if guarantee == "randomized":
-                known = self._sample_points(group, known)
-                keys = rows.keys_at(indices)
-                return (randomized_radius(queries, known, levels, seed=seed, keys=keys, smoothed=smoothed),)
-            return (local_quantile(queries, known, levels).radius,)
+                return (calibrated_radius(queries, known, made, levels),)
+            keys = rows.keys_at(indices)
+            return (randomized_radius(queries, made, levels, seed=seed, keys=keys, smoothed=smoothed),)
 
         with proven(self):
-            rows = self._queries(embeddings, groups, weights, row_keys)
-            rows = self._at_their_largest(rows) if guarantee == "local" else rows
+            rows = self._queries(embeddings, groups, weights, row_keys, guarantee)
             (result,) = self._calibration().answer(rows, ask)
         return like(result if np.ndim(given) else result[:, 0], embeddings, upwards=True)
 
@@ -272,11 +255,7 @@ class LocalConformal:
         return like(found, embeddings)
 
     def distribution(
-        self,
-        embeddings: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        self, embeddings: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> LocalDistribution:
         """The local distribution of the scores at each row: its quantiles, distribution function and masses.
 
@@ -291,10 +270,10 @@ class LocalConformal:
         >>> local.cdf([0.0])
         array([0.505])
         """
-        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
+        rows = self._queries(embeddings, groups, weights)
         return LocalDistribution(self._calibration(), rows, self._bandwidths(rows.points))
 
-    def effective_sample_size(self, embeddings: ArrayLike, *, groups: ArrayLike | None = None) -> Any:
+    def effective_sample_size(self, embeddings: ArrayLike, *, groups: Labels = None) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
         weights = None if self._calibration().rows.weights is None else np.ones(len(embeddings))
         return self.summary(embeddings, groups=groups, weights=weights).n_effective
@@ -305,8 +284,8 @@ class LocalConformal:
         confidence_level: Levels | None = None,
         *,
         values: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
     ) -> LocalSummary:
         """The local radii, whether they are exact, and the weights' effective sample size and mean of `values`.
 
@@ -323,7 +302,7 @@ class LocalConformal:
         """
         given = self.confidence_level if confidence_level is None else confidence_level
         levels, known = check_levels(given), self._calibration()
-        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
+        rows = self._queries(embeddings, groups, weights)
         column = None if values is None else known.scores.new_tensor(check_vector(values, "values"))
         if column is not None:
             check_same_length(calibration=known.scores, values=column)
@@ -346,8 +325,8 @@ class LocalConformal:
         *,
         n_neighbors: int = 10,
         targets: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         two_sided: bool = False,
     ) -> list[Evidence]:
         """For each row the calibration rows that carry the weight, and one sentence on its radius.
@@ -358,22 +337,14 @@ class LocalConformal:
         given = self.confidence_level if confidence_level is None else confidence_level
         level = float(check_levels(given)[0])
         check_positive(n_neighbors, "n_neighbors", integer=True)
-        known = self._calibration()
-        rows = self._at_their_largest(self._queries(embeddings, groups, weights))
+        rows = self._queries(embeddings, groups, weights)
         targets = None if targets is None else check_vector(targets, "targets")
-        labels = [ALL] * len(rows.points) if rows.groups is None else rows.groups.tolist()
-        located = self._located(rows, slice(None))
+        queries, known = self._located(rows, slice(None)), self._calibration()
+        labels = [ALL] * len(queries) if rows.groups is None else rows.groups.tolist()
+        explain = partial(explain_radius, targets=targets, two_sided=two_sided)
         return [
-            explain_radius(
-                located[index : index + 1],
-                known.groups.get(group, known.nobody()),
-                level,
-                n_neighbors,
-                targets,
-                group=group,
-                two_sided=two_sided,
-            )
-            for index, group in enumerate(labels)
+            explain(queries[i : i + 1], known.of_group(group), level, n_neighbors, group=group)
+            for i, group in enumerate(labels)
         ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -390,59 +361,40 @@ class LocalConformal:
                 "embeddings= and y= to from_components"
             )
 
-    def _take(self, rows: Rows, scores: Float[Tensor, "m"]) -> LocalConformal:
-        self.calibration_ = Calibration.of(rows, scores)
-        self._standings: dict[Group, Standing] = {}
-        self._sampled: dict[Group, SortedRows] = {}
-        self._others: dict[Group, Others] = {}
+    def _take(self, calibration: Calibration) -> LocalConformal:
+        self.calibration_ = calibration
+        self._made: dict[tuple[str, Group], Any] = {}
         return self
 
-    def _rows(self, embeddings: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None) -> Rows:
+    def _rows(self, embeddings: ArrayLike, groups: Labels, weights: Labels, row_keys: Labels = None) -> Rows:
         points = self.kernel.scaled(embeddings)
         if self.bandwidth != "adaptive":
             # In coordinates in which the widened kernel is exp(-||u - v||^2).
             points = points / float(self.bandwidth)
-        return Rows(
-            points,
-            None if weights is None else points.new_tensor(check_weights(weights, len(points))),
-            None if groups is None else check_groups(groups, len(points)),
-        )
+        return Rows.of(points, groups, weights, row_keys)
 
     def _scored(
-        self, embeddings: ArrayLike, scores: ArrayLike, groups: ArrayLike | None, weights: ArrayLike | None
+        self, embeddings: ArrayLike, scores: ArrayLike, groups: Labels, weights: Labels
     ) -> tuple[Rows, Float[Tensor, "m"]]:
-        checked, rows = check_vector(scores, "scores"), self._rows(embeddings, groups, weights)
-        self._check_largest(rows)
+        checked = check_vector(scores, "scores")
+        rows = check_largest(self._rows(embeddings, groups, weights), self.max_weight_)
         check_same_length(embeddings=rows.points, scores=checked)
         return rows, rows.points.new_tensor(checked)
 
     def _queries(
         self,
         embeddings: ArrayLike,
-        groups: ArrayLike | None,
-        weights: ArrayLike | None,
-        row_keys: ArrayLike | None = None,
+        groups: Labels,
+        weights: Labels,
+        row_keys: Labels = None,
+        guarantee: str = "local",
     ) -> Rows:
-        check_rows_given(groups, weights, self._calibration().rows)
-        rows = self._rows(embeddings, groups, weights)
-        return rows if row_keys is None else replace(rows, keys=check_keys(row_keys, len(rows.points)))
-
-    def _at_their_largest(self, rows: Rows) -> Rows:
-        """The rows with the largest weight that a new case near them can have, for the local promise."""
-        known = self._calibration().rows.weights
-        if rows.weights is None or known is None:
+        known = self._calibration().rows
+        check_rows_given(groups, weights, known)
+        rows = self._rows(embeddings, groups, weights, row_keys)
+        if guarantee != "local":
             return rows
-        self._check_largest(rows)
-        largest = float(known.max()) if self.max_weight_ is None else self.max_weight_
-        return replace(rows, weights=rows.weights.clamp(min=largest))
-
-    def _check_largest(self, rows: Rows) -> None:
-        largest = 0.0 if rows.weights is None else float(rows.weights.max())
-        if self.max_weight_ is not None and largest > self.max_weight_:
-            raise InputError(
-                f"weights must be at most max_weight={self.max_weight_:g}, got {largest:g}; raise max_weight to "
-                "the largest likelihood ratio there can be, on the scale of the weights"
-            )
+        return check_largest(rows, self.max_weight_).at_their_largest(known, self.max_weight_)
 
     def _located(self, rows: Rows, indices: Indices) -> Queries:
         points, own = rows.at(indices)
@@ -461,33 +413,23 @@ class LocalConformal:
             mass=self.mass,
         )
 
-    def _transductive(self, group: Group, rows: SortedRows) -> tuple[Prior, Others]:
-        """The prior, and what the transductive guarantee computes once for each group."""
-        if self.prior is None or self._calibration().rows.weights is not None:
-            raise InputError(
-                'guarantee="transductive" needs a prior=, what scores are expected to be before calibration rows '
-                "are seen, and calibration rows without weights="
-            )
-        if group not in self._others:
-            self._others[group] = sum_others(rows, self.prior)
-        return self.prior, self._others[group]
-
-    def _standing(self, group: Group, rows: SortedRows) -> Standing:
-        """What the calibrated guarantee computes once for each group."""
-        if group not in self._standings:
-            self._standings[group] = standing(rows, self._bandwidths(rows.points))
-        return self._standings[group]
-
-    def _sample_points(self, group: Group, rows: SortedRows) -> SortedRows:
-        """The rows with their own bandwidths, which the randomized guarantee weighs."""
-        if self.bandwidth != "adaptive" or len(rows) == 0:
-            return rows
-        if group not in self._sampled:
-            bandwidths = self._bandwidths(rows.points)
-            assert bandwidths is not None
-            factors = density_factors(bandwidths, rows.points.shape[1])
-            self._sampled[group] = rows.with_bandwidths(bandwidths, factors)
-        return self._sampled[group]
+    def _made_once(self, guarantee: str, group: Group, rows: SortedRows) -> Any:
+        """What a guarantee makes once of the calibration rows of each group."""
+        if (guarantee, group) in self._made:
+            return self._made[guarantee, group]
+        made: Any
+        if guarantee == "transductive":
+            if self.prior is None or self._calibration().rows.weights is not None:
+                raise InputError(
+                    'guarantee="transductive" needs a prior=, what scores are expected to be before calibration '
+                    "rows are seen, and calibration rows without weights="
+                )
+            made = sum_others(rows, self.prior), self.prior
+        else:
+            make = standing if guarantee == "calibrated" else sample_points
+            made = make(rows, self._bandwidths(rows.points))
+        self._made[guarantee, group] = made
+        return made
 
     def _calibration(self) -> Calibration:
         if not hasattr(self, "calibration_"):
@@ -495,3 +437,50 @@ class LocalConformal:
                 "LocalConformal has no calibration set yet: call conformalize(embeddings, scores)"
             )
         return self.calibration_
+
+
+def check_bandwidth(bandwidth: Any) -> None:
+    """A bandwidth is a positive number, or ``"adaptive"``."""
+    if bandwidth == "adaptive":
+        return
+    if isinstance(bandwidth, str):
+        raise InputError(f'bandwidth must be a positive number or "adaptive", got {bandwidth!r}')
+    check_positive(bandwidth, "bandwidth")
+    if not math.isfinite(bandwidth):
+        raise InputError(
+            f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
+        )
+
+
+def _complete(conformal: LocalConformal) -> None:
+    """Make a loaded one whole."""
+    if not isinstance(conformal.kernel, MahalanobisKernel):
+        raise InputError("a LocalConformal needs a MahalanobisKernel")
+    saved = vars(conformal).pop("calibration_", None)
+    if saved is None:
+        return
+    conformal._check_parameters()
+    calibration = restore_calibration(saved, resolve_device(conformal.kernel.device))
+    vars(conformal).setdefault("rows_expected_", len(calibration.scores))
+    if vars(conformal).setdefault("max_weight_", None) is not None:
+        check_positive(conformal.max_weight_, "max_weight")
+    conformal._take(calibration)
+
+
+def _upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """What a LocalConformal of version 0.1 was: its kernel floors and searches are gone."""
+    if parameters.pop("kernel_floor", 0.0) != 0.0:
+        raise OutdatedError("a kernel_floor")
+    for gone in ("search", "max_infinite"):
+        parameters.pop(gone, None)
+    if "max_weight" in parameters:
+        learned["max_weight_"] = parameters.pop("max_weight")
+    chosen = learned.pop("bandwidth_", None)
+    if parameters.get("bandwidth") == "auto":
+        parameters["bandwidth"] = chosen
+    return parameters, learned
+
+
+register(MahalanobisKernel)
+register(GlobalConformal)
+register(LocalConformal, root=True, take_apart=take_apart, complete=_complete, upgrade=_upgrade_local)

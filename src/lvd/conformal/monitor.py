@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, check_positive, seed_from
 from lvd.intervals import binomial_band
 
@@ -150,7 +150,7 @@ class RowMonitor:
     judge: Callable[[ArrayLike, ArrayLike, float, ArrayLike | None], tuple[NDArray, NDArray]]
     watch: DriftMonitor
 
-    def take(self, X: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None) -> MonitorReport:
+    def take(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None) -> MonitorReport:
         """Take newly labelled rows, in order of arrival; with their groups where the calibration has groups."""
         return self.watch.take(*self.judge(X, y, self.watch.confidence_level, groups))
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -74,8 +74,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         *,
         guarantee: str | None = None,
         smoothed: bool = False,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         random_state: RandomState = 0,
     ) -> tuple[Any, Any]:
         """Point predictions (n,) and intervals (n, 2, L) at L levels; for several targets (n, T), (n, 2, L, T).
@@ -157,8 +157,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 def local_choices(
     guarantee: str | None,
     smoothed: bool,
-    groups: ArrayLike | None,
-    weights: ArrayLike | None,
+    groups: Labels,
+    weights: Labels,
     random_state: RandomState,
 ) -> dict[str, Any]:
     """The choices that were made beside the defaults, which every method has."""

@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._progress import announce
-from lvd._typing import ArrayLike, Bool, Float, Int, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -108,8 +108,8 @@ class ConformalBase(IntervalRegressor):
         X: ArrayLike,
         y: ArrayLike,
         *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         max_weight: float | None = None,
     ) -> Any:
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
@@ -154,8 +154,8 @@ class ConformalBase(IntervalRegressor):
         X_calib: ArrayLike,
         y_calib: ArrayLike,
         *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         max_weight: float | None = None,
     ) -> Any:
         """Calibrate on rows of your own that training has not seen; replaces a former calibration.

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_levels, intervals_like, like, proven, to_numpy
 from lvd.conformal import LocalConformal
-from lvd.conformal.bandwidth import check_bandwidth
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
+from lvd.conformal.local import check_bandwidth
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
 from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
@@ -128,8 +128,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         *,
         guarantee: str | None = None,
         smoothed: bool = False,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         random_state: RandomState = 0,
     ) -> Prediction:
         """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network."""
@@ -147,14 +147,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
             like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows)
         )
 
-    def update(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-    ) -> Any:
+    def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
         """Add newly labelled rows to the calibration set; nothing is trained again."""
         self._check_calibrated()
         inputs, targets = self._check_rows(X, y, self.n_targets_)
@@ -208,9 +201,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         )
         return RowMonitor(self._judge, watch)
 
-    def _judge(
-        self, X: ArrayLike, y: ArrayLike, level: float, groups: ArrayLike | None
-    ) -> tuple[NDArray, NDArray]:
+    def _judge(self, X: ArrayLike, y: ArrayLike, level: float, groups: Labels) -> tuple[NDArray, NDArray]:
         """The scores of labelled rows, and whether their intervals cover."""
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
@@ -224,8 +215,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         *,
         n_neighbors: int = 10,
         guarantee: str | None = None,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
     ) -> list[Explanation]:
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 

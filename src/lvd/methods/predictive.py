@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import like, seed_from
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.guarantees import draw_shares
@@ -54,7 +54,7 @@ class PredictiveDistribution(ABC):
         """Without the last axis where y came as a vector."""
 
     def predict_quantiles(
-        self, X: ArrayLike, q: Levels, *, groups: ArrayLike | None = None, weights: ArrayLike | None = None
+        self, X: ArrayLike, q: Levels, *, groups: Labels = None, weights: Labels = None
     ) -> Any:
         """Quantiles of y, (n,) for one `q` in (0, 1), (n, Q) for a list; for several targets (n, T), (n, Q, T).
 
@@ -74,14 +74,7 @@ class PredictiveDistribution(ABC):
         result = np.stack(columns, axis=-1)
         return like(self._as_given(result if np.ndim(q) else result[:, 0]), X)
 
-    def cdf(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-    ) -> Any:
+    def cdf(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
         """The probability that each row's target is at most `y`, (n,); for several targets (n, T)."""
         targets = self._target_columns(X, y)
         seen, found = self._locate(X, groups=groups, weights=weights)
@@ -92,8 +85,8 @@ class PredictiveDistribution(ABC):
         X: ArrayLike,
         y: ArrayLike,
         *,
-        groups: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
         random_state: RandomState = 0,
     ) -> Any:
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
@@ -107,7 +100,7 @@ class PredictiveDistribution(ABC):
         return like(self._as_given(_reached(seen, found, targets, seed_from(random_state))), X)
 
     def predict_distribution(
-        self, X: ArrayLike, *, groups: ArrayLike | None = None, weights: ArrayLike | None = None
+        self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> tuple[Any, Any]:
         """The distributions themselves: where their mass lies and how much, both (n, m + 2), or (n, m + 2, T).
 

@@ -1,10 +1,10 @@
 """Weighted quantiles over local weights: the float64 oracle, the engines for CPU and GPU, and one entry to them."""
 
-from lvd.quantiles.engine import LocalQuantiles, Queries, SortedRows, local_quantile, similarities
+from lvd.quantiles.engine import LocalSummary, Queries, SortedRows, local_quantile, similarities
 from lvd.quantiles.finite_sample import conformal_quantile, jackknife_plus_intervals
 
 __all__ = [
-    "LocalQuantiles",
+    "LocalSummary",
     "Queries",
     "SortedRows",
     "conformal_quantile",

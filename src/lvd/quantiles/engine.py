@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -107,10 +107,6 @@ class SortedRows:
         """The same rows, when they are those `indices` of a larger set."""
         return replace(self, order=indices[self.order])
 
-    def with_bandwidths(self, bandwidths: Float[Tensor, "m"], factors: Float[Tensor, "m"]) -> SortedRows:
-        """The same rows with bandwidths of their own, their weights multiplied by `factors`."""
-        return replace(self, ratios=self.weights * factors, bandwidths=bandwidths)
-
     @cached_property
     def weights(self) -> Float[Tensor, "m"]:
         """The likelihood ratios, 1 where there are none."""
@@ -158,16 +154,24 @@ class SortedRows:
         return FusedCalibration(self.points, self.scores, self.ratios, limits)
 
 
-@dataclass(frozen=True, eq=False)
-class LocalQuantiles:
-    """What the weights of each query say: radii (n, l), and whether they are certainly the oracle's, else never
-    narrower; where asked for, the effective sample size and the mean of values, NaN where there is none.
+class LocalSummary(NamedTuple):
+    """What the weights of n queries say; :meth:`LocalConformal.summary` has an example.
+
+    Parameters
+    ----------
+    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
+    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
+        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
+    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
+        16,384 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
+    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
+        where no values were given.
     """
 
-    radius: Float[Tensor, "n l"]
-    exact: Bool[Tensor, "n"]
-    n_effective: Float[Tensor, "n"]
-    mean: Float[Tensor, "n"]
+    radius: Any
+    n_effective: Any
+    exact: Any
+    mean: Any = None
 
 
 def local_quantile(
@@ -177,7 +181,7 @@ def local_quantile(
     *,
     moments: bool = False,
     values: Float[Tensor, "m"] | None = None,
-) -> LocalQuantiles:
+) -> LocalSummary:
     """The weighted quantile of the rows' scores for each query and level (the paper's Eq. 8).
 
     With `moments` also Kish's effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights vanish, and with
@@ -205,11 +209,11 @@ def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     return distances.neg_().exp_()
 
 
-def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalQuantiles:
+def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalSummary:
     exact = torch.ones(len(queries), dtype=torch.bool, device=queries.points.device)
     nothing = torch.zeros_like(queries.above)
-    return LocalQuantiles(
-        _by_oracle(queries, rows, levels), exact, nothing, torch.full_like(nothing, torch.nan)
+    return LocalSummary(
+        _by_oracle(queries, rows, levels), nothing, exact, torch.full_like(nothing, torch.nan)
     )
 
 
@@ -220,7 +224,7 @@ def _on_cpu(
     *,
     moments: bool,
     values: Float[Tensor, "m"] | None,
-) -> LocalQuantiles:
+) -> LocalSummary:
     # Float32 keeps more digits of centred values.
     centre = np.nan if values is None else float(values.mean())
     centred = None if values is None else (values - centre).numpy()
@@ -236,7 +240,7 @@ def _on_cpu(
     with np.errstate(divide="ignore", invalid="ignore"):
         size, mean = np.where(squares == 0.0, 0.0, total**2 / squares), centre + products / total
     exact = torch.ones(len(queries), dtype=torch.bool)
-    return LocalQuantiles(radius, exact, torch.as_tensor(size), torch.as_tensor(mean))
+    return LocalSummary(radius, torch.as_tensor(size), exact, torch.as_tensor(mean))
 
 
 class _Finder:
@@ -335,7 +339,7 @@ def _on_gpu(
     *,
     moments: bool,
     values: Float[Tensor, "m"] | None,
-) -> LocalQuantiles:
+) -> LocalSummary:
     """By the fused kernels; what they leave unsettled by the oracle."""
     unknown = torch.full_like(queries.above, torch.nan)
     # Float32 keeps more digits of centred values.
@@ -348,12 +352,12 @@ def _on_gpu(
         answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
         answer.exact[rest] = True
     size, mean = (unknown if part is None else part for part in (answer.n_effective, answer.mean))
-    return LocalQuantiles(answer.radius, answer.exact, size, unknown if values is None else mean + centre)
+    return LocalSummary(answer.radius, size, answer.exact, unknown if values is None else mean + centre)
 
 
 def _from_whole_weights(
     queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"], *, values: Float[Tensor, "m"] | None
-) -> LocalQuantiles:
+) -> LocalSummary:
     """In plain float64 operations, a chunk of queries at a time: for what no fused kernel serves."""
     wanted = torch.as_tensor(levels, device=rows.scores.device)
     parts = []
@@ -370,7 +374,7 @@ def _from_whole_weights(
         mean = torch.full_like(size, torch.nan) if values is None else weights @ values / summed
         parts.append((rows.ends[ranks], size, mean))
     radius, size, mean = (torch.cat(part) for part in zip(*parts, strict=True))
-    return LocalQuantiles(radius, torch.ones_like(size, dtype=torch.bool), size, mean)
+    return LocalSummary(radius, size, torch.ones_like(size, dtype=torch.bool), mean)
 
 
 def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
