@@ -22,7 +22,7 @@ from lvd._validation import resolve_device, to_numpy
 from lvd.kernels.mahalanobis import place
 from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction import networks
-from lvd.reproduction.bench_split import TaskSplit
+from lvd.reproduction.networks import TaskSplit
 from lvd.reproduction.protocols import SOUND
 
 LEVELS = [0.5, 0.9]
@@ -68,7 +68,7 @@ def main() -> None:
     test = molecules[first.test]
     per_thousand = 1000.0 / len(first.test)
     kernels, conformals = [], []
-    embedded = stored.base.embeddings
+    embedded = stored.read("base").embeddings
     on_host = {name: embedded[getattr(first, name)] for name in ("train", "calib", "test")}
 
     def fit() -> None:

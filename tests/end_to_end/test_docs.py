@@ -17,8 +17,9 @@ from benchmarks import beyond, beyond_page
 from lvd.reproduction.collect import read_results
 from lvd.reproduction.functional_groups import held_of, read_counts
 from lvd.reproduction.method_grids import decision_grid, tails_grid
-from lvd.reproduction.pages import write_molecules_page, write_small_page
+from lvd.reproduction.pages import write_small_page
 from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.quantum_page import write_quantum_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -178,7 +179,7 @@ def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
 def test_the_pages_are_what_their_commands_write(tmp_path):
     small = [RESULTS / "small_paper.csv", RESULTS / "small_sound.csv"]
     write_small_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")
-    write_molecules_page(
+    write_quantum_page(
         [RESULTS / "qm8.csv", RESULTS / "qm9.csv"],
         tmp_path / "molecules.md",
         groups=RESULTS / "qm9_groups.csv",

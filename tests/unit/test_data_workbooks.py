@@ -87,6 +87,6 @@ def test_other_files_are_refused(xls: bytes, spoil) -> None:
 
 def test_without_the_reader_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    monkeypatch.setattr("lvd.reproduction.download.read_url", lambda url, **_: b"bytes")
+    monkeypatch.setattr("lvd.reproduction.download.read_url", lambda *_, **__: b"bytes")
     with pytest.raises(DownloadError, match=r"an Excel workbook.*pip install 'lvd\[datasets\]'"):
         WebFile("https://example.org/a.xls", parse_workbook).fetch(("size",))

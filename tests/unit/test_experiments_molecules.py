@@ -14,21 +14,20 @@ from lvd.reproduction import Dataset, networks, protocols, runner
 from lvd.reproduction import result_store as store
 from lvd.reproduction.collect import collect_folder
 from lvd.reproduction.functional_groups import (
-    GROUPS,
     GroupCount,
     beside_printed,
     count_groups,
     group_grids,
-    group_members,
     pool_seeds,
     read_counts,
     shares_valid,
     write_counts,
 )
-from lvd.reproduction.paper_methods import MAIN_VARIANT, MOLECULE_METHODS
+from lvd.reproduction.paper_methods import MAIN_VARIANT, TASK_METHODS
 from lvd.reproduction.protocols import PAPER, SOUND
+from lvd.reproduction.quantum import GROUPS, group_members
 from lvd.reproduction.registry import ENTRIES
-from lvd.reproduction.runs import BenchRun, Job, expand, is_molecules, table_of, task_of
+from lvd.reproduction.runs import BenchRun, Job, expand, has_tasks, table_of, task_of
 
 pytest.importorskip("chemprop", reason="the extra 'molecules' is not installed")
 
@@ -134,8 +133,8 @@ class TestNames:
         assert len(tasks) == 13
         assert len(expand(["qm8"])) == 16
         assert (table_of("qm9(mu)"), task_of("qm9(mu)"), task_of("yacht")) == ("qm9", "mu", "")
-        assert is_molecules("qm8(E1-CC2)")
-        assert not is_molecules("yacht")
+        assert has_tasks("qm8(E1-CC2)")
+        assert not has_tasks("yacht")
 
     def test_an_unknown_task_is_refused(self):
         with pytest.raises(InputError, match=r"unknown name 'qm9\(taste\)' in datasets"):
@@ -145,7 +144,7 @@ class TestNames:
         with pytest.raises(InputError, match=r"unknown name 'PBP' in methods for qm9\(mu\)"):
             runner.plan(protocol="paper", datasets=["qm9(mu)"], methods=["PBP"], seeds=[0])
         runs = runner.plan(protocol="paper", datasets=["qm9(mu)"], seeds=[0])
-        assert [run.method for run in runs] == list(MOLECULE_METHODS)
+        assert [run.method for run in runs] == list(TASK_METHODS)
 
 
 class TestNetworks:
@@ -160,11 +159,14 @@ class TestNetworks:
         assert roles("DE") == ["base", *["member"] * 5]
 
     def test_what_the_protocols_share(self):
-        assert networks.base_network("qm9", 0, PAPER) == networks.base_network("qm9", 0, SOUND)
-        paper, sound = (networks.quantile_network("qm9", 0, one, 0.9) for one in (PAPER, SOUND))
-        assert (paper.scale_target, sound.scale_target) == (False, True)
-        assert {len(networks.rows_of(one, 100)) for one in networks.ensemble_members("qm9", 0, SOUND)} == {80}
-        assert {len(networks.rows_of(one, 100)) for one in networks.ensemble_members("qm9", 0, PAPER)} == {60}
+        def of_both(role: str, **which) -> list[networks.Network]:
+            return [networks.network_of(role, "qm9", 0, protocol, **which) for protocol in (PAPER, SOUND)]
+
+        for role in ("base", "errors"):
+            paper, sound = of_both(role)
+            assert paper == sound
+        assert [network.scale_target for network in of_both("quantiles", level=0.9)] == [False, True]
+        assert [len(networks.rows_of(network, 100)) for network in of_both("member", member=1)] == [60, 80]
 
 
 class TestGroups:

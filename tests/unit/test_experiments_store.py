@@ -67,9 +67,12 @@ def test_the_processor_is_named_as_the_system_does(monkeypatch):
     assert store.processor_name() == store.platform.machine()
 
 
-def test_calls_are_recorded_and_copied(tmp_path):
+def test_calls_are_recorded_and_copied(tmp_path, monkeypatch):
     assert store.read_calls(tmp_path) == []
-    store.record_call(tmp_path, "lvd bench run --out RESULTS", runs=7, seconds=12.34, processor_seconds=20.0)
+    monkeypatch.setattr(store, "perf_counter", iter((100.0, 112.34)).__next__)
+    monkeypatch.setattr(store, "_processor_seconds", iter((5.0, 25.0)).__next__)
+    with store.recorded_call(tmp_path, "lvd bench run --out RESULTS") as count:
+        count(7)
     (call,) = store.read_calls(tmp_path)
     assert (call.command, call.runs) == ("lvd bench run --out RESULTS", 7)
     assert (call.seconds, call.processor_seconds) == (12.3, 20.0)

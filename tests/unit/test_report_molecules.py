@@ -12,9 +12,10 @@ from lvd.reproduction import printed_cells
 from lvd.reproduction.collect import Measured, write_csv
 from lvd.reproduction.functional_groups import GroupCount, write_counts
 from lvd.reproduction.layout import dataset_order, dataset_title
-from lvd.reproduction.pages import Note, render_molecules, write_molecules_page
+from lvd.reproduction.pages import Note
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.printed import ComparedCell
+from lvd.reproduction.quantum_page import render_quantum_page, write_quantum_page
 from lvd.reproduction.result_tables import Cell, make_tables
 from lvd.reproduction.significance import Sample
 
@@ -43,14 +44,11 @@ def as_printed() -> list[Measured]:
 
 
 def page_of(rows, counts=(), notes=()):
-    return " ".join(render_molecules(rows, [], counts, notes).split())
+    return " ".join(render_quantum_page(rows, [], counts, notes).split())
 
 
 def cells(rows):
-    return {
-        (c.table, c.metric, c.confidence_level, c.dataset, c.method): c.sample
-        for c in make_tables(rows).cells
-    }
+    return {cell.place: cell.sample for cell in make_tables(rows).cells}
 
 
 def test_a_table_of_molecules_pools_its_tasks(as_printed):
@@ -125,10 +123,10 @@ def test_the_page_is_written_from_files(as_printed, tmp_path):
     write_counts(
         [GroupCount("paper", "qm9(mu)", MAIN_VARIANT, 0, 0.9, "text", "ester", 300, 270)], tmp_path / "g.csv"
     )
-    write_molecules_page([tmp_path / "qm9.csv"], tmp_path / "page.md", groups=tmp_path / "g.csv")
+    write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", groups=tmp_path / "g.csv")
     assert (tmp_path / "page.md").read_text().startswith("# Molecules: QM8 and QM9\n")
 
 
 def test_without_the_paper_protocol_there_is_nothing_to_compare(as_printed):
-    with pytest.raises(InputError, match="under the paper protocol, there are none"):
+    with pytest.raises(InputError, match="needs results of the paper protocol, and there are none"):
         page_of([replace(row, protocol="sound") for row in as_printed])

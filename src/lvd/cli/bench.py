@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lvd.cli import console
-
-if TYPE_CHECKING:
-    from lvd.reproduction.runs import BenchRun
 
 bench = typer.Typer(
     name="bench",
@@ -39,29 +36,32 @@ class RunEngine(StrEnum):
     ray = "ray"
 
 
+def _option(metavar: str, text: str, default: bool | str = False) -> Any:
+    return typer.Option(metavar=metavar, show_default=default, help=text)
+
+
+def _argument(metavar: str, text: str) -> Any:
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
 Results = Annotated[
     Path,
-    typer.Argument(
-        metavar="RESULTS",
-        show_default=False,
-        help="The folder that lvd bench run wrote, the table that lvd bench collect made of it, or a folder of "
-        "such tables.",
+    _argument(
+        "RESULTS",
+        "The folder that lvd bench run wrote, the table that lvd bench collect made of it, or a folder of such "
+        "tables.",
     ),
 ]
+OutFolder = Annotated[Path, _option("RESULTS", "Folder for the results.")]
+Page = Annotated[Path, _option("FILE", "The Markdown file to write.")]
 Protocol = Annotated[
-    str | None,
-    typer.Option(
-        metavar="paper|sound", show_default="the only one in the results", help="Which results to show."
-    ),
+    str | None, _option("paper|sound", "Which results to show.", "the only one in the results")
 ]
-
-
-Workers = Annotated[int, typer.Option(metavar="N", help="How many splits to work on at the same time.")]
+Seeds = Annotated[str, _option("SEEDS", "0:10 for 0 to 9, or seeds separated by commas.", True)]
+Levels = Annotated[str, _option("LEVELS", "Confidence levels separated by commas.", True)]
+Workers = Annotated[int, _option("N", "How many splits to work on at the same time.", True)]
 DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", show_default="that of the variable LVD_DATA", help="Folder with the datasets."
-    ),
+    Path | None, _option("FOLDER", "Folder with the datasets.", "that of the variable LVD_DATA")
 ]
 
 
@@ -73,31 +73,24 @@ DataDir = Annotated[
     ),
 )
 def run_experiments(
-    out: Annotated[Path, typer.Option(metavar="RESULTS", show_default=False, help="Folder for the results.")],
+    out: OutFolder,
     *,
     protocol: Annotated[
-        str,
-        typer.Option(metavar="paper|sound", help="As the printed numbers were made, or as we recommend."),
+        str, _option("paper|sound", "As the printed numbers were made, or as we recommend.", True)
     ] = "paper",
     datasets: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help="Names separated by commas; qm8 and qm9 mean all their tasks, 'qm9(mu)' one; all: six small ones.",
+        _option(
+            "NAMES",
+            "Names separated by commas; qm8 and qm9 mean all their tasks, 'qm9(mu)' one; all: six small ones.",
+            True,
         ),
     ] = "all",
     methods: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="Names separated by commas; all: those there are for the dataset."
-        ),
+        str, _option("NAMES", "Names separated by commas; all: those there are for the dataset.", True)
     ] = "all",
-    seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="0:10 for 0 to 9, or seeds separated by commas.")
-    ] = "0:10",
-    levels: Annotated[
-        str, typer.Option(metavar="LEVELS", help="Confidence levels separated by commas.")
-    ] = "0.5,0.9",
+    seeds: Seeds = "0:10",
+    levels: Levels = "0.5,0.9",
     workers: Workers = 1,
     engine: Annotated[
         RunEngine, typer.Option(help="Processes of this machine, or a Ray cluster (extra ray).")
@@ -109,7 +102,7 @@ def run_experiments(
     A run is one method on one split of one dataset. A run that fails is recorded with its error, does not stop
     the others, and is tried again next time.
     """
-    from lvd.reproduction.result_store import processor_seconds, record_call
+    from lvd.reproduction.result_store import recorded_call
     from lvd.reproduction.runner import execute, failures, plan, unfinished
     from lvd.reproduction.runs import SMALL_DATASETS, parse_levels, parse_names, parse_seeds
 
@@ -121,36 +114,28 @@ def run_experiments(
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
-    start, spent = perf_counter(), processor_seconds()
-    execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
-    if todo:
-        command = (
-            f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
-            f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
-        )
-        record_call(
-            out,
-            command,
-            runs=len(todo),
-            seconds=perf_counter() - start,
-            processor_seconds=processor_seconds() - spent,
-        )
+    command = (
+        f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
+        f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
+    )
+    with recorded_call(out, command) as count:
+        execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
+        count(len(todo))
     failed = failures(runs, out)
     console.show(
         f"{len(runs)} runs: {len(runs) - len(todo)} were finished before, {len(todo) - len(failed)} done now, "
         f"{len(failed)} failed"
     )
-    _show_failures(failed)
+    _show_failures(
+        ["dataset", "method", "error", "seeds"], ((r.dataset, r.method, error) for r, error in failed)
+    )
 
 
 @bench.command("collect", epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
 def collect_metrics(
-    results: Annotated[
-        list[Path],
-        typer.Argument(metavar="RESULTS...", show_default=False, help="Folders that lvd bench run wrote."),
-    ],
+    results: Annotated[list[Path], _argument("RESULTS...", "Folders that lvd bench run wrote.")],
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .csv file to write.")],
+    out: Annotated[Path, _option("FILE", "The .csv file to write.")],
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
@@ -174,13 +159,8 @@ def collect_metrics(
 def groups(
     results: Results,
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write the counts to this .csv file instead."),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(metavar="paper|sound", help="Which protocol's runs to show.")
-    ] = "paper",
+    out: Annotated[Path | None, _option("FILE", "Write the counts to this .csv file instead.")] = None,
+    protocol: Annotated[str, _option("paper|sound", "Which protocol's runs to show.", True)] = "paper",
     workers: Workers = 1,
     data_dir: DataDir = None,
 ) -> None:
@@ -188,7 +168,7 @@ def groups(
     from lvd.reproduction import load
     from lvd.reproduction.formats import to_terminal
     from lvd.reproduction.functional_groups import count_groups, group_grids, read_counts, write_counts
-    from lvd.reproduction.runs import MOLECULE_DATASETS
+    from lvd.reproduction.runs import TASK_TABLES
 
     if out is not None:
         _check_apart(out, results)
@@ -201,7 +181,7 @@ def groups(
         write_counts(counts, out)
         console.show(f"{out}: {len(counts)} counts")
         return
-    for table in MOLECULE_DATASETS:
+    for table in TASK_TABLES:
         console.show_parts(to_terminal(group_grids(counts, protocol, table)))
 
 
@@ -219,50 +199,32 @@ def tables(
     protocol: Protocol = None,
     format: Annotated[Format, typer.Option(help="How to print the tables.")] = Format.terminal,
     csv: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Write the cells, one a line, to this file; - prints them.",
-        ),
+        str | None, _option("FILE", "Write the cells, one a line, to this file; - prints them.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Put every cell beside the one printed in the paper, and count.")
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            show_default=False,
-            help="Write tables.md, tables.tex and cells.csv there instead.",
-        ),
+        Path | None, _option("FOLDER", "Write tables.md, tables.tex and cells.csv there instead.")
     ] = None,
 ) -> None:
     """Show the paper's tables, made from results."""
     from lvd.reproduction.collect import read_results
     from lvd.reproduction.pages import FILES, TablesReport, write_text
 
-    for file in [
-        *([] if csv is None else [Path(csv)]),
-        *([] if out is None else [out / name for name in FILES]),
-    ]:
+    written = [] if out is None else [out / name for name in FILES]
+    for file in written if csv is None else [Path(csv), *written]:
         _check_apart(file, results)
     report = TablesReport(read_results(results), protocol, compare_with_paper=compare)
-    if csv == "-":
-        sys.stdout.write(report.csv())
-    elif csv is not None:
-        write_text(Path(csv), report.csv())
-    elif out is not None:
+    if csv not in (None, "-"):
+        write_text(Path(csv), report.text("csv"))
+    elif csv is None and out is not None:
         for file in report.write_folder(out):
             console.show(str(file))
-    elif format is Format.csv:
-        sys.stdout.write(report.csv())
-    elif format is Format.markdown:
-        sys.stdout.write(report.markdown())
-    elif format is Format.latex:
-        sys.stdout.write(report.latex())
-    else:
+    elif csv is None and format is Format.terminal:
         console.show_parts(report.terminal())
+    else:
+        sys.stdout.write(report.text("csv" if csv else format))
 
 
 @bench.command(
@@ -273,7 +235,7 @@ def tables(
 def figures(
     results: Results,
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", show_default=False, help="Folder for the figures.")],
+    out: Annotated[Path, _option("FOLDER", "Folder for the figures.")],
     protocol: Protocol = None,
 ) -> None:
     """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
@@ -303,16 +265,9 @@ def figures(
 )
 def compare_runs(
     first: Results,
-    second: Annotated[
-        Path,
-        typer.Argument(
-            metavar="OTHER", show_default=False, help="The same runs, done again: of the same kinds."
-        ),
-    ],
+    second: Annotated[Path, _argument("OTHER", "The same runs, done again: of the same kinds.")],
     *,
-    protocol: Annotated[
-        str, typer.Option(metavar="paper|sound", help="Which protocol's runs to compare.")
-    ] = "paper",
+    protocol: Annotated[str, _option("paper|sound", "Which protocol's runs to compare.", True)] = "paper",
 ) -> None:
     """Show how far two sets of results of the same runs are apart, as those of two processors are."""
     from lvd.reproduction.collect import read_results
@@ -331,36 +286,16 @@ def compare_runs(
 )
 def page(
     results: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RESULTS...",
-            show_default=False,
-            help="Folders of results, or compact tables made of them.",
-        ),
+        list[Path], _argument("RESULTS...", "Folders of results, or compact tables made of them.")
     ],
     *,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="The Markdown file to write.")
-    ],
+    out: Page,
     notes: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="What is known of single cells: a TOML file with [[note]].",
-        ),
+        Path | None, _option("FILE", "What is known of single cells: a TOML file with [[note]].")
     ] = None,
-    groups: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Counts that lvd bench groups wrote."),
-    ] = None,
+    groups: Annotated[Path | None, _option("FILE", "Counts that lvd bench groups wrote.")] = None,
     rerun: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RESULTS",
-            show_default=False,
-            help="Runs done again on another machine: what moves is shown.",
-        ),
+        Path | None, _option("RESULTS", "Runs done again on another machine: what moves is shown.")
     ] = None,
     molecules: Annotated[
         bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
@@ -368,7 +303,8 @@ def page(
 ) -> None:
     """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
     from lvd._validation import InputError
-    from lvd.reproduction.pages import write_molecules_page, write_small_page
+    from lvd.reproduction.pages import write_small_page
+    from lvd.reproduction.quantum_page import write_quantum_page
 
     if groups is not None and not molecules:
         raise InputError(
@@ -378,7 +314,7 @@ def page(
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
     _check_apart(out, *results, notes, groups, rerun)
     if molecules:
-        write_molecules_page(results, out, groups=groups, notes=notes)
+        write_quantum_page(results, out, groups=groups, notes=notes)
     else:
         write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
@@ -392,25 +328,18 @@ def page(
     ),
 )
 def run_arena_contest(
-    out: Annotated[Path, typer.Option(metavar="RESULTS", show_default=False, help="Folder for the results.")],
+    out: OutFolder,
     *,
     tables: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES", help="Names separated by commas; all: the paper's six, twelve more, two made up."
-        ),
+        _option("NAMES", "Names separated by commas; all: the paper's six, twelve more, two made up.", True),
     ] = "all",
-    models: Annotated[str, typer.Option(metavar="NAMES", help="network, trees, or all.")] = "all",
+    models: Annotated[str, _option("NAMES", "network, trees, or all.", True)] = "all",
     methods: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help="Names separated by commas; all: those there are for the model."),
+        str, _option("NAMES", "Names separated by commas; all: those there are for the model.", True)
     ] = "all",
-    seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="0:10 for 0 to 9, or seeds separated by commas.")
-    ] = "0:10",
-    levels: Annotated[
-        str, typer.Option(metavar="LEVELS", help="Confidence levels separated by commas.")
-    ] = "0.5,0.9,0.95",
+    seeds: Seeds = "0:10",
+    levels: Levels = "0.5,0.9,0.95",
     workers: Workers = 1,
     data_dir: DataDir = None,
 ) -> None:
@@ -422,7 +351,7 @@ def run_arena_contest(
     from lvd.reproduction.arena_methods import CONTESTANTS
     from lvd.reproduction.arena_split import ARENA_MODELS
     from lvd.reproduction.arena_tables import ARENA_TABLES
-    from lvd.reproduction.result_store import processor_seconds, record_call
+    from lvd.reproduction.result_store import recorded_call
     from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds
 
     jobs = plan_arena(
@@ -433,29 +362,17 @@ def run_arena_contest(
         levels=parse_levels(levels),
         data_dir=data_dir,
     )
-    start, spent = perf_counter(), processor_seconds()
-    done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
-    if done:
-        command = (
-            f"lvd bench arena --tables {tables} --models {models} --methods {methods} --seeds {seeds} "
-            f"--levels {levels} --workers {workers} --out RESULTS"
-        )
-        record_call(
-            out,
-            command,
-            runs=done,
-            seconds=perf_counter() - start,
-            processor_seconds=processor_seconds() - spent,
-        )
+    command = (
+        f"lvd bench arena --tables {tables} --models {models} --methods {methods} --seeds {seeds} "
+        f"--levels {levels} --workers {workers} --out RESULTS"
+    )
+    with recorded_call(out, command) as count:
+        done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
+        count(done)
     results = read_arena(out)
-    failed = Counter((one.table, one.method, one.error) for one in results if one.error)
-    console.show(f"{len(results)} results, {done} of them done now; {failed.total()} could not be had")
-    if failed:
-        console.show_table(
-            ["table", "method", "error", "results"],
-            [[*where, str(count)] for where, count in failed.items()],
-            text_columns=3,
-        )
+    failed = [(one.table, one.method, one.error) for one in results if one.error]
+    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} could not be had")
+    _show_failures(["table", "method", "error", "results"], failed)
 
 
 @bench.command(
@@ -468,22 +385,14 @@ def run_arena_contest(
 def arena_page(
     results: Annotated[
         Path,
-        typer.Argument(
-            metavar="RESULTS",
-            show_default=False,
-            help="The folder that lvd bench arena wrote, or the compact table made of it.",
-        ),
+        _argument("RESULTS", "The folder that lvd bench arena wrote, or the compact table made of it."),
     ],
     *,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", show_default=False, help="The Markdown file to write.")
-    ],
+    out: Page,
     csv: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Also write all results to this .csv file, and how they were made to a .json beside it.",
+        _option(
+            "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
         ),
     ] = None,
 ) -> None:
@@ -514,13 +423,9 @@ def _check_apart(out: Path, *results: Path | None) -> None:
             check_apart(out, given / "runs", given / "calls", *compact_tables(given))
 
 
-def _show_failures(failed: list[tuple[BenchRun, str]]) -> None:
-    seeds: Counter[tuple[str, str, str]] = Counter()
-    for one, error in failed:
-        seeds[one.dataset, one.method, " ".join(error.split())] += 1
-    if seeds:
-        console.show_table(
-            ["dataset", "method", "error", "seeds"],
-            [[*where, str(count)] for where, count in seeds.items()],
-            text_columns=3,
-        )
+def _show_failures(headings: list[str], failed: Iterable[tuple[str, str, str]]) -> None:
+    """Where something failed, with which error, and how often."""
+    counts = Counter((*where, " ".join(error.split())) for *where, error in failed)
+    if counts:
+        rows = [[*where, str(count)] for where, count in counts.items()]
+        console.show_table(headings, rows, text_columns=3)

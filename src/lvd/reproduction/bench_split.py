@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from lvd.kernels import MahalanobisKernel
 from lvd.kernels.regression import KernelRegressor
 from lvd.models import NetRegressor
 from lvd.reproduction.datasets import Dataset
-from lvd.reproduction.networks import Outputs, StoredNetworks
 from lvd.reproduction.protocols import Protocol
 from lvd.reproduction.stages import Stages
 from lvd.tables.splits import split_indices
@@ -88,39 +86,3 @@ class TableSplit(Split):
 
     def _fit_network(self, rows: Int[NDArray, "r"], target: Float[NDArray, "r"]) -> NetRegressor:
         return self.protocol.network(self.seed).fit(self.X[rows], target)
-
-
-class TaskSplit(Split):
-    """A split as the methods see it, for one target of a table of molecules."""
-
-    def __init__(
-        self, dataset: Dataset, target: str, stored: StoredNetworks, protocol: Protocol, seed: int
-    ) -> None:
-        self.task, self.n_tasks = dataset.target_names.index(target), len(dataset.target_names)
-        self.stored = stored
-        super().__init__(dataset.y[:, self.task], protocol, seed)
-        self.X = np.arange(len(self.y))  # a row is its number: the networks' answers are stored
-
-    @property
-    def estimator(self) -> Any:
-        """The base network's predictions of this task, and the embeddings that all tasks share."""
-        return self._functions(self.stored.base, [self.task])
-
-    @property
-    def error_estimator(self) -> Any:
-        """The second network's predictions of the base network's absolute error in this task."""
-        return self._functions(self.stored.errors, [self.task])
-
-    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
-        """The lower and upper quantiles of this task."""
-        return self._functions(self.stored.quantiles(level), [self.task, self.n_tasks + self.task]), True
-
-    def _functions(self, outputs: Outputs, columns: Sequence[int]) -> Any:
-        """What a stored network says, as two functions of rows; only the base network embeds."""
-        embeddings = self.stored.base.embeddings
-        assert embeddings is not None
-        return lambda rows: outputs.y_pred[rows][:, columns], lambda rows: embeddings[rows]
-
-    def columns(self, outputs: Outputs) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
-        """The two outputs per task of a network that has so many."""
-        return outputs.y_pred[:, self.task], outputs.y_pred[:, self.n_tasks + self.task]

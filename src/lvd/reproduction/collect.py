@@ -29,6 +29,7 @@ from lvd.reproduction.result_store import (
     read_result,
     write_dataclasses,
 )
+from lvd.reproduction.runs import grouped
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Measured:
     error: str
     finite_tail: float = math.nan
 
+    @property
+    def place(self) -> tuple[str, str, str, int, float]:
+        """Which run it is, and at which level."""
+        return self.protocol, self.dataset, self.method, self.seed, self.confidence_level
+
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
     """The metrics of all results in a folder, a few splits in memory at a time."""
@@ -68,9 +74,7 @@ def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
 
 def collect(results: Iterable[Result]) -> list[Measured]:
     """The metrics of all results; results of one split are put together for the restricted widths."""
-    splits: dict[tuple[str, str, int], list[Result]] = {}
-    for result in results:
-        splits.setdefault((result.run.protocol, result.run.dataset, result.run.seed), []).append(result)
+    splits = grouped(results, lambda one: (one.run.protocol, one.run.dataset, one.run.seed))
     return [row for members in splits.values() for row in _collect_split(members)]
 
 
@@ -91,16 +95,12 @@ def _collect_split(results: Sequence[Result]) -> list[Measured]:
 
 def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:
     """Rows on which all these methods are finite at the level; None when one of them is missing."""
-    found = [by_method.get(method) for method in methods]
-    present = [
-        result for result in found if result is not None and not result.error and level in result.run.levels
-    ]
+    found = [by_method[method] for method in methods if method in by_method]
+    present = [result for result in found if not result.error and level in result.run.levels]
     if len(present) < len(methods):
         return None
-    masks = [
-        np.isfinite(widths(result.intervals[:, :, result.run.levels.index(level)])) for result in present
-    ]
-    return np.logical_and.reduce(masks)
+    ends = [result.intervals[:, :, result.run.levels.index(level)] for result in present]
+    return np.logical_and.reduce([np.isfinite(widths(one)) for one in ends])
 
 
 def _measured(
@@ -110,21 +110,15 @@ def _measured(
     variants_finite: Bool[NDArray, "n"] | None,
 ) -> Measured:
     run, nothing = result.run, math.nan
+    place = (run.protocol, run.dataset, run.method, run.seed, run.levels[index])
     if result.error is not None:
-        return Measured(
-            run.protocol, run.dataset, run.method, run.seed, run.levels[index], 0,
-            *(nothing,) * 9, result.seconds, result.error,
-        )  # fmt: skip
+        return Measured(*place, 0, *(nothing,) * 9, result.seconds, result.error)
     y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
     width = widths(intervals)
     finite = np.isfinite(width)
     judged = judged_targets(result, index)
     return Measured(
-        protocol=run.protocol,
-        dataset=run.dataset,
-        method=run.method,
-        seed=run.seed,
-        confidence_level=run.levels[index],
+        *place,
         n_test=len(y),
         MCR=100 * marginal_coverage_rate(judged, intervals),
         TCR=100 * tail_coverage_rate(judged, intervals),
@@ -168,13 +162,12 @@ def read_results(path: Path) -> list[Measured]:
     """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
     tables = compact_tables(path)
     rows = [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
-    places = Counter((r.protocol, r.dataset, r.method, r.seed, r.confidence_level) for r in rows)
-    twice = places.most_common(1)
-    if twice and twice[0][1] > 1:
-        raise InputError(
-            f"every run must be in the tables of {path} once, but {twice[0][0]} is there more often; give one "
-            "table of it"
-        )
+    for place, count in Counter(row.place for row in rows).most_common(1):
+        if count > 1:
+            raise InputError(
+                f"every run must be in the tables of {path} once, but {place} is there {count} times; give one "
+                "table of it"
+            )
     return rows
 
 
@@ -194,15 +187,9 @@ def _is_table(file: Path) -> bool:
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:
     """The compact form of results, small enough to be committed."""
-    ordered = sorted(rows, key=lambda r: (r.protocol, r.dataset, r.method, r.seed, r.confidence_level))
-    write_dataclasses(ordered, path, Measured)
+    write_dataclasses(sorted(rows, key=lambda row: row.place), path, Measured)
 
 
 def read_csv(path: Path) -> list[Measured]:
     """Metrics written by :func:`write_csv`."""
-    try:
-        return read_dataclasses(path, Measured)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} is not a table of results ({error}); make one with: lvd bench collect"
-        ) from error
+    return read_dataclasses(path, Measured, what="a table of results", made_by="lvd bench collect")

@@ -11,9 +11,9 @@ import numpy as np
 from lvd._files import cache_folder
 from lvd._typing import Float, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_positive, seed_from
-from lvd.molecules.smiles import canonical_smiles, occurs_once
 from lvd.reproduction.cells import Cells, numbers, read_file, write_file
 from lvd.reproduction.download import DownloadError, OnBytes
+from lvd.reproduction.quantum import occurs_once_in
 from lvd.reproduction.registry import ENTRIES, Entry, check_table
 
 NAMES = ("synthetic", "diabetes", *ENTRIES)
@@ -25,7 +25,7 @@ class Dataset:
     """A regression task.
 
     Attributes:
-        X: Inputs, float64 of shape (n, p); for molecules an object array of n SMILES strings.
+        X: Inputs, float64 of shape (n, p), or an object array of n strings (QM8 and QM9).
         y: Targets, float64 of shape (n,), or (n, T) where there are several.
         feature_names: Names of the inputs.
         target_names: Names of the targets.
@@ -51,6 +51,7 @@ class Availability:
     targets: tuple[str, ...]
     where: str
     license_note: str
+    rows_note: str = ""
 
 
 _SYNTHETIC = Availability("synthetic", 300, 2, ("y",), "built in", "none needed: drawn at random")
@@ -80,7 +81,7 @@ def load(
             include the target itself and the two counts that add up to it. ``"sound"`` leaves them out.
         data_dir: A folder with the files.
         download: Whether to fetch a file that is nowhere on disk.
-        progress: Called with the bytes that have come and the bytes there will be, if known.
+        progress: Called with the bytes received and the bytes expected, if known.
         random_state: Seed of the synthetic data (100 rows each to train, calibrate and test, in this order).
     """
     check_choice(protocol, "protocol", PROTOCOLS)
@@ -96,15 +97,14 @@ def load(
 def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
     """The datasets and where each one is on this machine; no file is read or downloaded."""
     folders = search_folders(data_dir)
-    rows = [_SYNTHETIC, _DIABETES]
-    for entry in ENTRIES.values():
-        where = str(find_file(entry, folders) or "not here")
-        rows.append(
-            Availability(
-                entry.name, entry.rows[0], len(entry.columns), entry.targets, where, entry.license_note
-            )
+    in_files = [
+        Availability(
+            *(entry.name, entry.rows[0], len(entry.columns), entry.targets),
+            *(str(find_file(entry, folders) or "not here"), entry.license_note, entry.rows_note),
         )
-    return rows
+        for entry in ENTRIES.values()
+    ]
+    return [_SYNTHETIC, _DIABETES, *in_files]
 
 
 def make_synthetic(
@@ -210,12 +210,12 @@ def design_matrix(
 
 def _to_dataset(cells: Cells, entry: Entry, protocol: str) -> Dataset:
     y = np.column_stack([numbers(cells, target) for target in entry.targets])
-    if entry.smiles is None:
+    if entry.text_input is None:
         X, names = design_matrix(cells, entry, protocol=protocol)
     else:
-        X, names = np.array(cells[entry.smiles], dtype=object), (entry.smiles,)
+        X, names = np.array(cells[entry.text_input], dtype=object), (entry.text_input,)
         if entry.distinct:
-            kept = occurs_once(canonical_smiles(X))
+            kept = occurs_once_in(X)
             X, y = X[kept], y[kept]
     if len(entry.targets) == 1:
         y = y[:, 0]

@@ -18,7 +18,7 @@ from lvd.reproduction import cells as table
 from lvd.reproduction.cells import Cells
 
 OnBytes: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes that have come and the bytes there will be (None when the server does not say)."""
+"""Called with the bytes received and the bytes expected (None when the server does not say)."""
 
 _CHUNK = 1 << 16
 _WORTH_A_RETRY = (408, 429, 500, 502, 503, 504)
@@ -67,6 +67,9 @@ def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
     return table.from_rows(columns, numbers)
 
 
+PARSERS = {"csv": parse_csv, "whitespace": parse_whitespace, "workbook": parse_workbook}
+
+
 @dataclass(frozen=True)
 class WebFile:
     """A table at a web address, possibly as one member of a zip archive, and how its bytes become cells."""
@@ -81,11 +84,7 @@ class WebFile:
     def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
         """The table's cells, or DownloadError."""
         data = read_url(
-            self.url,
-            timeout_s=self.timeout_s,
-            attempts=self.attempts,
-            pause_s=self.pause_s,
-            progress=progress,
+            *(self.url, progress), timeout_s=self.timeout_s, attempts=self.attempts, pause_s=self.pause_s
         )
         try:
             if self.member is not None:
@@ -130,11 +129,11 @@ Source: TypeAlias = WebFile | OpenML
 
 def read_url(
     url: str,
+    progress: OnBytes | None = None,
     *,
     timeout_s: float = 30.0,
     attempts: int = 3,
     pause_s: float = 1.0,
-    progress: OnBytes | None = None,
 ) -> bytes:
     """What an address answers, redirects followed, tried again after failures that may pass.
 

@@ -1,9 +1,11 @@
-"""Grids, tables as they are read, as Markdown, LaTeX and terminal output."""
+"""Grids: tables as they are read, as Markdown, LaTeX and terminal output."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +18,7 @@ MISSING = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class GridEntry:
-    """One place of a grid: a figure, which may stand out, and its spread after the sign +-."""
+    """One entry of a grid: a figure, which may be emphasised, and its spread after the sign ±."""
 
     text: str
     spread: str = ""
@@ -25,12 +27,17 @@ class GridEntry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as it is read; the first of each row is its label."""
+    """A table as it is read; the first entry of each row is its label. A plain text is an entry too."""
 
     title: str
     caption: str
     headings: tuple[str, ...]
-    rows: tuple[tuple[GridEntry, ...], ...]
+    lines: InitVar[Iterable[Iterable[str | GridEntry]]]
+    rows: tuple[tuple[GridEntry, ...], ...] = field(init=False)
+
+    def __post_init__(self, lines: Iterable[Iterable[str | GridEntry]]) -> None:
+        rows = tuple(tuple(GridEntry(one) if isinstance(one, str) else one for one in line) for line in lines)
+        object.__setattr__(self, "rows", rows)
 
 
 _LATEX = str.maketrans(
@@ -63,6 +70,13 @@ def render_markdown(template: str, **values: Any) -> str:
     )
     environment.filters["table"] = markdown_table
     return environment.get_template(template).render(**values)
+
+
+def csv_text(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Comma-separated text below a line of headings."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([headings, *rows])
+    return file.getvalue()
 
 
 def to_latex(grids: Iterable[Grid]) -> str:

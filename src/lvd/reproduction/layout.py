@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lvd.reproduction import significance as emphasis
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.runs import is_molecules, table_of
+from lvd.reproduction.runs import has_tasks, table_of
 from lvd.reproduction.significance import Rule
 
 CONFORMAL = (MAIN_VARIANT, "MADSplit", "CQR")
@@ -49,7 +49,7 @@ class Layout:
     caption: str
     panels: tuple[tuple[Block, ...], ...]
     of_tasks: bool = False
-    """Whether its rows are the single tasks of the tables of molecules."""
+    """Whether its rows are single tasks."""
 
 
 def _rates(methods: tuple[str, ...]) -> tuple[tuple[Block, ...], ...]:
@@ -179,7 +179,7 @@ LAYOUTS = (
 
 def dataset_title(name: str) -> str:
     """A dataset's name as printed."""
-    if not is_molecules(name):
+    if not has_tasks(name):
         return name.capitalize()
     return table_of(name).upper() + name.removeprefix(table_of(name))
 

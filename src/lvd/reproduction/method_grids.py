@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, geometric_mean
 
 from lvd.reproduction.collect import Measured
-from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.formats import MISSING, Grid
 from lvd.reproduction.layout import MAIN, dataset_order, dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
 from lvd.reproduction.result_tables import ResultTables
+from lvd.reproduction.runs import grouped
 from lvd.reproduction.significance import P_VALUE, Sample, p_above, p_below, sample_of
 
 FEATURED = (*MAIN, "split")
+Seconds = dict[tuple[str, str], float]
 
 
 def features_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
@@ -26,15 +28,12 @@ def features_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
         "(p = 0.05). Post hoc: works on a trained model, which it leaves as it is. Overhead: seconds a split takes "
         "beyond the base network, mean over datasets, and as a share of the network's own time.",
         ("", *(method_title(method, "features") for method in shown)),
-        (
-            (GridEntry("Valid"), *(GridEntry(REGRESSORS[method].guarantee) for method in shown)),
-            (GridEntry("Discriminative"), *(GridEntry(_discriminative(tables, method)) for method in shown)),
-            (
-                GridEntry("Post hoc"),
-                *(GridEntry("yes" if REGRESSORS[method].post_hoc else "no") for method in shown),
-            ),
-            (GridEntry("Overhead"), *(GridEntry(_overhead(seconds, method)) for method in shown)),
-        ),
+        [
+            ("Valid", *(REGRESSORS[method].guarantee for method in shown)),
+            ("Discriminative", *(_discriminative(tables, method) for method in shown)),
+            ("Post hoc", *("yes" if REGRESSORS[method].post_hoc else "no" for method in shown)),
+            ("Overhead", *(_overhead(seconds, method) for method in shown)),
+        ],
     )
 
 
@@ -48,15 +47,15 @@ def seconds_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
         "adds a second network; LVD adds its kernel. Methods of one split share these parts, so that a split takes "
         "less than the sum of its line. Seconds are those of the machine that each command ran on.",
         ("", *(method_title(method, "features") for method in shown)),
-        tuple(
-            (GridEntry(dataset), *(GridEntry(_seconds_text(by_method.get(method))) for method in shown))
-            for dataset, by_method in sorted(seconds.items(), key=lambda item: dataset_order(item[0]))
-        ),
+        [
+            (name, *(f"{seconds[name, one]:.1f}" if (name, one) in seconds else MISSING for one in shown))
+            for name in sorted({dataset for dataset, _ in seconds}, key=dataset_order)
+        ],
     )
 
 
-def _present(names: Sequence[str], seconds: dict[str, dict[str, float]]) -> list[str]:
-    return [name for name in names if any(name in by_method for by_method in seconds.values())]
+def _present(names: Sequence[str], seconds: Seconds) -> list[str]:
+    return [name for name in names if any(method == name for _, method in seconds)]
 
 
 def _discriminative(tables: ResultTables, method: str) -> str:
@@ -69,32 +68,32 @@ def _discriminative(tables: ResultTables, method: str) -> str:
     return f"{sum(cell.emphasis == 'bold' for cell in known)} of {len(known)}" if known else MISSING
 
 
-def _seconds(rows: Sequence[Measured], protocol: str) -> dict[str, dict[str, float]]:
-    """Mean seconds of a run: dataset, then method. A run has a row for each level.
+def _seconds(rows: Sequence[Measured], protocol: str) -> Seconds:
+    """Mean seconds of a run by dataset and method. A run has a row for each level.
 
     Runs whose time was not taken (NaN) are left out.
     """
-    runs = {
+    seconds = {
         (dataset_title(row.dataset), row.method, row.seed): row.seconds
         for row in rows
         if row.protocol == protocol and not row.error and not math.isnan(row.seconds)
     }
-    grouped: dict[str, dict[str, list[float]]] = {}
-    for (dataset, method, _), seconds in runs.items():
-        grouped.setdefault(dataset, {}).setdefault(method, []).append(seconds)
-    return {d: {m: fmean(values) for m, values in by_method.items()} for d, by_method in grouped.items()}
+    return {
+        key: fmean(seconds[run] for run in same)
+        for key, same in grouped(seconds, lambda run: run[:2]).items()
+    }
 
 
-def _overhead(seconds: dict[str, dict[str, float]], method: str) -> str:
-    pairs = [(by["split"], by[method]) for by in seconds.values() if "split" in by and method in by]
+def _overhead(seconds: Seconds, method: str) -> str:
+    pairs = [
+        (seconds[d, "split"], seconds[d, method])
+        for d, m in seconds
+        if m == "split" and (d, method) in seconds
+    ]
     if not pairs:
         return MISSING
     network, whole = (sum(column) for column in zip(*pairs, strict=True))
     return f"{(whole - network) / len(pairs):.1f} s ({whole / network - 1:.0%})"
-
-
-def _seconds_text(seconds: float | None) -> str:
-    return MISSING if seconds is None else f"{seconds:.1f}"
 
 
 TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
@@ -104,20 +103,14 @@ class MetricsByDataset:
     """The figures of one protocol by method, level and dataset."""
 
     def __init__(self, rows: Sequence[Measured], protocol: str) -> None:
-        self._rows: dict[tuple[str, float], dict[str, list[Measured]]] = {}
-        for row in rows:
-            if row.protocol == protocol and not row.error:
-                by_dataset = self._rows.setdefault((row.method, row.confidence_level), {})
-                by_dataset.setdefault(row.dataset, []).append(row)
+        known = (row for row in rows if row.protocol == protocol and not row.error)
+        self._rows = grouped(known, lambda row: (row.method, row.confidence_level))
 
     def by_dataset(self, method: str, level: float, name: str) -> dict[str, list[float]]:
         """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
-        values = {
-            dataset: [getattr(row, name) for row in members]
-            for dataset, members in self._rows.get((method, level), {}).items()
-        }
-        known = {d: [v for v in members if not math.isnan(v)] for d, members in values.items()}
-        return {dataset: members for dataset, members in known.items() if members}
+        rows = self._rows.get((method, level), [])
+        known = grouped((row for row in rows if not math.isnan(getattr(row, name))), lambda row: row.dataset)
+        return {dataset: [getattr(row, name) for row in members] for dataset, members in known.items()}
 
 
 def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
@@ -130,22 +123,20 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
         ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
-        tuple(
-            _decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")
-        ),
+        [_decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")],
     )
 
 
-def _decision_line(figures: MetricsByDataset, method: str) -> tuple[GridEntry, ...]:
+def _decision_line(figures: MetricsByDataset, method: str) -> list[str]:
     rates = [figures.by_dataset(method, 0.9, name) for name in ("MCR", "TCR")]
     holds = [[p >= P_VALUE for p in _tested(p_below, rate, 90.0)] for rate in rates]
     tells = [p < P_VALUE for p in _tested(p_above, figures.by_dataset(method, 0.5, "AUROC"), 50.0)]
-    return (
-        GridEntry(method_title(method, "decision")),
-        *(GridEntry(f"{sum(found)} of {len(found)}") for found in (*holds, tells)),
-        *(GridEntry(_finite(figures, method, level)) for level in (0.5, 0.9)),
-        GridEntry(_width_beside_split(figures, method)),
-    )
+    return [
+        method_title(method, "decision"),
+        *(f"{sum(found)} of {len(found)}" for found in (*holds, tells)),
+        *(_finite(figures, method, level) for level in (0.5, 0.9)),
+        _width_beside_split(figures, method),
+    ]
 
 
 def _tested(
@@ -184,26 +175,19 @@ def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Meas
         "TCR in percent, and the share of finite intervals among the rows it is about: an infinite interval covers "
         "its row without saying anything about it.",
         ("", *(heading for title in titles for heading in (f"{title}: TCR", f"{title}: finite"))),
-        tuple(
-            (
-                GridEntry(dataset_title(name)),
-                *(entry for m in shown for entry in _tail(figures, again, m, name)),
-            )
+        [
+            (dataset_title(name), *(text for method in shown for text in _tail(figures, again, method, name)))
             for name in datasets
-        ),
+        ],
     )
 
 
-def _tail(
-    figures: MetricsByDataset, again: MetricsByDataset, method: str, dataset: str
-) -> tuple[GridEntry, GridEntry]:
+def _tail(figures: MetricsByDataset, again: MetricsByDataset, method: str, dataset: str) -> tuple[str, str]:
+    """TCR of a method on a dataset, and the share of finite intervals."""
     rates = figures.by_dataset(method, 0.9, "TCR").get(dataset)
     finite, sizes = (
         figures.by_dataset(method, 0.9, name).get(dataset) for name in ("finite_count", "n_test")
     )
     known = [source.by_dataset(method, 0.9, "finite_tail").get(dataset) for source in (figures, again)]
     share = next((fmean(values) for values in known if values), 100.0 if finite == sizes else math.nan)
-    return (
-        GridEntry(f"{fmean(rates):.1f}" if rates else MISSING),
-        GridEntry(MISSING if math.isnan(share) else f"{share:.0f}%"),
-    )
+    return f"{fmean(rates):.1f}" if rates else MISSING, MISSING if math.isnan(share) else f"{share:.0f}%"

@@ -1,6 +1,6 @@
-"""The networks of a split of molecules: which ones its methods need, trained together, kept as their outputs.
+"""The networks on molecules: those that a split's methods need, trained together, kept as their outputs.
 
-All tasks of a table share them. A network is trained once and what it says of every molecule is stored, so that
+All tasks of a table share them. A network is trained once and its outputs on every molecule are stored, so that
 kernels and intervals can be computed, again and elsewhere, without it.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -22,9 +24,10 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
+from lvd.reproduction.bench_split import Split
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.protocols import Protocol, get_protocol
-from lvd.reproduction.runs import Job
+from lvd.reproduction.runs import Job, grouped, has_tasks
 from lvd.reproduction.stages import Stages
 from lvd.tables.splits import split_indices
 
@@ -60,54 +63,41 @@ class Network:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network says of all rows of its table; only the base network's embeddings are kept."""
+    """A network's outputs on all rows of its table; only the base network's embeddings are kept."""
 
     y_pred: Float[NDArray, "n o"]
     embeddings: Float[NDArray, "n h"] | None
     seconds: float
 
 
+def network_of(
+    role: str, table: str, seed: int, protocol: Protocol, *, level: float = 0.0, member: int = 0
+) -> Network:
+    """The network of that role in a split; the protocols share the base network and the second one."""
+    rows = protocol.uncalibrated_rows if role == "member" else "train"
+    scaled = role in ("base", "errors") or protocol.scale_target
+    return Network(table, seed, role, protocol.sizes, rows, scaled, level, member)
+
+
 def needed(job: Job) -> list[Network]:
-    """The networks that the runs of a split need, those first that others learn from."""
-    protocol = get_protocol(job.protocol)
+    """The networks that the runs of a split need; those that others learn from come first."""
     methods = {run.method for run in job.runs}
-    networks = [base_network(job.table, job.seed, protocol)]
+    make = partial(network_of, table=job.table, seed=job.seed, protocol=get_protocol(job.protocol))
+    networks = [make("base")]
     if "CQR" in methods:
         levels = dict.fromkeys(level for run in job.runs for level in run.levels)
-        networks += [quantile_network(job.table, job.seed, protocol, level) for level in levels]
+        networks += [make("quantiles", level=level) for level in levels]
     if "DE" in methods:
-        networks += ensemble_members(job.table, job.seed, protocol)
+        networks += [make("member", member=member) for member in range(N_MEMBERS)]
     if any(method.endswith("-MN") or method == "MADSplit" for method in methods):
-        networks.append(error_network(job.table, job.seed, protocol))
+        networks.append(make("errors"))
     return networks
 
 
-def base_network(table: str, seed: int, protocol: Protocol) -> Network:
-    """The network that all but CQR and deep ensembles work with."""
-    return Network(table, seed, "base", protocol.sizes)
-
-
-def error_network(table: str, seed: int, protocol: Protocol) -> Network:
-    """The second network."""
-    return Network(table, seed, "errors", protocol.sizes)
-
-
-def quantile_network(table: str, seed: int, protocol: Protocol, level: float) -> Network:
-    """CQR's network for one level."""
-    return Network(table, seed, "quantiles", protocol.sizes, scale_target=protocol.scale_target, level=level)
-
-
-def ensemble_members(table: str, seed: int, protocol: Protocol) -> list[Network]:
-    """The networks of a deep ensemble."""
-    first = Network(
-        table,
-        seed,
-        "member",
-        protocol.sizes,
-        rows=protocol.uncalibrated_rows,
-        scale_target=protocol.scale_target,
-    )
-    return [replace(first, member=member) for member in range(N_MEMBERS)]
+def untrained(jobs: Iterable[Job], folder: Path) -> list[Network]:
+    """The networks that these jobs share and that `folder` does not have yet."""
+    wanted = dict.fromkeys(network for job in jobs if has_tasks(job.table) for network in needed(job))
+    return [network for network in wanted if not network.path(folder).exists()]
 
 
 def train_and_store(
@@ -116,11 +106,10 @@ def train_and_store(
     tables: dict[str, Dataset],
     on_done: Callable[[int], None],
 ) -> None:
-    """Train the networks, several at once, and store in `folder` what they say."""
-    for table in dict.fromkeys(network.table for network in networks):
+    """Train the networks, several at once, and store their outputs in `folder`."""
+    for table, waiting in grouped(networks, lambda network: network.table).items():
         dataset = tables[table]
         molecules = read_molecules(dataset.X)
-        waiting = [network for network in networks if network.table == table]
         while waiting:
             wave = [network for network in waiting if _ready(network, folder)][:AT_ONCE]
             start = perf_counter()
@@ -162,32 +151,55 @@ class StoredNetworks:
     """The outputs of a split's networks, each read once for all tasks."""
 
     def __init__(self, table: str, seed: int, protocol: Protocol, folder: Path) -> None:
-        self.table, self.seed, self.protocol, self.folder = table, seed, protocol, folder
-        self._stages = Stages()
+        self.folder, self._stages = folder, Stages()
+        self._network = partial(network_of, table=table, seed=seed, protocol=protocol)
 
-    @property
-    def base(self) -> Outputs:
-        """Of the base network."""
-        return self._read(base_network(self.table, self.seed, self.protocol))
-
-    @property
-    def errors(self) -> Outputs:
-        """Of the second network."""
-        return self._read(error_network(self.table, self.seed, self.protocol))
-
-    def quantiles(self, level: float) -> Outputs:
-        """Of CQR's network for one level: the lower ends of all tasks, then the upper ones."""
-        return self._read(quantile_network(self.table, self.seed, self.protocol, level))
-
-    @property
-    def members(self) -> list[Outputs]:
-        """Of the networks of a deep ensemble: the means of all tasks, then the variances."""
-        members = ensemble_members(self.table, self.seed, self.protocol)
-        return [self._read(network) for network in members]
-
-    def _read(self, network: Network) -> Outputs:
-        path = network.path(self.folder)
+    def read(self, role: str, **which: Any) -> Outputs:
+        """Of the network of that role; CQR's has a `level`, that of an ensemble is a `member`."""
+        path = self._network(role, **which).path(self.folder)
         return self._stages.once(path.name, lambda: read_outputs(path))
+
+
+class TaskSplit(Split):
+    """A split for one task of a table; its networks' outputs are stored."""
+
+    def __init__(
+        self, dataset: Dataset, task: str, stored: StoredNetworks, protocol: Protocol, seed: int
+    ) -> None:
+        self.task, self.n_tasks = dataset.target_names.index(task), len(dataset.target_names)
+        self.stored = stored
+        super().__init__(dataset.y[:, self.task], protocol, seed)
+        self.X = np.arange(len(self.y))  # a row is its number
+
+    @property
+    def estimator(self) -> Any:
+        """The base network's predictions of this task, and the embeddings that all tasks share."""
+        return self._functions(self.stored.read("base"), [self.task])
+
+    @property
+    def error_estimator(self) -> Any:
+        """The second network's predictions of the base network's absolute error in this task."""
+        return self._functions(self.stored.read("errors"), [self.task])
+
+    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
+        """The lower and upper quantiles of this task."""
+        return self._functions(self.stored.read("quantiles", level=level), self._pair), True
+
+    def members(self) -> Float[NDArray, "2 m n"]:
+        """Means and variances of this task by the networks of a deep ensemble."""
+        outputs = (self.stored.read("member", member=member) for member in range(N_MEMBERS))
+        return np.stack([one.y_pred[:, self._pair].T for one in outputs], axis=1)
+
+    @property
+    def _pair(self) -> list[int]:
+        """This task's columns of a network with two outputs for each task: all first ones, then all second ones."""
+        return [self.task, self.n_tasks + self.task]
+
+    def _functions(self, outputs: Outputs, columns: Sequence[int]) -> Any:
+        """A stored network as two functions of rows; only the base network embeds."""
+        embeddings = self.stored.read("base").embeddings
+        assert embeddings is not None
+        return lambda rows: outputs.y_pred[rows][:, columns], lambda rows: embeddings[rows]
 
 
 def rows_of(network: Network, n_rows: int) -> Int[NDArray, "a"]:
@@ -209,12 +221,7 @@ def _training_job(network: Network, y: Float[NDArray, "n t"], folder: Path) -> N
     train, valid, _ = inner_split(len(rows))
     targets, loss = _lesson(network, y, folder)
     return NetworkJob(
-        targets,
-        rows[train],
-        rows[valid],
-        loss=loss,
-        scale_target=network.scale_target,
-        seed=network.member,
+        *(targets, rows[train], rows[valid], loss), scale_target=network.scale_target, seed=network.member
     )
 
 

@@ -24,7 +24,8 @@ from lvd.methods import (
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.mixture import normal_intervals
 from lvd.models.heads import mixture_moments
-from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
+from lvd.reproduction.bench_split import Split, TableSplit
+from lvd.reproduction.networks import TaskSplit
 from lvd.scores import AbsoluteResidual, NormalizedResidual
 
 FOLDS = 10
@@ -112,10 +113,9 @@ def beyond_the_paper(
 def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
     """The normal with the mean and variance of the stored networks' mixture, as in :class:`DeepEnsembleRegressor`.
 
-    Without adversarial examples: a molecule cannot be moved by a hundredth of its range.
+    Without adversarial examples, for which a row would need inputs to change a little.
     """
-    members = np.stack([split.columns(outputs) for outputs in split.stored.members], axis=1)
-    means, variances = (torch.as_tensor(values)[:, split.test, None] for values in members)
+    means, variances = (torch.as_tensor(values)[:, split.test, None] for values in split.members())
     mean, variance = (moment[:, 0].numpy() for moment in mixture_moments(means, variances))
     return same_at_all_levels(mean, normal_intervals(mean, np.sqrt(variance), levels))
 
@@ -185,14 +185,11 @@ METHODS: dict[str, Method] = {
     **{name: partial(uncalibrated, regressor=regressor) for name, regressor in _UNCALIBRATED.items()},
     **{name: partial(beyond_the_paper, regressor=regressor) for name, regressor in _OTHERS.items()},
 }
-MOLECULE_METHODS: dict[str, Method] = {
-    **VARIANTS,
-    "split": split_conformal,
-    "MADSplit": madsplit,
-    "CQR": cqr,
+TASK_METHODS: dict[str, Method] = {
+    **{name: METHODS[name] for name in (*VARIANTS, "split", "MADSplit", "CQR")},
     "DE": deep_ensemble_of_tasks,
 }
-"""The methods on molecules, from the outputs of networks that all tasks of a table share."""
+"""The methods on tables with tasks, from the outputs of networks that all tasks of a table share."""
 REPRODUCED = (*VARIANTS, "MADSplit", "CQR")
 """The methods whose printed cells the paper protocol must meet; the other rivals were printed from faulty
 versions."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,26 +10,21 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 
-from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text
 from lvd.reproduction.layout import method_title
 from lvd.reproduction.paper_methods import REPRODUCED
-from lvd.reproduction.result_tables import Cell
-from lvd.reproduction.runs import is_molecules, task_of
+from lvd.reproduction.result_tables import PLACE, Cell, Placed
+from lvd.reproduction.runs import grouped, has_tasks, task_of
 from lvd.reproduction.significance import Sample, p_different
 
 
 @dataclass(frozen=True)
-class PrintedCell:
+class PrintedCell(Placed):
     """Mean and standard deviation over ten seeds, rounded to `decimals` and `std_decimals` digits.
 
     A negative number of digits is one before the point: 160 printed as 1.6e+02 is rounded to tens.
     """
 
-    table: str
-    metric: str
-    confidence_level: float
-    dataset: str
-    method: str
     mean: float
     std: float
     bold: bool
@@ -41,21 +35,14 @@ class PrintedCell:
 def printed_cells() -> list[PrintedCell]:
     """All cells of the paper's result tables, in the paper's order."""
     with (files("lvd.reproduction") / "printed_cells.csv").open(encoding="utf-8") as file:
-        return [
-            PrintedCell(
-                table=row["table"],
-                metric=row["metric"],
-                confidence_level=float(row["confidence_level"]),
-                dataset=row["dataset"],
-                method=row["method"],
-                mean=float(row["mean"]),
-                std=float(row["std"]),
-                bold=row["bold"] == "1",
-                decimals=-int(Decimal(row["mean"]).as_tuple().exponent),
-                std_decimals=-int(Decimal(row["std"]).as_tuple().exponent),
-            )
-            for row in csv.DictReader(file)
-        ]
+        return [_printed_cell(row) for row in csv.DictReader(file)]
+
+
+def _printed_cell(row: dict[str, str]) -> PrintedCell:
+    place = (row["table"], row["metric"], float(row["confidence_level"]), row["dataset"], row["method"])
+    decimals, std_decimals = (-int(Decimal(row[name]).as_tuple().exponent) for name in ("mean", "std"))
+    bold = row["bold"] == "1"
+    return PrintedCell(*place, float(row["mean"]), float(row["std"]), bold, decimals, std_decimals)
 
 
 P_VALUE = 0.01
@@ -78,9 +65,11 @@ class ComparedCell:
 
     @property
     def p_value(self) -> float:
-        """Welch's test, with the allowance for rounding."""
-        distance = math.copysign(max(0.0, abs(self.difference) - self._half_digit), self.difference)
-        favourable = Sample(self.cell.sample.mean - distance, self._largest_std, PRINTED_SEEDS)
+        """Welch's test, with the allowance for rounding: the nearest mean and the largest deviation printed so."""
+        allowance = 0.5 * 10.0**-self.printed.decimals
+        distance = math.copysign(max(0.0, abs(self.difference) - allowance), self.difference)
+        largest_std = self.printed.std + 0.5 * 10.0**-self.printed.std_decimals
+        favourable = Sample(self.cell.sample.mean - distance, largest_std, PRINTED_SEEDS)
         return p_different(self.cell.sample, favourable)
 
     @property
@@ -92,7 +81,7 @@ class ComparedCell:
     def untested(self) -> str:
         """Why the two cannot be tested against each other; empty where they can."""
         table, level = self.cell.table, self.cell.confidence_level
-        if is_molecules(self.cell.dataset.lower()) and not task_of(self.cell.dataset):
+        if has_tasks(self.cell.dataset.lower()) and not task_of(self.cell.dataset):
             if (table, level) == REPEATED:
                 return "misprinted: the row repeats that of level 90%"
             return "averaged over tasks: the printed deviation is over tasks, not seeds"
@@ -127,15 +116,6 @@ class ComparedCell:
         """Whether the printed cell was made by the procedure we follow, not by a faulty version of a rival."""
         return self.cell.method in REPRODUCED
 
-    @property
-    def _half_digit(self) -> float:
-        return 0.5 * 10.0**-self.printed.decimals
-
-    @property
-    def _largest_std(self) -> float:
-        """The largest standard deviation that would be printed so."""
-        return self.printed.std + 0.5 * 10.0**-self.printed.std_decimals
-
 
 def _same_digits(ours: float, printed: float, digits: int) -> bool:
     unit = 10.0 ** min(digits, 0)
@@ -166,16 +146,8 @@ class Count:
 
 def compare_with_printed(cells: Iterable[Cell]) -> list[ComparedCell]:
     """Every cell with a result that the paper has too, beside the printed one."""
-    printed = {
-        (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method): cell
-        for cell in printed_cells()
-    }
-    places = (
-        (cell, (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method)) for cell in cells
-    )
-    return [
-        ComparedCell(cell, printed[place]) for cell, place in places if cell.sample.n and place in printed
-    ]
+    printed = {cell.place: cell for cell in printed_cells()}
+    return [ComparedCell(one, printed[one.place]) for one in cells if one.sample.n and one.place in printed]
 
 
 def untested_reasons(comparisons: Sequence[ComparedCell]) -> dict[str, int]:
@@ -199,13 +171,7 @@ def count_cells(name: str, comparisons: Sequence[ComparedCell]) -> Count:
 
 def count_cells_by(comparisons: Sequence[ComparedCell], key: Callable[[ComparedCell], str]) -> list[Count]:
     """The counts over the comparisons with the same `key`, in the order they first appear."""
-    groups: dict[str, list[ComparedCell]] = {}
-    for comparison in comparisons:
-        groups.setdefault(key(comparison), []).append(comparison)
-    return [count_cells(name, members) for name, members in groups.items()]
-
-
-_PLACE = ("table", "metric", "level", "dataset", "method")
+    return [count_cells(name, members) for name, members in grouped(comparisons, key).items()]
 
 
 def comparison_grids(comparisons: Sequence[ComparedCell]) -> list[Grid]:
@@ -223,8 +189,15 @@ def cells_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
     return Grid(
         title,
         f"{len(comparisons)} cells; p is that of Welch's test, with an allowance for the rounding in print.",
-        (*_PLACE, "ours", "printed", "difference", "p", "same digits"),
-        tuple(_cell_line(comparison) for comparison in comparisons),
+        (
+            *("table", "metric", "level", "dataset", "method"),
+            "ours",
+            "printed",
+            "difference",
+            "p",
+            "same digits",
+        ),
+        map(_cell_line, comparisons),
     )
 
 
@@ -234,6 +207,7 @@ def counts_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
         comparisons, lambda c: f"{c.cell.table}: {method_title(c.cell.method, c.cell.table)}"
     )
     every = count_cells("all", comparisons)
+    shown = ("name", "cells", "compatible", "same_mean", "same_cell", "untested")
     return Grid(
         title,
         f"{every.sentence}. Without the allowance for rounding {every.compatible_as_printed} are compatible.",
@@ -241,61 +215,36 @@ def counts_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
             *("table: method", "tested", f"compatible (p >= {P_VALUE:g})", "same mean", "same mean and std"),
             "not tested",
         ),
-        tuple(_count_line(one) for one in (*groups, every)),
+        [[str(getattr(one, name)) for name in shown] for one in (*groups, every)],
     )
 
 
 def comparison_csv(comparisons: Sequence[ComparedCell]) -> str:
     """All comparisons as CSV, one line per cell."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
     figures = ("mean", "std", "n", "printed_mean", "printed_std", "difference", "p", "p_as_printed")
-    writer.writerow(
-        (
-            "table",
-            "metric",
-            "confidence_level",
-            "dataset",
-            "method",
-            *figures,
-            "same_mean",
-            "same_cell",
-            "counted",
-            "untested",
-        )
+    lines = (
+        [
+            *c.cell.place,
+            *(f"{c.cell.sample.mean:.9g}", f"{c.cell.sample.std:.9g}", c.cell.sample.n),
+            *(c.printed.mean, c.printed.std),
+            *(f"{c.difference:.6g}", f"{c.p_value:.3g}", f"{c.p_as_printed:.3g}"),
+            *(int(c.same_mean), int(c.same_cell), int(c.counted), c.untested),
+        ]
+        for c in comparisons
     )
-    for c in comparisons:
-        cell, sample = c.cell, c.cell.sample
-        writer.writerow(
-            [
-                *(cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method),
-                *(f"{sample.mean:.9g}", f"{sample.std:.9g}", sample.n, c.printed.mean, c.printed.std),
-                *(f"{c.difference:.6g}", f"{c.p_value:.3g}", f"{c.p_as_printed:.3g}"),
-                *(int(c.same_mean), int(c.same_cell), int(c.counted), c.untested),
-            ]
-        )
-    return file.getvalue()
+    return csv_text((*PLACE, *figures, "same_mean", "same_cell", "counted", "untested"), lines)
 
 
-def _cell_line(comparison: ComparedCell) -> tuple[GridEntry, ...]:
+def _cell_line(comparison: ComparedCell) -> Sequence[str | GridEntry]:
     cell, printed = comparison.cell, comparison.printed
     digits = max(printed.decimals, 0)
+    spread = f"{cell.sample.std:.{digits}f}" if cell.sample.n > 1 else ""
+    p_value = MISSING if comparison.untested else f"{comparison.p_value:.2g}"
     return (
-        *(GridEntry(text) for text in (cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset)),
-        GridEntry(cell.method),
-        GridEntry(
-            f"{cell.sample.mean:.{digits}f}", f"{cell.sample.std:.{digits}f}" if cell.sample.n > 1 else ""
-        ),
+        *(cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset, cell.method),
+        GridEntry(f"{cell.sample.mean:.{digits}f}", spread),
         GridEntry(f"{printed.mean:.{digits}f}", f"{printed.std:.{digits}f}"),
-        GridEntry(f"{comparison.difference:+.{digits}f}"),
-        GridEntry(
-            MISSING if comparison.untested else f"{comparison.p_value:.2g}",
-            emphasis="bold" if comparison.incompatible else "",
-        ),
-        GridEntry("yes" if comparison.same_cell else "mean" if comparison.same_mean else "no"),
+        f"{comparison.difference:+.{digits}f}",
+        GridEntry(p_value, emphasis="bold" if comparison.incompatible else ""),
+        "yes" if comparison.same_cell else "mean" if comparison.same_mean else "no",
     )
-
-
-def _count_line(one: Count) -> tuple[GridEntry, ...]:
-    numbers = (one.cells, one.compatible, one.same_mean, one.same_cell, one.untested)
-    return (GridEntry(one.name), *(GridEntry(str(number)) for number in numbers))

@@ -17,7 +17,7 @@ class Protocol:
     how MADSplit and CQR take theirs. `max_neighbors` limits the kernel's training neighbours.
     `uncalibrated_rows` says on which rows methods without a calibration step are trained: on the training part
     alone, or on training and calibration part together. `interval_ends` says whether a y exactly at the end of
-    its interval is covered; in Concrete, which has some rows twice, this moves a printed digit. On molecules
+    its interval is covered; in Concrete, which has some rows twice, this moves a printed digit. On QM8 and QM9
     `scale_target` is about CQR and deep ensembles alone: the paper's base networks had their targets standardised.
     """
 

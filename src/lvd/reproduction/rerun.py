@@ -9,8 +9,9 @@ from statistics import fmean
 
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured
-from lvd.reproduction.formats import Grid, GridEntry
+from lvd.reproduction.formats import Grid
 from lvd.reproduction.layout import dataset_order, dataset_title, method_title
+from lvd.reproduction.runs import grouped
 
 SAME = 0.1
 """Figures that differ by fewer percent than this are the same."""
@@ -19,8 +20,8 @@ Pair = tuple[Measured, Measured]
 
 def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: str) -> list[Pair]:
     """The runs and levels of a protocol that went well in both."""
-    known = {_run_place(row): row for row in first if not row.error and row.protocol == protocol}
-    pairs = [(known[_run_place(row)], row) for row in second if not row.error and _run_place(row) in known]
+    known = {row.place: row for row in first if not row.error and row.protocol == protocol}
+    pairs = [(known[row.place], row) for row in second if not row.error and row.place in known]
     if not pairs:
         raise InputError(
             f"the two must have runs of the {protocol} protocol in common, they have none; give results of the "
@@ -31,7 +32,6 @@ def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: s
 
 def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
     """One line per method: on how many runs the figures are the same, and the largest differences."""
-    methods = dict.fromkeys(first.method for first, _ in pairs)
     datasets = sorted({dataset_title(first.dataset) for first, _ in pairs}, key=dataset_order)
     return Grid(
         f"The same runs on another machine ({protocol} protocol)",
@@ -42,17 +42,16 @@ def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
             *("", *(f"{name}: same" for name in datasets)),
             *("MCR", "TCR", "finite", "MAD", "width", "mean MCR", "mean TCR", "mean MAD", "mean width"),
         ),
-        tuple(
-            _rerun_line(method, [pair for pair in pairs if pair[0].method == method], datasets)
-            for method in methods
-        ),
+        [
+            _rerun_line(method, members, datasets)
+            for method, members in grouped(pairs, lambda pair: pair[0].method).items()
+        ],
     )
 
 
-def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> tuple[GridEntry, ...]:
-    by_dataset = {
-        name: [pair for pair in pairs if dataset_title(pair[0].dataset) == name] for name in datasets
-    }
+def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> list[str]:
+    by_dataset = grouped(pairs, lambda pair: dataset_title(pair[0].dataset))
+    same = [[_same(pair) for pair in by_dataset.get(name, [])] for name in datasets]
     shares = [(_with_share(first), _with_share(second)) for first, second in pairs]
     differences = (
         *(_points_apart(_values(pairs, name)) for name in ("MCR", "TCR")),
@@ -61,11 +60,11 @@ def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> 
         *(_points_apart(_means(pairs, name)) for name in ("MCR", "TCR")),
         *(_percent_apart(_means(pairs, name)) for name in ("MAD", "width")),
     )
-    return (
-        GridEntry(method_title(method, "rerun")),
-        *(GridEntry(f"{sum(map(_same, members))} of {len(members)}") for members in by_dataset.values()),
-        *(GridEntry(f"{value:.1f}") for value in differences),
-    )
+    return [
+        method_title(method, "rerun"),
+        *(f"{sum(members)} of {len(members)}" for members in same),
+        *(f"{value:.1f}" for value in differences),
+    ]
 
 
 def _with_share(row: Measured) -> Measured:
@@ -88,9 +87,7 @@ def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
 
 def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
     """The same for the means over the seeds, dataset by dataset and level by level."""
-    seeds: dict[tuple[str, float], list[Pair]] = {}
-    for pair in pairs:
-        seeds.setdefault((pair[0].dataset, pair[0].confidence_level), []).append(pair)
+    seeds = grouped(pairs, lambda pair: (pair[0].dataset, pair[0].confidence_level))
     columns = (list(zip(*_values(members, name), strict=True)) for members in seeds.values())
     return [(fmean(first), fmean(second)) for first, second in filter(None, columns)]
 
@@ -103,7 +100,3 @@ def _percent_apart(values: Sequence[tuple[float, float]]) -> float:
     return max(
         (100.0 * abs(second / first - 1.0) if first else math.inf for first, second in values), default=0.0
     )
-
-
-def _run_place(row: Measured) -> tuple[str, str, str, int, float]:
-    return row.protocol, row.dataset, row.method, row.seed, row.confidence_level

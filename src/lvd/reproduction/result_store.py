@@ -6,12 +6,14 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +24,8 @@ from lvd._files import atomic_path
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.reproduction.runs import BenchRun
+from lvd.reproduction import quantum
+from lvd.reproduction.runs import BenchRun, grouped
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,10 @@ def read_all(folder: Path) -> list[Result]:
 
 def files_by_split(folder: Path) -> list[list[Path]]:
     """The results of a folder, those of one split of one dataset together; their rows are not read."""
-    splits: dict[tuple[str, str, int], list[Path]] = {}
-    for file in files_of(folder):
-        run = read_run(file)
-        splits.setdefault((run.protocol, run.dataset, run.seed), []).append(file)
-    return list(splits.values())
+    runs = {file: read_run(file) for file in files_of(folder)}
+    return list(
+        grouped(runs, lambda file: (runs[file].protocol, runs[file].dataset, runs[file].seed)).values()
+    )
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
@@ -169,17 +171,23 @@ def write_dataclasses(rows: Iterable[Any], path: Path, kind: type, *, digits: in
             )
 
 
-def read_dataclasses(path: Path, kind: type[T]) -> list[T]:
-    """Rows written by :func:`write_dataclasses`; OSError, KeyError, TypeError or ValueError where they are not."""
+def read_dataclasses(path: Path, kind: type[T], *, what: str = "", made_by: str = "") -> list[T]:
+    """Rows written by :func:`write_dataclasses`; another file is refused as not `what` its command makes.
+
+    Without `what` the error is left to the caller: OSError, KeyError, TypeError or ValueError.
+    """
     kinds = {field.name: _KINDS[str(field.type)] for field in fields(kind)}  # type: ignore[arg-type]
-    with path.open(newline="") as file:
-        return [
-            kind(**{name: kinds[name](value) for name, value in line.items()})
-            for line in csv.DictReader(file)
-        ]
+    try:
+        with path.open(newline="") as file:
+            lines = csv.DictReader(file)
+            return [kind(**{name: kinds[name](value) for name, value in line.items()}) for line in lines]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if not what:
+            raise
+        raise InputError(f"{path} is not {what} ({error}); make one with: {made_by}") from error
 
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", *quantum.PACKAGES)
 
 
 @dataclass(frozen=True)
@@ -199,17 +207,22 @@ class Call:
     processor_seconds: float | None
 
 
-def record_call(folder: Path, command: str, *, runs: int, seconds: float, processor_seconds: float) -> None:
-    """Note a call that has just ended; `command` is kept as it is given, so leave private paths out."""
+@contextmanager
+def recorded_call(folder: Path, command: str) -> Iterator[Callable[[int], None]]:
+    """Time what is done inside, and note it if it goes well: call with the number of runs; none is no call.
+
+    `command` is kept as it is given, so leave private paths out.
+    """
+    start, spent, counts = perf_counter(), _processor_seconds(), Counter[str]()
+    yield lambda n_runs: counts.update(runs=n_runs)
+    if not counts["runs"]:
+        return
     ended = datetime.now(UTC).isoformat(timespec="seconds")
+    versions = {"python": platform.python_version(), "lvd": __version__} | _package_versions()
+    seconds, processor_seconds = perf_counter() - start, _processor_seconds() - spent
     call = Call(
-        command,
-        ended,
-        {"python": platform.python_version(), "lvd": __version__} | _package_versions() | {"blas": _blas()},
-        _machine(),
-        runs,
-        round(seconds, 1),
-        round(processor_seconds, 1),
+        *(command, ended, versions | {"blas": _blas()}, _machine(), counts["runs"]),
+        *(round(seconds, 1), round(processor_seconds, 1)),
     )
     calls = folder / "calls"
     calls.mkdir(parents=True, exist_ok=True)
@@ -253,7 +266,7 @@ def _machine() -> str:
     return f"{platform.system()} {platform.machine()}, {processor}, {os.cpu_count()} cores{gpu}"
 
 
-def processor_seconds() -> float:
+def _processor_seconds() -> float:
     """What this process and its ended workers have taken until now."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

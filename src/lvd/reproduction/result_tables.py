@@ -1,17 +1,15 @@
-"""What changes from the paper protocol to the sound one."""
+"""The paper's tables made from our results: cells, then grids of them."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured
 from lvd.reproduction.datasets import available
-from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text
 from lvd.reproduction.layout import (
     ALL_VARIANTS,
     LAYOUTS,
@@ -25,18 +23,31 @@ from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.runs import table_of, task_of
 from lvd.reproduction.significance import Sample, sample_of
 
-LONG_FORM = ("table", "metric", "confidence_level", "dataset", "method", "mean", "std", "n")
-
 
 @dataclass(frozen=True)
-class Cell:
-    """One figure of a table; `sample.n` counts the seeds it is made from, 0 where there is no result."""
+class Placed:
+    """A figure's place: its table, what it measures, and of which method on which dataset."""
 
     table: str
     metric: str
     confidence_level: float
     dataset: str
     method: str
+
+    @property
+    def place(self) -> tuple[str, str, float, str, str]:
+        """The same as a key."""
+        return self.table, self.metric, self.confidence_level, self.dataset, self.method
+
+
+PLACE = tuple(field.name for field in fields(Placed))
+LONG_FORM = (*PLACE, "mean", "std", "n")
+
+
+@dataclass(frozen=True)
+class Cell(Placed):
+    """One figure of a table; `sample.n` counts the seeds it is made from, 0 where there is no result."""
+
     sample: Sample
     decimals: int
     emphasis: str
@@ -58,11 +69,7 @@ class ResultTables:
     def row(self, layout: Layout, block: Block, dataset: str) -> list[Cell]:
         """The cells of one block for one dataset, method by method."""
         place = (layout.name, block.metric, block.confidence_level, dataset)
-        return [
-            cell
-            for cell in self.cells
-            if (cell.table, cell.metric, cell.confidence_level, cell.dataset) == place
-        ]
+        return [cell for cell in self.cells if cell.place[:4] == place]
 
 
 def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> ResultTables:
@@ -71,7 +78,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Result
     figures: dict[tuple[str, str, float], list[Measured]] = {}
     for row in rows:
         if row.protocol == chosen and not row.error:
-            # A table of molecules is the mean over all its tasks and seeds.
+            # A table with several tasks is the mean over all of them and all seeds.
             for name in dict.fromkeys((row.dataset, table_of(row.dataset))):
                 key = (dataset_title(name), row.method, row.confidence_level)
                 figures.setdefault(key, []).append(row)
@@ -90,14 +97,8 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Result
 
 def long_form(cells: Iterable[Cell]) -> str:
     """CSV with one line per cell that has a result, under the names that the printed cells have."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(LONG_FORM)
-    for cell in cells:
-        if cell.sample.n:
-            place = (cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method)
-            writer.writerow([*place, f"{cell.sample.mean:.9g}", f"{cell.sample.std:.9g}", cell.sample.n])
-    return file.getvalue()
+    known = ((cell.place, cell.sample) for cell in cells if cell.sample.n)
+    return csv_text(LONG_FORM, ((*place, f"{one.mean:.9g}", f"{one.std:.9g}", one.n) for place, one in known))
 
 
 def _row(
@@ -112,16 +113,8 @@ def _row(
         for source in sources
     ]
     for method, sample, emphasis in zip(block.methods, samples, block.rule(samples), strict=True):
-        yield Cell(
-            layout.name,
-            block.metric,
-            block.confidence_level,
-            dataset,
-            method,
-            sample,
-            block.decimals,
-            emphasis,
-        )
+        place = (layout.name, block.metric, block.confidence_level, dataset, method)
+        yield Cell(*place, sample, block.decimals, emphasis)
 
 
 def _only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
@@ -142,34 +135,29 @@ def table_grids(tables: ResultTables) -> list[Grid]:
 
 def sizes_grid(tables: ResultTables) -> Grid:
     """Rows of each dataset, and of its test part."""
-    totals = {dataset_title(dataset.name): dataset.rows for dataset in available()}
+    about = {dataset_title(dataset.name): dataset for dataset in available()}
     datasets = [name for name in tables.datasets if not task_of(name)]
-    counts = (GridEntry(f"{totals[name]} ({tables.test_sizes[name]})") for name in datasets)
-    dropped = " Molecules that occur twice in QM9's file are left out." if "QM9" in datasets else ""
+    caption = "Rows of each dataset's file; those of its test part in parentheses."
     return Grid(
         "Datasets",
-        f"Rows of each dataset's file; those of its test part in parentheses.{dropped}",
+        " ".join([caption, *filter(None, (about[name].rows_note for name in datasets))]),
         ("", *datasets),
-        ((GridEntry("rows"), *counts),),
+        [("rows", *(f"{about[name].rows} ({tables.test_sizes[name]})" for name in datasets))],
     )
 
 
 def _layout_grids(tables: ResultTables, layout: Layout) -> Iterator[Grid]:
     for number, panel in enumerate(layout.panels):
-        rows = {name: [tables.row(layout, block, name) for block in panel] for name in tables.datasets}
-        present = {name: row for name, row in rows.items() if any(c.sample.n for cells in row for c in cells)}
+        rows = {
+            name: [c for block in panel for c in tables.row(layout, block, name)] for name in tables.datasets
+        }
+        present = {name: cells for name, cells in rows.items() if any(cell.sample.n for cell in cells)}
         if present:
             yield Grid(
                 f"{layout.title} ({tables.protocol} protocol): {_headings(panel)}",
                 layout.caption if number == 0 else "",
                 ("", *(_heading(layout, panel, block, m) for block in panel for m in block.methods)),
-                tuple(
-                    (
-                        GridEntry(_label(tables, panel, name)),
-                        *(_cell_entry(c) for cells in row for c in cells),
-                    )
-                    for name, row in present.items()
-                ),
+                [(_label(tables, panel, name), *map(_cell_entry, cells)) for name, cells in present.items()],
             )
 
 
@@ -219,16 +207,18 @@ def change_grid(tables: dict[str, ResultTables]) -> Grid:
         "LVD under both protocols",
         "Mean over the seeds, paper protocol -> sound protocol; finite counts and widths at level 90%.",
         ("", "MCR", "TCR", "AUROC", "MAD", "# finite", "width"),
-        tuple(
+        [
             (
-                GridEntry(f"{name} ({tables['paper'].test_sizes[name]})"),
+                f"{name} ({tables['paper'].test_sizes[name]})",
                 *(
-                    GridEntry(" -> ".join(main_figure(tables[p], metric, name) for p in ("paper", "sound")))
+                    " -> ".join(
+                        main_figure(tables[protocol], metric, name) for protocol in ("paper", "sound")
+                    )
                     for _, metric, _ in _SHOWN
                 ),
             )
             for name in datasets
-        ),
+        ],
     )
 
 
@@ -236,9 +226,5 @@ def main_figure(tables: ResultTables, metric: str, dataset: str, method: str = M
     """The mean of one of LVD's main figures, or of a rival's, as text."""
     table, _, level = next(place for place in _SHOWN if place[1] == metric)
     wanted = (table, metric, level, dataset, method)
-    found = [cell for cell in tables.cells if _cell_place(cell) == wanted and cell.sample.n]
+    found = [cell for cell in tables.cells if cell.place == wanted and cell.sample.n]
     return f"{found[0].sample.mean:.{found[0].decimals}f}" if found else MISSING
-
-
-def _cell_place(cell: Cell) -> tuple[str, str, float, str, str]:
-    return cell.table, cell.metric, cell.confidence_level, cell.dataset, cell.method

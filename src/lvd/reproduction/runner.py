@@ -13,13 +13,13 @@ import torch
 
 from lvd._validation import InputError, check_choice, check_levels, check_positive
 from lvd.reproduction import networks
-from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
+from lvd.reproduction.bench_split import Split, TableSplit
 from lvd.reproduction.datasets import Dataset, load
-from lvd.reproduction.paper_methods import METHODS, MOLECULE_METHODS, Method
+from lvd.reproduction.paper_methods import METHODS, TASK_METHODS, Method
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import Result, failure_of, path_of, read_error, write_result
-from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, is_molecules, task_of
+from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, grouped, has_tasks, task_of
 
 ENGINES = ("local", "ray")
 Tables = dict[tuple[str, str], Dataset]
@@ -39,13 +39,13 @@ def plan(
     checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
     runs = []
     for dataset in expand(datasets):
-        known = tuple(MOLECULE_METHODS if is_molecules(dataset) else METHODS)
-        _check_known(known if methods is None else methods, known, dataset)
-        runs += [
-            BenchRun(protocol, dataset, method, seed, checked)
-            for seed in seeds
-            for method in (known if methods is None else methods)
-        ]
+        known = tuple(TASK_METHODS if has_tasks(dataset) else METHODS)
+        chosen = known if methods is None else methods
+        if unknown := [name for name in chosen if name not in known]:
+            raise InputError(
+                f"unknown name {unknown[0]!r} in methods for {dataset}; choose from all, {', '.join(known)}"
+            )
+        runs += [BenchRun(protocol, dataset, method, seed, checked) for seed in seeds for method in chosen]
     return runs
 
 
@@ -58,7 +58,7 @@ def execute(
     data_dir: Path | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Do all runs that are not finished in `folder` yet; the networks that runs on molecules share come first.
+    """Do all runs that are not finished in `folder` yet; networks that runs of several tasks share come first.
 
     A failed run is recorded with its error, does not stop the rest, and is tried again next time. A killed
     process loses what is in flight, no more. `progress` shows how much of each stage is done.
@@ -69,7 +69,7 @@ def execute(
     jobs = group_by_split(todo)
     tables = _load_tables(jobs, data_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    missing = _untrained(jobs, folder)
+    missing = networks.untrained(jobs, folder)
     if missing:
         with progress("networks", len(missing)) as on_done:
             networks.train_and_store(
@@ -99,31 +99,15 @@ def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     torch.set_num_threads(1)
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
-    if is_molecules(job.table):
+    if has_tasks(job.table):
         stored = networks.StoredNetworks(job.table, job.seed, protocol, folder)
-        by_task: dict[str, list[BenchRun]] = {}
-        for run in job.runs:
-            by_task.setdefault(task_of(run.dataset), []).append(run)
-        for task, runs in by_task.items():
-            _do_runs(runs, TaskSplit(dataset, task, stored, protocol, job.seed), MOLECULE_METHODS, folder)
+        tasks = grouped(job.runs, lambda run: task_of(run.dataset))
+        for task, runs in tasks.items():
+            split = networks.TaskSplit(dataset, task, stored, protocol, job.seed)
+            _do_runs(runs, split, TASK_METHODS, folder)
     else:
         _do_runs(job.runs, TableSplit(dataset, protocol, job.seed), METHODS, folder)
     return len(job.runs)
-
-
-def _check_known(given: Sequence[str], known: Sequence[str], dataset: str) -> None:
-    for name in given:
-        if name not in known:
-            raise InputError(
-                f"unknown name {name!r} in methods for {dataset}; choose from all, {', '.join(known)}"
-            )
-
-
-def _untrained(jobs: Iterable[Job], folder: Path) -> list[networks.Network]:
-    """The networks that these jobs share and that `folder` does not have yet."""
-    of_molecules = (job for job in jobs if is_molecules(job.table))
-    needed = dict.fromkeys(network for job in of_molecules for network in networks.needed(job))
-    return [network for network in needed if not network.path(folder).exists()]
 
 
 def _do_runs(runs: Iterable[BenchRun], split: Split, methods: dict[str, Method], folder: Path) -> None:

@@ -1,24 +1,29 @@
-"""What a run is: its dataset, its content and its key; a task is a target of a table of molecules."""
+"""What a run is: its dataset, its content and its key; a task is one of several targets of a table."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import TypeVar
 
 from lvd._validation import InputError
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.registry import ENTRIES
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 SMALL_DATASETS = ("yacht", "housing", "energy", "bike", "kin8nm", "concrete")
 OTHER_DATASETS = ("synthetic", "diabetes")
-MOLECULE_DATASETS = ("qm8", "qm9")
+TASK_TABLES = ("qm8", "qm9")
+"""Tables with several targets, each a task of its own, named like ``qm9(mu)``; their networks are shared."""
 
 
-def is_molecules(dataset: str) -> bool:
-    """Whether the name is that of a table of molecules or of one of its tasks."""
-    return table_of(dataset) in MOLECULE_DATASETS
+def has_tasks(dataset: str) -> bool:
+    """Whether the name is that of a table with tasks, or of one of its tasks."""
+    return table_of(dataset) in TASK_TABLES
 
 
 def table_of(dataset: str) -> str:
@@ -32,28 +37,17 @@ def task_of(dataset: str) -> str:
 
 
 def expand(datasets: Sequence[str]) -> list[str]:
-    """The names with every table of molecules replaced by its tasks."""
-    expanded = [
-        name
-        for dataset in datasets
-        for name in (_tasks(dataset) if dataset in MOLECULE_DATASETS else [dataset])
-    ]
-    known = {
-        *SMALL_DATASETS,
-        *OTHER_DATASETS,
-        *(task for table in MOLECULE_DATASETS for task in _tasks(table)),
-    }
+    """The names with every table of tasks replaced by its tasks."""
+    tasks = {table: [f"{table}({target})" for target in ENTRIES[table].targets] for table in TASK_TABLES}
+    single = (*SMALL_DATASETS, *OTHER_DATASETS)
+    expanded = [name for dataset in datasets for name in tasks.get(dataset, [dataset])]
     for name in expanded:
-        if name not in known:
-            listed = ", ".join((*SMALL_DATASETS, *OTHER_DATASETS, *MOLECULE_DATASETS))
+        if name not in (*single, *chain(*tasks.values())):
             raise InputError(
-                f"unknown name {name!r} in datasets; choose from all, {listed}, or a task such as qm9(mu)"
+                f"unknown name {name!r} in datasets; choose from all, {', '.join((*single, *TASK_TABLES))}, "
+                "or a task such as qm9(mu)"
             )
     return expanded
-
-
-def _tasks(table: str) -> list[str]:
-    return [f"{table}({target})" for target in ENTRIES[table].targets]
 
 
 FORMAT = 1
@@ -92,10 +86,16 @@ class Job:
 
 def group_by_split(runs: Iterable[BenchRun]) -> list[Job]:
     """Jobs, one per split, in the order of their first run."""
-    jobs: dict[tuple[str, str, int], list[BenchRun]] = {}
-    for run in runs:
-        jobs.setdefault((run.protocol, table_of(run.dataset), run.seed), []).append(run)
-    return [Job(*split, tuple(members)) for split, members in jobs.items()]
+    splits = grouped(runs, lambda run: (run.protocol, table_of(run.dataset), run.seed))
+    return [Job(*split, tuple(members)) for split, members in splits.items()]
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items by their key, in the order in which the keys first appear."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def parse_names(text: str) -> list[str]:

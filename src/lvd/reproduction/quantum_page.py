@@ -1,0 +1,123 @@
+"""The page on QM8 and QM9: tasks that share networks, and coverage within functional groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lvd.reproduction.collect import Measured, read_results
+from lvd.reproduction.formats import Grid, render_markdown
+from lvd.reproduction.functional_groups import (
+    GroupCount,
+    beside_printed,
+    group_grids,
+    held_of,
+    printed_held,
+    read_counts,
+    shares_valid,
+)
+from lvd.reproduction.layout import method_title
+from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol, write_text
+from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
+from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
+from lvd.reproduction.result_store import Call, read_calls
+from lvd.reproduction.result_tables import ResultTables, main_figure, table_grids
+from lvd.reproduction.runs import TASK_TABLES, has_tasks, table_of
+
+COUNTED = (*VARIANTS, "MADSplit", "all")
+
+
+def write_quantum_page(
+    results: Sequence[Path], out: Path, *, groups: Path | None = None, notes: Path | None = None
+) -> None:
+    """Write the page from results on QM8 and QM9, and from counts within functional groups where there are some."""
+    rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
+    calls = [call for path in results for call in read_calls(path)]
+    counts = [] if groups is None else read_counts(groups)
+    write_text(out, render_quantum_page(rows, calls, counts, [] if notes is None else read_notes(notes)))
+
+
+def render_quantum_page(
+    rows: Sequence[Measured], calls: Sequence[Call], counts: Sequence[GroupCount], notes: Sequence[Note]
+) -> str:
+    """The page as Markdown."""
+    tables = tables_by_protocol(rows)
+    comparisons = compare_with_printed(tables["paper"].cells)
+    counted = [c for c in comparisons if c.cell.method in COUNTED]
+    methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))
+    return render_markdown(
+        "quantum.md.jinja",
+        sizes=sorted({(table_of(row.dataset).upper(), row.n_test) for row in rows if not row.error}),
+        calls=calls,
+        methods=["LVD", *methods],
+        seeds=_seeds(rows, methods),
+        **agreement(counted),
+        by_metric=count_cells_by(counted, lambda c: f"{table_of(c.cell.dataset)}, {c.cell.metric}"),
+        cqr=count_cells("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
+        notes=notes,
+        scaled=_scaled_grid(tables),
+        beside_printed=beside_printed(counts),
+        held=_held(counts),
+        printed_held=printed_held(),
+        groups=_group_grids(counts, list(tables)),
+        tables=tables,
+        grids={name: table_grids(one) for name, one in tables.items()},
+    )
+
+
+def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, str, list[int]]]:
+    """Protocol, dataset, and how many seeds LVD and each other method were run with."""
+
+    def n_seeds(protocol: str, table: str, chosen: Sequence[str]) -> int:
+        known = (row for row in rows if row.method in chosen and not row.error)
+        return len({row.seed for row in known if (row.protocol, table_of(row.dataset)) == (protocol, table)})
+
+    kinds = dict.fromkeys((row.protocol, table_of(row.dataset)) for row in rows)
+    columns = [tuple(VARIANTS), *((method,) for method in methods)]
+    return [(*kind, [n_seeds(*kind, chosen) for chosen in columns]) for kind in kinds]
+
+
+def _scaled_grid(tables: dict[str, ResultTables]) -> Grid:
+    """What standardised targets do to CQR and DE, and what was printed."""
+    printed = {
+        (cell.dataset, cell.method): f"{cell.mean:.2f}"
+        for cell in printed_cells()
+        if (cell.table, cell.metric) == ("discrimination", "MAD")
+    }
+    metrics = ("MAD", "MCR", "AUROC")
+    return Grid(
+        "CQR and DE with and without standardised targets",
+        "Means over tasks and seeds.",
+        ("", "MAD, printed", *(f"{metric}, {name}" for metric in metrics for name in tables)),
+        [
+            (
+                f"{dataset}, {method}",
+                printed[dataset, method],
+                *(main_figure(one, metric, dataset, method) for metric in metrics for one in tables.values()),
+            )
+            for dataset in tables["paper"].datasets
+            if dataset.lower() in TASK_TABLES
+            for method in ("CQR", "DE")
+        ],
+    )
+
+
+def _held(counts: Sequence[GroupCount]) -> dict[str, str]:
+    """In how many groups and tasks of QM9 coverage holds as the paper judged it, for those it is a question of."""
+    return {
+        method_title(method, "functional_groups"): f"{held} of {total}"
+        for method in (MAIN_VARIANT, "split", "MADSplit")
+        for held, total in [held_of(counts, "paper", "qm9", method, "text")]
+    }
+
+
+def _group_grids(counts: Sequence[GroupCount], protocols: Sequence[str]) -> list[Grid]:
+    present = {(one.protocol, table_of(one.dataset)) for one in counts}
+    tables = dict.fromkeys(table_of(one.dataset) for one in counts)
+    summaries = [
+        shares_valid(counts, protocol, table)
+        for protocol in protocols
+        for table in tables
+        if (protocol, table) in present
+    ]
+    return [*summaries, *(grid for table in tables for grid in group_grids(counts, "paper", table))]
