@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from lvd._validation import InputError
 from lvd.molecules.activations import build_activation, describe_activation
 from lvd.molecules.forward import Route
-from lvd.store.modules import load_state
+from lvd.store.decoding import load_state
 
 MESSAGES = {"BondMessagePassing": BondMessagePassing, "AtomMessagePassing": AtomMessagePassing}
 AGGREGATIONS = {

@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -19,7 +19,6 @@ from lvd._validation import InputError, note_origin, resolve_device
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.modules import build_layers, load_state
 from lvd.store.storable import STORABLES, OutdatedError, Storable
 
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
@@ -107,7 +106,7 @@ class _Decoder:
             {name: self.value(node) for name, node in entry[part].items()}
             for part in ("parameters", "learned")
         )
-        parameters, learned = storable.upgrade(*saved)
+        parameters, learned = saved if storable.upgrade is None else storable.upgrade(*saved)
         vars(value).update(self._parameters(storable, parameters))
         for name in learned:
             if not LEARNED.fullmatch(name) or name in vars(value) or hasattr(storable.cls, name):
@@ -115,8 +114,9 @@ class _Decoder:
         if "device" in vars(value):
             learned = {name: _placed(item, value) for name, item in learned.items()}
         vars(value).update(learned)
-        storable.check(value)
-        storable.complete(value)
+        for finish in (storable.check, storable.complete):
+            if finish is not None:
+                finish(value)
         return value
 
     def _parameters(self, storable: Storable, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class _Decoder:
     def _module(self, entry: Mapping[str, Any]) -> nn.Module:
         state = {key: self._contents.tensors[name] for key, name in entry["state"].items()}
         if "layers" in entry:
-            module: nn.Module = build_layers(entry["layers"], state)
+            module: nn.Module = _build_layers(entry["layers"], state)
             load_state(module, state)
         else:
             path, kind = entry["given"]
@@ -190,6 +190,54 @@ class _Decoder:
                 f"{parameter}= must be given as it was when the model was made, with {kind} as {_spoken(path)}"
             )
         return value
+
+
+def _build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Sequential:
+    """An MLP with the sizes of the weights in `state`, which are there already: no size is taken on trust."""
+    built: list[nn.Module] = []
+    for number, layer in enumerate(layers):
+        match layer:
+            case "linear":
+                weight = state[f"{number}.weight"]
+                built.append(_unset_linear(weight))
+            case "relu":
+                built.append(nn.ReLU())
+            case ["dropout", p]:
+                built.append(nn.Dropout(p))
+            case _:
+                raise InputError(f"unknown layer {layer!r}")
+    return nn.Sequential(*built)
+
+
+def _unset_linear(weight: Tensor) -> nn.Linear:
+    """A layer without weights yet, made without random numbers, and without loading torch's symbolic shapes."""
+    n_outputs, n_inputs = weight.shape
+    layer = nn.Linear(n_inputs, n_outputs, device="meta")
+    layer.weight = nn.Parameter(torch.empty_like(weight))
+    layer.bias = nn.Parameter(torch.empty(n_outputs, dtype=weight.dtype))
+    return layer
+
+
+def load_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put saved weights into `module`; they must be its own, name by name."""
+    wanted, found = (
+        {key: _described(tensor) for key, tensor in d.items()} for d in (state, module.state_dict())
+    )
+    differing = [key for key in wanted | found if wanted.get(key) != found.get(key)]
+    if differing:
+        raise InputError(
+            "; ".join(
+                f"{key}: saved {wanted.get(key, 'not at all')}, in the module {found.get(key, 'not at all')}"
+                for key in differing[:3]
+            )
+        )
+    module.load_state_dict(dict(state))
+
+
+def _described(tensor: Any) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor).__name__
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _texts(items: Any) -> Any:

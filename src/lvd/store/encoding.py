@@ -21,7 +21,6 @@ from lvd._typing import NDArray
 from lvd._validation import InputError
 from lvd.store.estimators import dump_estimator
 from lvd.store.folder import Contents, write_folder
-from lvd.store.modules import describe_layers
 from lvd.store.storable import STORABLES
 
 DTYPES = frozenset(
@@ -139,7 +138,7 @@ class _Encoder:
 
     def _known(self, value: Any, name: str, path: str | None) -> dict[str, Any]:
         storable = STORABLES[type(value)]
-        attributes = storable.take_apart(value)
+        attributes = dict(storable.take_apart(value))
         parameters = {
             key: self.value(attributes.pop(key), _dotted(name, key), _below(path, key))
             for key in storable.parameters
@@ -151,7 +150,7 @@ class _Encoder:
         return {"class": type(value).__name__, "parameters": parameters, "learned": learned}
 
     def _module(self, module: nn.Module, name: str, path: str | None) -> dict[str, Any]:
-        layers = describe_layers(module) if path is None else None
+        layers = _describe_layers(module) if path is None else None
         source = (
             {"layers": layers}
             if layers is not None
@@ -190,6 +189,23 @@ class _Encoder:
             raise InputError(f"{name} is not a tensor of real numbers and cannot be saved")
         self.tensors[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         return name
+
+
+def _describe_layers(module: nn.Module) -> list[Any] | None:
+    """The layers of a plain MLP, to build it from again; None for any other module."""
+    if type(module) is not nn.Sequential:
+        return None
+    layers: list[Any] = []
+    for layer in module:
+        if type(layer) is nn.Linear and layer.bias is not None:
+            layers.append("linear")
+        elif type(layer) is nn.ReLU:
+            layers.append("relu")
+        elif type(layer) is nn.Dropout:
+            layers.append(["dropout", layer.p])
+        else:
+            return None
+    return layers
 
 
 def _dotted(path: str, key: str | int) -> str:

@@ -9,21 +9,8 @@ from typing import Any
 
 from lvd._validation import InputError
 
-
-def _attributes(value: Any) -> dict[str, Any]:
-    return dict(vars(value))
-
-
-def _anything_goes(value: Any) -> None:
-    pass
-
-
 Saved = tuple[dict[str, Any], dict[str, Any]]
 """Parameters and learned attributes."""
-
-
-def _as_it_is(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    return parameters, learned
 
 
 @dataclass(frozen=True)
@@ -33,6 +20,7 @@ class Storable:
     Parameters
     ----------
     cls : the class; an object of a subclass is not taken for one of it.
+    parameters : those of its constructor; all other attributes are learned ones.
     root : an object of it is a model by itself, and not only a part of one.
     take_apart : from an object to the attributes to save, in types that can be saved.
     complete : called on the rebuilt object, with the saved attributes set, to make it whole again.
@@ -41,16 +29,12 @@ class Storable:
     """
 
     cls: type[Any]
+    parameters: Mapping[str, inspect.Parameter]
     root: bool = False
-    take_apart: Callable[[Any], dict[str, Any]] = _attributes
-    complete: Callable[[Any], None] = _anything_goes
-    check: Callable[[Any], None] = _anything_goes
-    upgrade: Callable[[dict[str, Any], dict[str, Any]], Saved] = _as_it_is
-
-    @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The constructor's parameters; all other attributes are learned ones."""
-        return inspect.signature(self.cls).parameters
+    take_apart: Callable[[Any], dict[str, Any]] = vars
+    complete: Callable[[Any], None] | None = None
+    check: Callable[[Any], None] | None = None
+    upgrade: Callable[[dict[str, Any], dict[str, Any]], Saved] | None = None
 
 
 STORABLES: dict[type[Any], Storable] = {}
@@ -62,8 +46,8 @@ def register(cls: type[Any], **ways: Any) -> None:
 
     `ways` are those of :class:`Storable`; a class with a method ``_check_parameters`` is checked by it.
     """
-    ways.setdefault("check", getattr(cls, "_check_parameters", _anything_goes))
-    STORABLES[cls] = Storable(cls, **ways)
+    ways.setdefault("check", getattr(cls, "_check_parameters", None))
+    STORABLES[cls] = Storable(cls, inspect.signature(cls).parameters, **ways)
 
 
 class OutdatedError(InputError):
