@@ -11,10 +11,14 @@ from lvd.metrics.coverage import (
     marginal_coverage_rate,
     tail_coverage_rate,
 )
-from lvd.metrics.dependence import hsic, width_coverage_correlation
-from lvd.metrics.discrimination import residual_auroc, width_error_correlation
+from lvd.metrics.discrimination import (
+    hsic,
+    mean_absolute_deviation,
+    residual_auroc,
+    width_coverage_correlation,
+    width_error_correlation,
+)
 from lvd.metrics.distribution import crps
-from lvd.metrics.point import mean_absolute_deviation
 from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
 from lvd.metrics.strata import (
     GroupCoverage,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -88,7 +87,7 @@ def feature_stratified_coverage(
     targets, array = check_targets_and_intervals(y, intervals)
     values = check_vector(feature, "feature")
     check_same_length(y=targets, feature=values)
-    labels, codes = _labelled_bins(values, n_bins)
+    labels, codes = labelled_bins(values, n_bins)
     return _coverage_of(labels, codes, covered(targets, array), confidence_level, significance)
 
 
@@ -113,7 +112,7 @@ def size_stratified_coverage(
     labels: list[str] = []
     codes = np.zeros(len(width), dtype=np.int64)
     if finite.any():
-        labels, codes[finite] = _labelled_bins(width[finite], n_bins)
+        labels, codes[finite] = labelled_bins(width[finite], n_bins)
     if not finite.all():
         codes[~finite] = len(labels)
         labels.append("infinite")
@@ -159,14 +158,19 @@ def holm(p_values: Float[NDArray, "g"], significance: float) -> Bool[NDArray, "g
     return rejected
 
 
-def _labelled_bins(values: Float[NDArray, "n"], n_bins: int) -> tuple[list[str], Int[NDArray, "n"]]:
+def range_labels(ends: Float[NDArray, "g e"]) -> list[str]:
+    """``1 to 2``, or ``1`` where both ends are the same, with the digits that tell different ends apart."""
+    different = np.unique(ends).tolist()
+    digits = next(d for d in range(4, 18) if len({f"{end:.{d}g}" for end in different}) == len(different))
+    return [" to ".join(f"{end:.{digits}g}" for end in dict.fromkeys(pair)) for pair in ends.tolist()]
+
+
+def labelled_bins(values: Float[NDArray, "n"], n_bins: int) -> tuple[list[str], Int[NDArray, "n"]]:
+    """A label for each of :func:`quantile_bins`, its smallest and its largest value, and each row's bin."""
     check_positive(n_bins, "n_bins", integer=True)
     codes = quantile_bins(values, n_bins)
-    ends = [(values[codes == code].min(), values[codes == code].max()) for code in range(codes.max() + 1)]
-    different = set(itertools.chain(*ends))
-    digits = next(d for d in range(4, 18) if len({f"{end:.{d}g}" for end in different}) == len(different))
-    labels = [" to ".join(f"{end:.{digits}g}" for end in dict.fromkeys(pair)) for pair in ends]
-    return labels, codes
+    inside = [values[codes == code] for code in range(codes.max() + 1)]
+    return range_labels(np.array([(one.min(), one.max()) for one in inside])), codes
 
 
 def _coverage_of(

@@ -10,8 +10,7 @@ from lvd._typing import ArrayLike, Levels
 from lvd._validation import check_same_length, check_vector
 from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
-from lvd.metrics.discrimination import residual_auroc
-from lvd.metrics.point import mean_absolute_deviation
+from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
 from lvd.metrics.width import finite_fraction, mean_finite_width
 
 _COLUMNS = {
@@ -33,9 +32,9 @@ class Summary:
 
     def cells(self) -> list[list[str]]:
         """The table as text: a line of headings, then one line per level."""
-        headings = [heading for heading, _ in _COLUMNS.values()]
-        return [headings] + [
-            [_text(row[name], spec) for name, (_, spec) in _COLUMNS.items()] for row in self.rows
+        return [
+            [heading for heading, _ in _COLUMNS.values()],
+            *([_text(row[name], spec) for name, (_, spec) in _COLUMNS.items()] for row in self.rows),
         ]
 
     def __str__(self) -> str:
@@ -66,7 +65,6 @@ def summary(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Level
     targets, predictions, array = check_vector(y), check_vector(y_pred, "y_pred"), check_intervals(intervals)
     check_same_length(y=targets, y_pred=predictions, intervals=array)
     vector = check_levels_of(array, levels)
-    deviation = mean_absolute_deviation(targets, predictions)
     return Summary(
         tuple(
             {
@@ -74,7 +72,7 @@ def summary(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Level
                 "marginal_coverage_rate": marginal_coverage_rate(targets, one),
                 "tail_coverage_rate": tail_coverage_rate(targets, one),
                 "residual_auroc": residual_auroc(targets, predictions, one),
-                "mean_absolute_deviation": deviation,
+                "mean_absolute_deviation": mean_absolute_deviation(targets, predictions),
                 "mean_finite_width": mean_finite_width(one),
                 "finite_fraction": finite_fraction(one),
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,9 +82,15 @@ def nice_ticks(high: float, n_most: int = 6) -> list[float]:
     return [step * i for i in range(math.floor(high / step + 1e-9) + 1)]
 
 
-def ticks(scale: Scale, values: Sequence[float], texts: Sequence[str]) -> tuple[tuple[float, str], ...]:
+def ticks(
+    scale: Scale, values: Sequence[float], text: Callable[[float], str]
+) -> tuple[tuple[float, str], ...]:
     """Positions of values with their texts."""
-    return tuple((scale(value), text) for value, text in zip(values, texts, strict=True))
+    return tuple((scale(value), text(value)) for value in values)
+
+
+_UNIT = x_scale(0.0, 1.0), y_scale(0.0, 1.0)
+_X_FIFTHS, _Y_FIFTHS = (ticks(scale, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], percent) for scale in _UNIT)
 
 
 def polyline(css: str, x: Scale, y: Scale, xs: Float[NDArray, "k"], ys: Float[NDArray, "k"]) -> Shape:
@@ -116,38 +122,25 @@ def _point_list(x: Scale, y: Scale, xs: Float[NDArray, "k"], ys: Float[NDArray, 
 
 def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence_level: float) -> Chart:
     """Coverage against level; the first curve, that of the model, with its band."""
-    x, y = x_scale(0.0, 1.0), y_scale(0.0, 1.0)
     name, main = curves[0]
-    ends = np.array([0.0, 1.0])
-    shapes = [
-        area("band", x, y, main.levels, (main.lower, main.upper)),
-        polyline("ideal", x, y, ends, ends),
-        line("reference", x(confidence_level), y(0.0), x(confidence_level), y(1.0)),
-    ]
-    for number, (_, curve) in reversed(list(enumerate(curves))):
-        shapes.append(polyline(f"curve s{number}", x, y, curve.levels, curve.coverage))
-    for level, coverage, lower, upper in zip(main.levels, main.coverage, main.lower, main.upper, strict=True):
-        tip = (
-            f"{name} at level {percent(float(level))}: coverage {percent(float(coverage), 1)}, "
-            f"band {percent(float(lower), 1)} to {percent(float(upper), 1)}"
-        )
-        shapes.append(Shape("circle", "dot s0", {"cx": x(level), "cy": y(coverage), "r": 3}, tip))
-    fifths = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    texts = [percent(share) for share in fifths]
-    gap = float(np.max(main.levels - main.coverage))
-    return Chart(
-        f"Coverage of {name} against the level, with its 95% band; on the diagonal they are equal. "
-        + (
-            f"The coverage is at most {percent(gap, 1)} below the level."
-            if gap > 0
-            else "It is never below it."
-        ),
-        "level",
-        "coverage",
-        ticks(x, fifths, texts),
-        ticks(y, fifths, texts),
-        tuple(shapes),
+    ends, gap = np.array([0.0, 1.0]), float(np.max(main.levels - main.coverage))
+    said = (
+        f"The coverage is at most {percent(gap, 1)} below the level." if gap > 0 else "It is never below it."
     )
+    tips = [
+        f"{name} at level {percent(level)}: coverage {percent(coverage, 1)}, "
+        f"band {percent(lower, 1)} to {percent(upper, 1)}"
+        for level, coverage, lower, upper in zip(
+            *(values.tolist() for values in vars(main).values()), strict=True
+        )
+    ]
+    shapes = [
+        area("band", *_UNIT, main.levels, (main.lower, main.upper)),
+        polyline("ideal", *_UNIT, ends, ends),
+        *_against_level(confidence_level, main.levels, [curve.coverage for _, curve in curves], tips),
+    ]
+    label = f"Coverage of {name} against the level, with its 95% band; on the diagonal they are equal. {said}"
+    return Chart(label, "level", "coverage", _X_FIFTHS, _Y_FIFTHS, tuple(shapes))
 
 
 def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digits: Digits) -> Chart | None:
@@ -173,15 +166,14 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
     middle = _median_errors(width[finite], error[finite])
     if len(middle) > 1:
         shapes.append(polyline("curve s0", x, y, middle[:, 0], middle[:, 1]))
-    x_values, y_values = nice_ticks(x_high), nice_ticks(y_high)
     return Chart(
         f"Absolute error against width of {len(sample):,} rows. The median error is "
         f"{digits.text(middle[0, 1])} among the narrowest intervals and {digits.text(middle[-1, 1])} among the "
         "widest finite ones.",
         "width",
         "absolute error",
-        ticks(x, x_values, [f"{value:g}" for value in x_values]),
-        ticks(y, y_values, [f"{value:g}" for value in y_values]),
+        ticks(x, nice_ticks(x_high), "{:g}".format),
+        ticks(y, nice_ticks(y_high), "{:g}".format),
         tuple(shapes),
     )
 
@@ -190,30 +182,34 @@ def finite_chart(
     levels: Float[NDArray, "l"], shares: Sequence[tuple[str, Float[NDArray, "l"]]], confidence_level: float
 ) -> Chart:
     """The share of intervals that say something, against the level; the first method is the model's own."""
-    x, y = x_scale(0.0, 1.0), y_scale(0.0, 1.0)
-    shapes = [line("reference", x(confidence_level), y(0.0), x(confidence_level), y(1.0))]
-    for number, (_, share) in reversed(list(enumerate(shares))):
-        shapes.append(polyline(f"curve s{number}", x, y, levels, share))
     name, own = shares[0]
-    for level, share in zip(levels.tolist(), own.tolist(), strict=True):
-        tip = f"{name} at level {percent(level)}: {percent(share, 1)} finite"
-        shapes.append(Shape("circle", "dot s0", {"cx": x(level), "cy": y(share), "r": 3}, tip))
+    tips = [
+        f"{name} at level {percent(level)}: {percent(share, 1)} finite"
+        for level, share in zip(levels.tolist(), own.tolist(), strict=True)
+    ]
     half = levels[own >= 0.5]
-    fifths = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    texts = [percent(share) for share in fifths]
-    return Chart(
-        f"Share of finite intervals of {name} against the level. "
-        + (
-            f"At least half of them are finite up to level {percent(float(half.max()))}."
-            if half.size
-            else "Fewer than half of them are finite at every level."
-        ),
-        "level",
-        "finite intervals",
-        ticks(x, fifths, texts),
-        ticks(y, fifths, texts),
-        tuple(shapes),
+    said = (
+        f"At least half of them are finite up to level {percent(float(half.max()))}."
+        if half.size
+        else "Fewer than half of them are finite at every level."
     )
+    shapes = _against_level(confidence_level, levels, [share for _, share in shares], tips)
+    label = f"Share of finite intervals of {name} against the level. {said}"
+    return Chart(label, "level", "finite intervals", _X_FIFTHS, _Y_FIFTHS, tuple(shapes))
+
+
+def _against_level(
+    marked: float, levels: Float[NDArray, "l"], curves: Sequence[Float[NDArray, "l"]], tips: Sequence[str]
+) -> list[Shape]:
+    """A line at the marked level, and the curves; the first one is on top, with a dot and a tip at each level."""
+    x, y = _UNIT
+    numbered = reversed(list(enumerate(curves)))
+    dots = zip(levels.tolist(), curves[0].tolist(), tips, strict=True)
+    return [
+        line("reference", x(marked), y(0.0), x(marked), y(1.0)),
+        *(polyline(f"curve s{number}", x, y, levels, curve) for number, curve in numbered),
+        *(Shape("circle", "dot s0", {"cx": x(a), "cy": y(b), "r": 3}, tip) for a, b, tip in dots),
+    ]
 
 
 def _room(usual: float, largest: float) -> float:

@@ -13,7 +13,7 @@ from scipy.special import bdtrc
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, group_coverage, worst_slab_coverage
-from lvd.metrics.strata import holm, quantile_bins
+from lvd.metrics.strata import GroupCoverage, holm, labelled_bins, range_labels
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.reports import MAX_VALUES
 
@@ -32,20 +32,11 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Group:
-    """One group of rows: its coverage and its share of infinite intervals, each with its exact 95% band.
-
-    `below_level` says that the coverage is below the level by more than chance.
-    """
+class Group(GroupCoverage):
+    """One group of rows of a column: also its share of infinite intervals, with its exact 95% band."""
 
     column: str
     label: str
-    count: int
-    coverage: float
-    lower: float
-    upper: float
-    p_value: float
-    below_level: bool
     infinite: float
     infinite_lower: float
     infinite_upper: float
@@ -75,10 +66,9 @@ def group_rows(
     if known.any():
         distinct, places = np.unique(numbers[known], return_inverse=True)
         if len(distinct) <= most_values:
-            labels, codes[known] = _distinct_texts(distinct[:, None]), places
+            labels, codes[known] = range_labels(distinct[:, None]), places
         else:
-            codes[known] = quantile_bins(numbers[known], n_bins)
-            labels = _distinct_texts(_ends(numbers[known], codes[known]))
+            labels, codes[known] = labelled_bins(numbers[known], n_bins)
     if not known.all():
         codes[~known] = len(labels)
         labels.append(MISSING)
@@ -97,22 +87,18 @@ def measure_groups(
     counts = np.bincount(grouping.codes)
     infinite = np.bincount(grouping.codes, weights=unlimited)
     lower, upper = binomial_band(infinite, counts)
+    columns = (infinite / counts, lower, upper)
+    rows = zip(strata, grouping.labels, *(values.tolist() for values in columns), strict=True)
     return [
         Group(
+            **vars(one),
             column=grouping.column,
-            label=grouping.labels[int(stratum.group)],
-            count=stratum.count,
-            coverage=stratum.coverage,
-            lower=stratum.lower,
-            upper=stratum.upper,
-            p_value=stratum.p_value,
-            below_level=stratum.below_level,
-            infinite=float(infinite[code] / counts[code]),
-            infinite_lower=float(lower[code]),
-            infinite_upper=float(upper[code]),
+            label=label,
+            infinite=share,
+            infinite_lower=low,
+            infinite_upper=high,
         )
-        for stratum in strata
-        for code in (int(stratum.group),)
+        for one, label, share, low, high in rows
     ]
 
 
@@ -191,16 +177,3 @@ def _as_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
     except InputError:
         return None
     return None if np.isnan(numbers).all() else numbers
-
-
-def _ends(values: Float[NDArray, "n"], codes: Int[NDArray, "n"]) -> Float[NDArray, "g 2"]:
-    """The smallest and the largest value of each bin."""
-    inside = [values[codes == code] for code in range(codes.max() + 1)]
-    return np.array([(part.min(), part.max()) for part in inside])
-
-
-def _distinct_texts(ends: Float[NDArray, "g e"]) -> list[str]:
-    """``1 to 2``, or ``1`` where both ends are the same, with the digits that tell different ends apart."""
-    different = np.unique(ends).tolist()
-    digits = next(d for d in range(4, 18) if len({f"{end:.{d}g}" for end in different}) == len(different))
-    return [" to ".join(f"{end:.{digits}g}" for end in dict.fromkeys(pair)) for pair in ends.tolist()]
