@@ -141,12 +141,24 @@ def check_vector(y: ArrayLike, name: str = "y") -> Float[NDArray, "n"]:
     return array
 
 
-def check_targets(y: ArrayLike, name: str = "y") -> Float[NDArray, "n t"]:
-    """`y` as a finite float64 matrix with one column per target; a vector is one target."""
+def check_targets(y: ArrayLike, name: str = "y", *, missing: bool = False) -> Float[NDArray, "n t"]:
+    """`y` as a finite float64 matrix with one column per target; a vector is one target.
+
+    With `missing`, NaN stands for a target that is not known.
+    """
     if y is None:
         raise InputError(f"training requires y to be passed, but the target {name} is None")
     array = _numbers(y, name)
+    if missing and (unknown := np.isnan(array)).any():
+        known = check_targets(np.where(unknown, 0.0, array), name)
+        return np.where(unknown.reshape(known.shape), np.nan, known)
     return check_vector(array, name)[:, None] if array.ndim == 1 else check_matrix(array, name)
+
+
+def present_rows(column: Float[NDArray, "n"]) -> Any:
+    """Which rows have a value, to index with: all of them as they are where none is missing."""
+    missing = np.isnan(column)
+    return np.flatnonzero(~missing) if missing.any() else slice(None)
 
 
 def check_same_length(**arrays: Any) -> None:

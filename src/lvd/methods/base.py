@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from lvd._validation import (
     intervals_like,
     like,
     proven,
+    seed_from,
     to_numpy,
 )
 from lvd.models import Model
@@ -43,6 +45,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     estimator: Any
     confidence_level: Levels
     y_range: Any
+    random_state: RandomState
 
     model_: Model
 
@@ -111,9 +114,16 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
 
-    def _check_rows(self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None) -> tuple[Any, NDArray]:
-        """`X` as the model's inputs and `y` as target columns, of the same length."""
-        inputs, targets = self._check_inputs(X, reset=n_targets is None), check_targets(y)
+    def _check_rows(
+        self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None, *, missing: bool = False
+    ) -> tuple[Any, NDArray]:
+        """`X` as the model's inputs and `y` as target columns, of the same length.
+
+        With `missing`, a row of several targets may have NaN for those that are not known.
+        """
+        several = to_numpy(y).ndim == 2 and to_numpy(y).shape[1] > 1
+        inputs = self._check_inputs(X, reset=n_targets is None)
+        targets = check_targets(y, missing=missing and several)
         check_same_length(X=inputs, y=targets)
         if n_targets is not None and targets.shape[1] != n_targets:
             raise InputError(
@@ -128,6 +138,20 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         except ValueError as error:
             raise InputError(str(error)) from None
         return self.model_.check(X)
+
+    def _begin(self, X: ArrayLike, y: ArrayLike, new_model: Callable[[int], Any]) -> tuple[Any, NDArray, int]:
+        """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
+        self._check_parameters()
+        self._check_bounds()
+        check_levels(self.confidence_level)
+        seed = seed_from(self.random_state)
+        self.model_ = new_model(seed)
+        inputs, targets = self._check_rows(X, y)
+        if len(targets) < 2:
+            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
+        self._remember_shape(inputs, y)
+        self.n_targets_ = targets.shape[1]
+        return inputs, targets, seed
 
     def _remember_shape(self, inputs: Any, y: ArrayLike) -> None:
         self.single_target_ = to_numpy(y).ndim == 1

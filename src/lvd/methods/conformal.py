@@ -19,6 +19,7 @@ from lvd._validation import (
     check_levels,
     check_matrix,
     check_same_length,
+    present_rows,
     proven,
     row_digests,
     seed_from,
@@ -29,7 +30,7 @@ from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import as_model
-from lvd.models.model import came_trained
+from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.wrap import seeded_clone
 from lvd.scores import (
     AbsoluteResidual,
@@ -116,7 +117,8 @@ class ConformalBase(IntervalRegressor):
 
         With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
         one value for each row, and those of the rows set aside are used. Rows that the model takes for one case
-        are set aside together or not at all.
+        are set aside together or not at all. Of several targets those of a row that are not known may be NaN, where
+        the model comes trained or is a :class:`ChempropEstimator`: each target uses the rows that have it.
         """
         self._check_parameters()
         self._check_bounds()
@@ -130,7 +132,7 @@ class ConformalBase(IntervalRegressor):
             random_state=seed,
         )
         self.model_ = score.prepare(model, levels)
-        inputs, targets = self._check_rows(X, y)
+        inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
         labels = self._check_labels(len(targets), groups=groups, weights=weights)
@@ -161,10 +163,11 @@ class ConformalBase(IntervalRegressor):
         """Calibrate on rows of your own that training has not seen; replaces a former calibration.
 
         `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a
-        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`).
+        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`). Of several
+        targets those that are not known may be NaN: each target is calibrated by the rows that have it.
         """
         check_is_fitted(self, "train_digests_")
-        inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_)
+        inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_, missing=True)
         labels = self._check_labels(len(targets), groups=groups, weights=weights)
         self._warn_of_shared_rows(inputs)
         self._calibrate(inputs, targets, max_weight, **labels)
@@ -217,13 +220,16 @@ class ConformalBase(IntervalRegressor):
         rows, bound = self._bind(X)
         scores = bound(y)
         kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * y.shape[1]
-        self.conformals_ = [
-            [
-                self._calibrator(kernel).conformalize(rows.embeddings, column, **labels)
-                for column in scores[:, :, target].T
-            ]
-            for target, kernel in enumerate(kernels)
-        ]
+        self.conformals_ = []
+        for target, kernel in enumerate(kernels):
+            some = rows_with_target(y, target)
+            own = rows_of_labels(labels, some)
+            self.conformals_.append(
+                [
+                    self._calibrator(kernel).conformalize(rows.embeddings[some], column[some], **own)
+                    for column in scores[:, :, target].T
+                ]
+            )
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
         self.n_calib_ = len(y)
         self._warn_if_too_few()
@@ -310,10 +316,11 @@ class ConformalBase(IntervalRegressor):
         level = float(check_levels(self.confidence_level).max())
         quantile = getattr(self, "quantile", "finite_sample")
         needed = rows_needed(self.score_.plan(level).level) if quantile == "finite_sample" else 1
-        if self.n_calib_ < needed:
+        n_known = int((~np.isnan(self.y_calib_)).sum(0).min())
+        if n_known < needed:
             warnings.warn(
                 f"every interval at confidence_level={level:g} is infinite: that takes at least {needed} "
-                f"calibration rows, there are {self.n_calib_}; give more rows or a lower level",
+                f"calibration rows, there are {n_known}; give more rows or a lower level",
                 CalibrationWarning,
                 stacklevel=4,
             )
@@ -401,7 +408,29 @@ def fit_kernels(
         return [template]
     learned = training.y if kernel_target == "y" else np.sqrt(np.abs(training.held_out_errors))
     placed = training.located([template]).rows.embeddings
-    return [seeded_clone(template, training.seed).fit(placed, column) for column in learned.T]
+    kernels = []
+    for target, column in enumerate(learned.T):
+        some = rows_with_target(training.y, target)
+        kernels.append(seeded_clone(template, training.seed).fit(placed[some], column[some]))
+    return kernels
+
+
+def rows_with_target(y: Float[NDArray, "n t"], target: int) -> Any:
+    """The rows whose target is known, to index with; without any there is nothing to learn."""
+    if np.isnan(y[:, target]).all():
+        raise InputError(
+            f"target {target} is known for none of {len(y)} rows, counting targets from 0; leave it out, or give "
+            "rows that have it"
+        )
+    return present_rows(y[:, target])
+
+
+def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
+    """The labels of some rows; what is no list of one value for each row stays as it is."""
+    return {
+        name: values if values is None or np.ndim(values) == 0 else _safe_indexing(values, rows)
+        for name, values in labels.items()
+    }
 
 
 def spaces_of(rows: EvaluatedRows) -> list[NDArray]:

@@ -10,7 +10,16 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, intervals_like, like, proven, to_numpy
+from lvd._validation import (
+    InputError,
+    check_levels,
+    check_positive,
+    intervals_like,
+    like,
+    present_rows,
+    proven,
+    to_numpy,
+)
 from lvd.conformal import LocalConformal
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
@@ -20,7 +29,7 @@ from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
-from lvd.methods.conformal import ConformalBase
+from lvd.methods.conformal import ConformalBase, rows_of_labels
 from lvd.methods.predictive import PredictiveDistribution, Spread
 from lvd.quantiles import conformal_quantile
 
@@ -150,12 +159,14 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
         """Add newly labelled rows to the calibration set; nothing is trained again."""
         self._check_calibrated()
-        inputs, targets = self._check_rows(X, y, self.n_targets_)
+        inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         (rows, bound), known = self._bind(inputs), self._known_errors()
         scores = bound(targets)
         for target, columns in enumerate(self.conformals_):
+            some = present_rows(targets[:, target])
+            own = rows_of_labels({"groups": groups, "weights": weights}, some)
             for number, conformal in enumerate(columns):
-                conformal.update(rows.embeddings, scores[:, number, target], groups=groups, weights=weights)
+                conformal.update(rows.embeddings[some], scores[some, number, target], **own)
         self.residuals_calib_ = np.concatenate([known.residuals, targets - bound.y_pred])
         self.units_calib_ = np.concatenate([known.units, bound.unit])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
@@ -166,8 +177,10 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
         self._check_calibrated()
         known = self._known_errors()
-        for conformal in (one for columns in self.conformals_ for one in columns):
-            conformal.forget(n_newest)
+        check_positive(n_newest, "n_newest", integer=True)
+        for columns, y in zip(self.conformals_, self.y_calib_.T, strict=True):
+            for conformal in columns:
+                conformal.forget(int((~np.isnan(y[-n_newest:])).sum()))
         self.residuals_calib_, self.units_calib_ = known.residuals[-n_newest:], known.units[-n_newest:]
         self.y_calib_ = self.y_calib_[-n_newest:]
         self.n_calib_ = len(self.y_calib_)
@@ -234,11 +247,15 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 rows.embeddings,
                 float(levels[0]),
                 n_neighbors=n_neighbors,
-                targets=targets,
+                targets=y[present_rows(y)],
                 two_sided=len(plan.columns) > 1,
                 **labels,
             )
-            for columns, targets in zip(self.conformals_, self.y_calib_.T, strict=True)
+            for columns, y in zip(self.conformals_, self.y_calib_.T, strict=True)
+        ]
+        evidence = [
+            [_counted_among_all(one, y) for one in found]
+            for found, y in zip(evidence, self.y_calib_.T, strict=True)
         ]
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
@@ -266,14 +283,16 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
         """The radius of split conformal prediction for each target: one for all rows."""
-        return conformal_quantile(np.abs(self._known_errors().residuals), levels)[0]
+        columns = np.abs(self._known_errors().residuals).T
+        return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in columns])
 
     def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
         self._check_calibrated()
         rows, bound = self._bind(self._check_inputs(X))
         first = [columns[0] for columns in self.conformals_]
         known = self._known_errors()
-        signed = map(LocalConformal.rescored, first, (known.residuals / known.units).T)
+        scores = (column[present_rows(column)] for column in (known.residuals / known.units).T)
+        signed = map(LocalConformal.rescored, first, scores)
         spread = Spread(bound.y_pred, bound.unit, rows.keys)
         return spread, [conformal.distribution(rows.embeddings, **labels) for conformal in signed]
 
@@ -287,3 +306,10 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _target_columns(self, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
         return self._check_rows(X, y, self.n_targets_)[1]
+
+
+def _counted_among_all(evidence: Evidence, y: Float[NDArray, "m"]) -> Evidence:
+    """The same neighbours, counted among all calibration rows instead of those whose target is known."""
+    numbers = np.arange(len(y))[present_rows(y)]
+    neighbors = tuple(replace(one, index=int(numbers[one.index])) for one in evidence.neighbors)
+    return replace(evidence, neighbors=neighbors)

@@ -23,13 +23,16 @@ from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.models.trees import TreeEnsemble
 from lvd.models.wrap import FOREIGN
-from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual
+from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual, SidedResidual
 from lvd.scores.error_model import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
 
 __all__ = ["load", "load_columns", "register_method", "save"]
+
+MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "train_errors_"}
+"""Attributes with a column for each target, which hold NaN where a target is not known."""
 
 
 def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:
@@ -64,7 +67,31 @@ def load_columns(folder: str | os.PathLike[str]) -> Any:
 
 def register_method(method: type[Any]) -> None:
     """Allow a method to be saved and loaded."""
-    register(method, root=True, check=_check_method, upgrade=_UPGRADES.get(method.__name__, _upgrade))
+    upgrade = _UPGRADES.get(method.__name__, _upgrade)
+    ways = {"upgrade": upgrade, "take_apart": _fill_in, "complete": _take_out}
+    register(method, root=True, check=_check_method, **ways)
+
+
+def _fill_in(value: Any) -> dict[str, Any]:
+    """The attributes with 0 for targets that are not known, as no file holds NaN, and beside them where that is."""
+    attributes = dict(vars(value))
+    for name in MAY_BE_UNKNOWN & attributes.keys():
+        unknown = np.isnan(attributes[name])
+        if unknown.any() and not unknown.all(axis=0).any():
+            attributes |= {name: np.where(unknown, 0.0, attributes[name]), f"{name}unknown": unknown}
+    return attributes
+
+
+def _take_out(value: Any) -> None:
+    """Turn what `_fill_in` has filled in to NaN again."""
+    learned = vars(value)
+    for name in MAY_BE_UNKNOWN & learned.keys():
+        unknown = learned.pop(f"{name}unknown", None)
+        if unknown is None:
+            continue
+        if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
+            raise InputError(f"{name} and {name}unknown do not belong together")
+        learned[name] = np.where(unknown, np.nan, learned[name])
 
 
 def _check_method(method: Any) -> None:
@@ -199,3 +226,4 @@ for _part in (
     *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Surroundings, Prior),
 ):
     register(_part)
+register(SidedResidual, take_apart=_fill_in, complete=_take_out)

@@ -50,6 +50,11 @@ def came_trained(model: Any) -> bool:
     return bool(getattr(model, "prefit", False))
 
 
+def takes_missing_targets(model: Any) -> bool:
+    """Whether NaN among several targets is to the model a target that is not known."""
+    return came_trained(model) or bool(getattr(model, "takes_missing_targets", False))
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A model that is trained already: `fit` only looks whether it predicts as many columns as `y` has."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -73,6 +73,8 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     ((5,), (5, 16))
     """
 
+    takes_missing_targets: ClassVar[bool] = True
+
     def __init__(
         self,
         *,
@@ -130,7 +132,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> ChempropEstimator:
         """Train a new network."""
         self.check_parameters()
-        molecules, targets = self.check(X), check_known_targets(y)
+        molecules, targets = self.check(X), check_targets(y, missing=True)
         check_same_length(X=molecules, y=targets)
         if len(molecules) < 2:
             raise InputError(
@@ -196,16 +198,6 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.input_tags.one_d_array = True
         return tags
-
-
-def check_known_targets(y: ArrayLike) -> Float[NDArray, "n t"]:
-    """`y` as columns of numbers, in which NaN stands for a target that is not known."""
-    given = to_numpy(y)
-    if given.dtype.kind != "f":
-        return check_targets(y)
-    missing = np.isnan(given)
-    known = check_targets(np.where(missing, 0.0, given))
-    return np.where(missing.reshape(known.shape), np.nan, known)
 
 
 @contextmanager

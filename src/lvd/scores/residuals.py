@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from lvd._typing import Float, NDArray
-from lvd._validation import check_choice
+from lvd._validation import check_choice, present_rows
 from lvd.kernels.sums import weighted_sums
 from lvd.models import Model
 from lvd.scores.error_model import ErrorModel, fit_error_model
@@ -189,7 +189,7 @@ class SidedResidual(BaseEstimator, ConformityScore):
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of what is usual on their side."""
         scales = [
-            _side_scales(*_located(kernel, rows), errors)
+            _side_scales(*_located(kernel, rows), errors[present_rows(errors)])
             for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True)
         ]
         below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])

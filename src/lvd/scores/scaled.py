@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
-from lvd._validation import check_choice
+from lvd._validation import check_choice, present_rows
 from lvd.models import Model
 from lvd.scores.residuals import BoundResidual
 from lvd.scores.scales import LEAST_SHARE, BoostedScale, KernelScale, NetworkScale, misfit
@@ -70,13 +70,16 @@ class ScaledResidual(BaseEstimator, ConformityScore):
         """Learn the scales of each target, and keep them where they are worth it."""
         errors = np.abs(training.held_out_errors)
         features = features_of(training.rows, training.held_out_predictions)
-        self.typical_ = [float(column.mean()) or 1.0 for column in errors.T]
+        known = [present_rows(column) for column in errors.T]
+        columns = [column[rows] for column, rows in zip(errors.T, known, strict=True)]
+        self.typical_ = [float(column.mean()) or 1.0 for column in columns]
         self.least_ = [
             LEAST_SHARE * float(np.median(column)) or typical
-            for column, typical in zip(errors.T, self.typical_, strict=True)
+            for column, typical in zip(columns, self.typical_, strict=True)
         ]
         self.scales_ = [
-            self._learn(training, features, target, column) for target, column in enumerate(errors.T)
+            self._learn(training, features, target, rows, column)
+            for target, (rows, column) in enumerate(zip(known, columns, strict=True))
         ]
 
     def bind(self, rows: EvaluatedRows) -> BoundScore:
@@ -95,9 +98,10 @@ class ScaledResidual(BaseEstimator, ConformityScore):
         training: TrainingRows,
         features: Float[NDArray, "n f"],
         target: int,
-        errors: Float[NDArray, "n"],
+        rows: Any,
+        errors: Float[NDArray, "k"],
     ) -> dict[str, Any]:
-        """The scales of one target by name; none where a constant does as well."""
+        """The scales of one target, from the rows that have it, by name; none where a constant does as well."""
         if len(errors) < FEWEST_ROWS or not errors.any():
             return {}
         scales, crossed = {}, {}
@@ -105,7 +109,7 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             if name == "kernel" and not training.rows.kernels:
                 continue
             announce(f"learning how large errors are: {name} scale")
-            inputs = training.rows.coordinates(target) if name == "kernel" else features
+            inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]
             scales[name] = SCALES[name]()
             crossed[name] = np.maximum(scales[name].fit(inputs, errors, training.seed), self.least_[target])
         return scales if worth_scaling(crossed, errors) else {}

@@ -111,7 +111,7 @@ def interpolates(training: TrainingRows) -> bool:
         return False
     nearest = NearestNeighbors(n_neighbors=2).fit(embeddings).kneighbors(embeddings)[1][:, 1]
     y, errors = training.y[: len(embeddings)], np.abs(training.errors[: len(embeddings)])
-    return bool(np.median(errors) < SMALL_ERROR * np.median(np.abs(y - y[nearest])))
+    return bool(np.nanmedian(errors) < SMALL_ERROR * np.nanmedian(np.abs(y - y[nearest])))
 
 
 class Plan(NamedTuple):

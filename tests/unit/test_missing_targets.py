@@ -1,0 +1,115 @@
+"""Several targets of which some are not known: each is learned and calibrated by the rows that have it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lvd
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, size=(900, 3))
+Y = np.column_stack([X[:, 0] + 0.3 * RNG.normal(size=900), X[:, 1] * (1 + 2 * RNG.normal(size=900))])
+TRAIN, CALIB, NEW = np.arange(400), np.arange(400, 800), X[800:]
+HOLES = Y.copy()
+HOLES[::2, 1] = np.nan
+HOLES[1::5, 0] = np.nan
+SHORT = lvd.MahalanobisKernel(max_iter=20)
+
+
+def predict_both(rows):
+    return rows[:, :2]
+
+
+def predict_second(rows):
+    return rows[:, 1:2]
+
+
+def embed(rows):
+    return rows
+
+
+def regressor(predict=predict_both, **changes):
+    settings = {"preset": "paper", "kernel": SHORT, "calib_size": None, "random_state": 0} | changes
+    return lvd.LVDRegressor((predict, embed), prefit=True, **settings)
+
+
+def fitted(**changes):
+    return regressor(**changes).fit(X[TRAIN], HOLES[TRAIN]).conformalize(X[CALIB], HOLES[CALIB])
+
+
+def test_each_target_is_as_if_only_its_rows_were_there():
+    known = ~np.isnan(HOLES[:, 1])
+    train, calib = TRAIN[known[TRAIN]], CALIB[known[CALIB]]
+    alone = regressor(predict_second).fit(X[train], HOLES[train, 1]).conformalize(X[calib], HOLES[calib, 1])
+    both = fitted()
+    np.testing.assert_array_equal(both.predict_interval(NEW)[1][..., 1], alone.predict_interval(NEW)[1])
+    assert (both.predict_interval(NEW)[1] != fitted_whole().predict_interval(NEW)[1]).any(0).all()
+
+
+def fitted_whole():
+    return regressor().fit(X[TRAIN], Y[TRAIN]).conformalize(X[CALIB], Y[CALIB])
+
+
+@pytest.mark.parametrize("score", ["scaled", "sided", "signed"])
+def test_scores_learn_from_the_rows_that_have_the_target(score):
+    method = fitted(preset="default", conformity_score=score, when_unknown="widen")
+    intervals = method.predict_interval(NEW, 0.8)[1]
+    inside = (intervals[:, 0, 0] <= Y[800:]) & (Y[800:] <= intervals[:, 1, 0])
+    assert (inside.mean(0) > 0.7).all()
+
+
+def test_explanations_count_among_all_calibration_rows():
+    for explanation in fitted().explain(NEW[:5], n_neighbors=4):
+        for neighbor in explanation.evidence.neighbors:
+            assert neighbor.target == HOLES[CALIB][neighbor.index, explanation.target]
+
+
+def test_updates_and_what_is_forgotten_follow_the_rows():
+    first = regressor().fit(X[TRAIN], HOLES[TRAIN]).conformalize(X[CALIB[:200]], HOLES[CALIB[:200]])
+    updated = first.update(X[CALIB[200:]], HOLES[CALIB[200:]])
+    np.testing.assert_array_equal(updated.predict_interval(NEW)[1], fitted().predict_interval(NEW)[1])
+    newest = regressor().fit(X[TRAIN], HOLES[TRAIN]).conformalize(X[CALIB[-150:]], HOLES[CALIB[-150:]])
+    np.testing.assert_array_equal(
+        updated.forget(150).predict_interval(NEW)[1], newest.predict_interval(NEW)[1]
+    )
+
+
+@pytest.mark.parametrize("score", ["absolute", "sided"])
+def test_distributions_and_saving(score, tmp_path):
+    method = fitted(conformity_score=score)
+    method.save(tmp_path / "model")
+    loaded = lvd.load(tmp_path / "model", estimator=(predict_both, embed))
+    np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], method.predict_interval(NEW)[1])
+    np.testing.assert_array_equal(loaded.y_calib_, HOLES[CALIB])
+    assert loaded.predict_quantiles(NEW, [0.5]).shape == (100, 1, 2)
+
+
+def test_groups_follow_the_rows():
+    labels = np.where(X[:, 2] > 0, "right", "left")
+    method = regressor().fit(X[TRAIN], HOLES[TRAIN])
+    method.conformalize(X[CALIB], HOLES[CALIB], groups=labels[CALIB].tolist())
+    assert np.isfinite(method.predict_interval(NEW, 0.5, groups=labels[800:])[1]).any()
+
+
+@pytest.mark.parametrize("method", [lvd.SplitConformalRegressor, lvd.LVDRegressor])
+def test_what_cannot_be_is_refused(method):
+    with pytest.raises(lvd.InputError, match="y contains 630 NaN or infinity values"):
+        method().fit(X, HOLES)  # the built-in network cannot learn from them
+    with pytest.raises(lvd.InputError, match="y contains 180 NaN"):
+        method((predict_second, embed), prefit=True).fit(X, HOLES[:, 0])  # rows without any target
+    infinite = HOLES.copy()
+    infinite[3, 1] = np.inf
+    with pytest.raises(lvd.InputError, match="y contains 1 NaN or infinity values"):
+        method((predict_both, embed), prefit=True).fit(X, infinite)
+    nothing = HOLES.copy()
+    nothing[:, 1] = np.nan
+    with pytest.raises(lvd.InputError, match="target 1 is known for none of"):
+        method((predict_both, embed), prefit=True, random_state=0).fit(X, nothing)
+
+
+def test_too_few_rows_of_one_target_are_warned_of():
+    few = HOLES.copy()
+    few[405:800, 1] = np.nan
+    with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, there are 2; give more"):
+        regressor().fit(X[TRAIN], few[TRAIN]).conformalize(X[CALIB], few[CALIB])
