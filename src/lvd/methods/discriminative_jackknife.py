@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, seed_from
+from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import NetRegressor, as_model
 from lvd.models.influence import (
@@ -83,20 +84,9 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
         """Train on all rows, and work out the parameters without each of them."""
-        self._check_parameters()
-        self._check_bounds()
-        check_levels(self.confidence_level)
-        self.model_ = as_model(
-            self.estimator,
-            prefit=self.prefit,
-            device=self.device,
-            random_state=seed_from(self.random_state),
-        )
+        new_model = partial(as_model, self.estimator, prefit=self.prefit, device=self.device)
+        inputs, targets, _ = self._begin(X, y, lambda seed: new_model(random_state=seed))
         network = self._network()
-        inputs, targets = self._check_rows(X, y)
-        if len(targets) < 2:
-            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
-        self._remember_shape(inputs, y)
         self._check_memory(_count_parameters(network, inputs.shape[1], targets.shape[1]), len(targets))
         self.model_.fit(inputs, targets)
         run, parameters = flatten_module(network.module_, targets.shape[1])

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, seed_from
+from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.adapters import FunctionModel
@@ -77,13 +77,7 @@ class JackknifePlusRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
         """Train on all rows, and on all but each row or fold."""
-        self._check_parameters()
-        self._check_bounds()
-        check_levels(self.confidence_level)
-        seed = seed_from(self.random_state)
-        self.model_ = self._new_model(seed)
-        inputs, targets = self._check_rows(X, y)
-        self._remember_shape(inputs, y)
+        inputs, targets, seed = self._begin(X, y, self._new_model)
         self.folds_ = _folds(len(targets), self.cv, seed)
         start = perf_counter()
         self.model_.fit(inputs, targets)
@@ -117,12 +111,7 @@ class JackknifePlusRegressor(IntervalRegressor):
             check_positive(self.n_jobs, "n_jobs", integer=True)
 
     def _new_model(self, seed: int) -> Model:
-        model = as_model(
-            self.estimator,
-            prefit=False,
-            device=self.device,
-            random_state=seed,
-        )
+        model = as_model(self.estimator, device=self.device, random_state=seed)
         if isinstance(model, FunctionModel) or getattr(model, "prefit", False):
             raise InputError(
                 "estimator must be one that can be trained again without some rows, got a trained model; "

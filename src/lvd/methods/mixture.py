@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, like, seed_from
+from lvd._validation import check_positive, like
 from lvd.intervals import from_radius
 from lvd.methods.base import IntervalRegressor, refuse_choices
 
@@ -54,18 +54,8 @@ class MixtureRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
         """Train on all rows."""
-        self._check_parameters()
         self._check_training_parameters()
-        self._check_bounds()
-        check_levels(self.confidence_level)
-        seed = seed_from(self.random_state)
-        self.model_ = self._new_model()
-        inputs, targets = self._check_rows(X, y)
-        if len(targets) < 2:
-            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
-        self._train(inputs, targets, seed)
+        self._train(*self._begin(X, y, lambda _: self._new_model()))
         return self
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:

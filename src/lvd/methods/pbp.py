@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, like, seed_from
+from lvd._validation import check_positive, like
 from lvd.methods.base import IntervalRegressor, keep, refuse_choices
 from lvd.methods.mixture import normal_intervals
 from lvd.models.heads import gaussian_log_density
@@ -63,16 +63,7 @@ class PBPRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> PBPRegressor:
         """Train on all rows."""
-        self._check_parameters()
-        self._check_bounds()
-        check_levels(self.confidence_level)
-        seed = seed_from(self.random_state)
-        self.model_ = ProbabilisticNet(self.hidden_sizes)
-        inputs, targets = self._check_rows(X, y)
-        if len(targets) < 2:
-            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
+        inputs, targets, seed = self._begin(X, y, lambda _: ProbabilisticNet(self.hidden_sizes))
         self.model_.fit(inputs, targets, epochs=self.epochs, seed=seed)
         return self
 
