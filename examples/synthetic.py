@@ -39,15 +39,13 @@ print(f"at x = 3: {methods['LVD'].explain([[3.0]])[0].sentence}")
 
 # %% Draw the bands, if asked.
 if "LVD_FIGURE" in os.environ:
-    from lvd.reproduction.figures import BandPanel, band_figure, save_figure
+    from lvd.reproduction.figures import Band, band_figure, save_figure
 
     grid = np.linspace(-1.0, 3.5, 400)[:, None]
-    panels = []
+    bands = {}
     for name, method in methods.items():
         y_pred, band = method.predict_interval(grid, 0.9)
         of_rows = method.predict_interval(X_test[:200], 0.9)[1][:, :, 0]
         judged = X_test[:200, 0], y_test[:200], of_rows
-        panels.append(BandPanel(name, grid[:, 0], y_pred, band[:, :, 0], *judged))
-    save_figure(
-        band_figure(panels, x_label="x", y_label="y", band_label="90% interval"), os.environ["LVD_FIGURE"]
-    )
+        bands[name] = Band(grid[:, 0], y_pred, band[:, :, 0], *judged)
+    save_figure(band_figure(bands, 0.9), os.environ["LVD_FIGURE"])

@@ -16,13 +16,13 @@ def texts(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def panel(intervals, y, title="a method"):
+def band_of(intervals, y):
     x = np.arange(float(len(y)))
-    return figures.BandPanel(title, x, np.zeros_like(x), intervals, x, y, intervals)
+    return figures.Band(x, np.zeros_like(x), intervals, x, y, intervals)
 
 
-def draw(*panels, **options):
-    figure = figures.band_figure(panels, x_label="x", y_label="y", band_label="90% interval", **options)
+def draw(band, **others):
+    figure = figures.band_figure({"a method": band, **others}, 0.9)
     return figure, figure.axes
 
 
@@ -37,7 +37,7 @@ def stairs(axes):
 @pytest.fixture
 def some_infinite():
     intervals = np.array([[-1.0, 1.0], [-INF, INF], [-INF, INF], [-2.0, 2.0], [-1.0, INF]])
-    return panel(intervals, np.array([0.0, 9.0, -3.0, 2.5, -1.5]))
+    return band_of(intervals, np.array([0.0, 9.0, -3.0, 2.5, -1.5]))
 
 
 def test_infinite_stretches_reach_from_edge_to_edge(some_infinite):
@@ -53,14 +53,13 @@ def test_infinite_stretches_reach_from_edge_to_edge(some_infinite):
 
 
 def test_the_legend_counts_the_rows(some_infinite):
-    _, (axes,) = draw(some_infinite, x_calib=np.linspace(0.0, 4.0, 7))
+    _, (axes,) = draw(some_infinite)
     assert texts(axes) == [
         "90% interval",
         "infinite interval (3)",
         "prediction",
         "covered (3)",
         "missed (2)",
-        "calibration rows (7)",
     ]
     dots, crosses = axes.collections
     np.testing.assert_array_equal(dots.get_offsets()[:, 1], [0.0, 9.0, -3.0])
@@ -70,7 +69,7 @@ def test_the_legend_counts_the_rows(some_infinite):
 def test_counts_are_those_of_random_data(rng):
     y, radius = rng.normal(size=200), np.where(rng.random(200) < 0.2, INF, rng.exponential(size=200))
     intervals = np.stack([-radius, radius], axis=1)
-    _, (axes,) = draw(panel(intervals, y))
+    _, (axes,) = draw(band_of(intervals, y))
     inside = int(covered(y, intervals).sum())
     assert texts(axes)[3:] == [f"covered ({inside})", f"missed ({200 - inside})"]
     assert texts(axes)[1] == f"infinite interval ({np.isinf(radius).sum()})"
@@ -79,8 +78,8 @@ def test_counts_are_those_of_random_data(rng):
 
 
 def test_panels_share_their_axes_and_keep_their_titles(some_infinite):
-    wide = panel(np.array([[-50.0, 50.0]] * 5), np.zeros(5), title="another")
-    _, (first, second) = draw(some_infinite, wide)
+    wide = band_of(np.array([[-50.0, 50.0]] * 5), np.zeros(5))
+    _, (first, second) = draw(some_infinite, another=wide)
     assert first.get_ylim() == second.get_ylim()
     assert first.get_ylim()[1] > 50.0
     assert [axes.get_title() for axes in (first, second)] == ["a method", "another"]
@@ -94,8 +93,8 @@ def test_a_legend_covers_no_data(some_infinite):
     assert axes.get_legend().get_window_extent().y0 >= 0.0
 
 
-def width_error(errors, widths, rival_radius=2.0):
-    one = figures.WidthErrorPanel("title", "width (m)", "error (m)", errors, widths, "rival", rival_radius)
+def width_error(errors, widths):
+    one = figures.WidthErrorPanel("title", errors, widths, split_radius=2.0)
     return figures.width_error_figure([one]).axes[0]
 
 
@@ -104,7 +103,7 @@ def test_infinite_widths_stand_apart_under_their_own_tick():
     assert texts(axes) == [
         "error within half the width",
         "infinite interval (2)",
-        "rival misses all above (2)",
+        "split conformal misses all above (2)",
         "covered (3)",
         "missed (1)",
     ]

@@ -17,24 +17,13 @@ from lvd.methods import IntervalRegressor, JackknifePlusRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalBase
 from lvd.quantiles import conformal_quantile
 from lvd.reproduction.datasets import load
+from lvd.reproduction.figures import Band
 
 LEVEL = 0.9
 GRID_POINTS = 400
 
 Predict = Callable[[Float[NDArray, "n"]], tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]]
 """From positions to predictions and intervals."""
-
-
-@dataclass(frozen=True, eq=False)
-class Band:
-    """Predictions and intervals on a grid of positions `x`, ascending, and intervals of the rows to judge by."""
-
-    x: Float[NDArray, "g"]
-    y_pred: Float[NDArray, "g"]
-    intervals: Float[NDArray, "g 2"]
-    x_rows: Float[NDArray, "n"]
-    y_rows: Float[NDArray, "n"]
-    row_intervals: Float[NDArray, "n 2"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The figures of the experiments."""
+"""The paper's figures: drawn from results, or from methods trained on the synthetic data."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lvd._parallel import workers
-from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
-from lvd.intervals import covered, widths
+from lvd.intervals import widths
 from lvd.methods import (
     DiscriminativeJackknifeRegressor,
     IntervalRegressor,
     JackknifePlusRegressor,
     SplitConformalRegressor,
 )
-from lvd.reproduction.bands import LEVEL, Band, illustration, synthetic_band
+from lvd.reproduction.bands import LEVEL, illustration, synthetic_band
 from lvd.reproduction.collect import Measured, collect, compact_tables, read_results
 from lvd.reproduction.figures import (
-    BandPanel,
     WidthErrorPanel,
     band_figure,
     panels_of,
@@ -33,6 +31,8 @@ from lvd.reproduction.layout import dataset_order, dataset_title, method_title
 from lvd.reproduction.method_grids import FEATURED
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
 from lvd.reproduction.result_store import Result, read_all
+from lvd.reproduction.result_tables import only_protocol
+from lvd.reproduction.runs import grouped
 from lvd.reproduction.significance import sample_of
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#767676", "#111111")
@@ -42,20 +42,17 @@ _STYLES = dict(zip(FEATURED, zip(_COLOURS, "os^vDPX*", strict=True), strict=True
 
 def coverage_level_figure(rows: Sequence[Measured]) -> Figure:
     """One panel per dataset: mean coverage over the seeds, with its standard deviation, at every level."""
-    coverage: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for row in rows:
-        if not row.error and row.method in FEATURED:
-            by_level = coverage.setdefault(dataset_title(row.dataset), {}).setdefault(row.method, {})
-            by_level.setdefault(row.confidence_level, []).append(row.MCR)
-    shown = [method for method in FEATURED if any(method in by_method for by_method in coverage.values())]
-    figure, all_axes = panels_of(len(coverage), shared=True)
-    for axes, name in zip(all_axes, sorted(coverage, key=dataset_order), strict=True):
+    known = [row for row in rows if not row.error and row.method in FEATURED]
+    coverage = grouped(known, lambda row: (dataset_title(row.dataset), row.method, row.confidence_level))
+    shown = [method for method in FEATURED if any(row.method == method for row in known)]
+    names = sorted({name for name, _, _ in coverage}, key=dataset_order)
+    figure, all_axes = panels_of(len(names), shared=True)
+    for axes, name in zip(all_axes, names, strict=True):
         axes.axline((50, 50), slope=1, color="#A8A8A8", linestyle="--", linewidth=1.0, label="level")
         for method in shown:
             colour, mark = _STYLES[method]
-            by_level = coverage[name].get(method, {})
-            levels = sorted(by_level)
-            samples = [sample_of(by_level[level]) for level in levels]
+            levels = sorted(level for dataset, one, level in coverage if (dataset, one) == (name, method))
+            samples = [sample_of([row.MCR for row in coverage[name, method, level]]) for level in levels]
             axes.errorbar(
                 [100 * level for level in levels],
                 [sample.mean for sample in samples],
@@ -97,20 +94,17 @@ def jackknife() -> Figure:
 def three_bands() -> Figure:
     """The introduction's illustration: marginally valid, discriminative but not valid, locally valid."""
     shown = illustration()
-    titles = {
+    bands = {
         "Marginally valid": shown.constant,
         "Discriminative, not valid": shown.too_narrow,
         "Locally valid": shown.local,
     }
-    figure = band_figure(
-        [
-            _panel(f"{title}: {_cover_of_cluster(band, shown.cluster)}", band)
-            for title, band in titles.items()
-        ],
-        x_label="x (rings: a badly predicted cluster)",
-        y_label="y",
-        band_label=f"{LEVEL:.0%} interval",
-    )
+    titled = {
+        f"{title}: {band.covered.mean():.0%} covered,\n"
+        f"{band.covered[shown.cluster].mean():.0%} of the cluster": band
+        for title, band in bands.items()
+    }
+    figure = band_figure(titled, LEVEL, x_label="x (rings: a badly predicted cluster)")
     x, y = (values[shown.cluster] for values in (shown.local.x_rows, shown.local.y_rows))
     for axes in figure.axes:
         axes.scatter(x, y, s=70, facecolors="none", edgecolors=_RED, linewidths=1.0, zorder=6)
@@ -137,11 +131,7 @@ class Source:
 
     def of_protocol(self, protocol: str | None) -> Source:
         """What belongs to one protocol; it need not be named where there is only one."""
-        found = sorted({row.protocol for row in self.rows})
-        if protocol not in found and not (protocol is None and len(found) == 1):
-            names = ", ".join(found)
-            raise InputError(f"protocol must be one of those the results have, {names}, got {protocol!r}")
-        chosen = protocol or found[0]
+        chosen = only_protocol(self.rows, protocol)
         return Source(
             [row for row in self.rows if row.protocol == chosen],
             self.results and [result for result in self.results if result.run.protocol == chosen],
@@ -177,33 +167,14 @@ def draw_figure(name: str, source: Source, folder: Path) -> Path:
 def _synthetic_panels(regressors: dict[str, type[IntervalRegressor]]) -> Figure:
     with workers() as run:
         bands = dict(zip(regressors, run(synthetic_band, list(regressors.values())), strict=True))
-    return band_figure(
-        [_panel(f"{title}: {_coverage(band)} covered", band) for title, band in bands.items()],
-        x_label="x",
-        y_label="y",
-        band_label=f"{LEVEL:.0%} interval",
-    )
-
-
-def _panel(title: str, band: Band) -> BandPanel:
-    return BandPanel(title, band.x, band.y_pred, band.intervals, band.x_rows, band.y_rows, band.row_intervals)
-
-
-def _coverage(band: Band) -> str:
-    return f"{covered(band.y_rows, band.row_intervals).mean():.0%}"
-
-
-def _cover_of_cluster(band: Band, cluster: Bool[NDArray, "n"]) -> str:
-    inside = covered(band.y_rows, band.row_intervals)
-    return f"{inside.mean():.0%} covered,\n{inside[cluster].mean():.0%} of the cluster"
+    titled = {f"{title}: {band.covered.mean():.0%} covered": band for title, band in bands.items()}
+    return band_figure(titled, LEVEL)
 
 
 def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
     """For each dataset the run of the method with the lowest seed."""
     fitting = [
-        result
-        for result in results
-        if result.run.method == method and not result.error and LEVEL in result.run.levels
+        one for one in results if one.run.method == method and not one.error and LEVEL in one.run.levels
     ]
     latest_first = sorted(fitting, key=lambda result: -result.run.seed)
     return {dataset_title(result.run.dataset): result for result in latest_first}
@@ -214,10 +185,7 @@ def _width_panel(name: str, local: Result, constant: Result) -> WidthErrorPanel:
     radius = widths(constant.intervals[:, :, constant.run.levels.index(LEVEL)]).max() / 2.0
     return WidthErrorPanel(
         title=f"{name}, LVD at {LEVEL:.0%}",
-        x_label="width of the interval",
-        y_label="absolute error",
         errors=np.abs(local.y - local.y_pred[:, index]),
         widths=widths(local.intervals[:, :, index]),
-        rival="split conformal",
-        rival_radius=float(radius),
+        split_radius=float(radius),
     )

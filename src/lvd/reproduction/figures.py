@@ -8,7 +8,7 @@ hatched, to the edge of the axes.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ DOTS_PER_INCH = 150
 PANEL_INCHES = (4.7, 4.5)
 MOST_COLUMNS = 4
 
-_BLUE, _ORANGE, _BLACK, _GREY = "#0072B2", "#D55E00", "#111111", "#767676"
+_BLUE, _ORANGE, _BLACK = "#0072B2", "#D55E00", "#111111"
 _BAND: dict[str, Any] = {"facecolor": "#B5D7EA", "linewidth": 0, "zorder": 1}
 _INFINITE: dict[str, Any] = {
     "facecolor": "#F1F1F1",
@@ -47,10 +47,9 @@ _MISSED: dict[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class BandPanel:
-    """A method's band at positions `x`, ascending, and the rows by which it is judged."""
+class Band:
+    """Predictions and intervals at positions `x`, ascending, and the rows by which they are judged."""
 
-    title: str
     x: Float[NDArray, "g"]
     y_pred: Float[NDArray, "g"]
     intervals: Float[NDArray, "g 2"]
@@ -58,49 +57,37 @@ class BandPanel:
     y_rows: Float[NDArray, "n"]
     row_intervals: Float[NDArray, "n 2"]
 
+    @property
+    def covered(self) -> Bool[NDArray, "n"]:
+        """Whether each row is."""
+        return covered(self.y_rows, self.row_intervals)
+
 
 @dataclass(frozen=True, eq=False)
 class WidthErrorPanel:
-    """Absolute errors and widths of a method's rows, and the radius of a rival that is the same for all rows."""
+    """Absolute errors and widths of a method's rows, and the one radius that split conformal has for all rows."""
 
     title: str
-    x_label: str
-    y_label: str
     errors: Float[NDArray, "n"]
     widths: Float[NDArray, "n"]
-    rival: str
-    rival_radius: float
+    split_radius: float
 
 
-def band_figure(
-    panels: Sequence[BandPanel],
-    *,
-    x_label: str,
-    y_label: str,
-    band_label: str,
-    x_calib: Float[NDArray, "m"] | None = None,
-) -> Figure:
-    """One panel per method, all on the same axes; `x_calib` marks the calibration rows along the lower edge."""
-    figure, all_axes = panels_of(len(panels), shared=True)
-    values = np.concatenate([[*panel.intervals.ravel(), *panel.y_rows] for panel in panels])
+def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x", y_label: str = "y") -> Figure:
+    """One panel per title, all on the same axes."""
+    figure, all_axes = panels_of(len(bands), shared=True)
+    values = np.concatenate([[*band.intervals.ravel(), *band.y_rows] for band in bands.values()])
     low, high = values[np.isfinite(values)].min(), values[np.isfinite(values)].max()
     pad = 0.07 * (high - low)
-    for axes, panel in zip(all_axes, panels, strict=True):
-        axes.set_title(panel.title)
+    for axes, (title, band) in zip(all_axes, bands.items(), strict=True):
+        axes.set_title(title)
         axes.set_xlabel(x_label)
         axes.set_ylim(low - pad, high + pad)
-        n_infinite = int((~np.isfinite(panel.row_intervals)).any(axis=1).sum())
-        draw_band(
-            axes,
-            panel.x,
-            panel.intervals,
-            label=band_label,
-            infinite_label=f"infinite interval ({n_infinite})",
-        )
-        axes.plot(panel.x, panel.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
-        draw_rows(axes, panel.x_rows, panel.y_rows, covered(panel.y_rows, panel.row_intervals))
-        if x_calib is not None:
-            draw_rug(axes, x_calib)
+        n_infinite = int((~np.isfinite(band.row_intervals)).any(axis=1).sum())
+        infinite = f"infinite interval ({n_infinite})"
+        draw_band(axes, band.x, band.intervals, label=f"{level:.0%} interval", infinite_label=infinite)
+        axes.plot(band.x, band.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
+        draw_rows(axes, band.x_rows, band.y_rows, band.covered)
         _legend_below(axes)
     figure.supylabel(y_label, fontsize="medium")
     return figure
@@ -111,22 +98,22 @@ def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
     figure, all_axes = panels_of(len(panels))
     for axes, panel in zip(all_axes, panels, strict=True):
         finite = np.isfinite(panel.widths)
-        edge = 1.1 * max(float(panel.widths[finite].max(initial=0.0)), 2.0 * panel.rival_radius)
+        edge = 1.1 * max(float(panel.widths[finite].max(initial=0.0)), 2.0 * panel.split_radius)
         infinity, end = 1.06 * edge, 1.12 * edge
         axes.set_title(panel.title)
-        axes.set_xlabel(panel.x_label)
-        axes.set_ylabel(panel.y_label)
+        axes.set_xlabel("width of the interval")
+        axes.set_ylabel("absolute error")
         axes.set_xlim(0.0, end)
         axes.set_ylim(0.0, 1.08 * float(panel.errors.max()))
         axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
         axes.axvspan(edge, end, label=f"infinite interval ({np.count_nonzero(~finite)})", **_INFINITE)
-        n_missed = np.count_nonzero(panel.errors > panel.rival_radius)
+        n_missed = np.count_nonzero(panel.errors > panel.split_radius)
         axes.axhline(
-            panel.rival_radius,
+            panel.split_radius,
             color=_BLUE,
             linestyle="--",
             linewidth=1.4,
-            label=f"{panel.rival} misses all above ({n_missed})",
+            label=f"split conformal misses all above ({n_missed})",
             zorder=2,
         )
         inside = panel.errors <= panel.widths / 2.0
@@ -179,22 +166,6 @@ def draw_rows(axes: Axes, x: Float[NDArray, "n"], y: Float[NDArray, "n"], inside
     """Rows as dots where the interval holds y and as crosses where not, with their counts in the legend."""
     for chosen, name, style in ((inside, "covered", _COVERED), (~inside, "missed", _MISSED)):
         axes.scatter(x[chosen], y[chosen], label=f"{name} ({np.count_nonzero(chosen)})", **style)
-
-
-def draw_rug(axes: Axes, x: Float[NDArray, "m"]) -> None:
-    """Short lines along the lower edge at the positions of the calibration rows."""
-    axes.plot(
-        x,
-        np.full_like(x, 0.022),
-        linestyle="none",
-        marker="|",
-        markersize=8,
-        markeredgewidth=0.7,
-        color=_GREY,
-        transform=axes.get_xaxis_transform(),
-        label=f"calibration rows ({len(x)})",
-        zorder=2,
-    )
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:

@@ -14,8 +14,9 @@ from rich.console import RenderableType
 from lvd._files import atomic_path
 from lvd._validation import InputError
 from lvd.reproduction import formats
-from lvd.reproduction.bands import Band, thought_experiment
+from lvd.reproduction.bands import thought_experiment
 from lvd.reproduction.collect import Measured, read_results
+from lvd.reproduction.figures import Band
 from lvd.reproduction.formats import Grid, render_markdown
 from lvd.reproduction.layout import method_title
 from lvd.reproduction.method_grids import decision_grid, features_grid, seconds_grid, tails_grid

@@ -74,7 +74,7 @@ class ResultTables:
 
 def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> ResultTables:
     """The tables of one protocol; it need not be named where the results have only one."""
-    chosen = _only_protocol(rows, protocol)
+    chosen = only_protocol(rows, protocol)
     figures: dict[tuple[str, str, float], list[Measured]] = {}
     for row in rows:
         if row.protocol == chosen and not row.error:
@@ -117,7 +117,8 @@ def _row(
         yield Cell(*place, sample, block.decimals, emphasis)
 
 
-def _only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
+def only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
+    """The protocol of the results; it need not be named where they have only one."""
     found = sorted({row.protocol for row in rows})
     if protocol is None and len(found) == 1:
         return found[0]
