@@ -46,7 +46,6 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     confidence_level: Levels
     y_range: Any
     random_state: RandomState
-    random_state: RandomState
 
     model_: Model
 
@@ -139,20 +138,6 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         except ValueError as error:
             raise InputError(str(error)) from None
         return self.model_.check(X)
-
-    def _begin(self, X: ArrayLike, y: ArrayLike, new_model: Callable[[int], Any]) -> tuple[Any, NDArray, int]:
-        """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
-        self._check_parameters()
-        self._check_bounds()
-        check_levels(self.confidence_level)
-        seed = seed_from(self.random_state)
-        self.model_ = new_model(seed)
-        inputs, targets = self._check_rows(X, y)
-        if len(targets) < 2:
-            raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
-        return inputs, targets, seed
 
     def _begin(self, X: ArrayLike, y: ArrayLike, new_model: Callable[[int], Any]) -> tuple[Any, NDArray, int]:
         """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import check_choice
-from lvd.conformal import GlobalConformal
 from lvd.methods.base import keep
-from lvd.methods.conformal import ConformalBase
-from lvd.quantiles.finite_sample import QUANTILES
+from lvd.methods.split import EqualWeights
 from lvd.scores import ConformityScore, QuantileResidual
 
 
-class ConformalizedQuantileRegressor(ConformalBase):
+class ConformalizedQuantileRegressor(EqualWeights):
     """Two quantiles of y, learned by a network, and moved by what the calibration rows ask for.
 
     Each confidence level has a network of its own, which gives both of its quantiles: a list of levels
@@ -27,15 +24,8 @@ class ConformalizedQuantileRegressor(ConformalBase):
         module returns two values per target (all lower quantiles, then all upper ones); these are trained with
         the pinball loss. With `prefit` any trained model that predicts these columns.
     symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
-    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
-        ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
-    confidence_level : the level or levels to train for.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: all of them train, and
-        :meth:`conformalize` is then required.
-    prefit : the estimator is trained already, for the one level given, and left untouched. Rows it was
-        trained on must not calibrate: use ``calib_size=None`` and conformalize on rows it has not seen.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    confidence_level : the level or levels to train for; with `prefit` the one that the estimator was trained for.
+    quantile, calib_size, prefit, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
 
     Examples
     --------
@@ -68,14 +58,5 @@ class ConformalizedQuantileRegressor(ConformalBase):
     ) -> None:
         keep(self, locals())
 
-    def _check_parameters(self) -> None:
-        check_choice(self.quantile, "quantile", QUANTILES)
-
     def _conformity_score(self) -> ConformityScore:
         return QuantileResidual(self.symmetric)
-
-    def _kernel_template(self) -> None:
-        return None
-
-    def _calibrator(self, kernel: Any) -> GlobalConformal:
-        return GlobalConformal(self.quantile)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import check_choice
-from lvd.conformal import GlobalConformal
 from lvd.methods.base import keep
-from lvd.methods.conformal import ConformalBase
-from lvd.quantiles.finite_sample import QUANTILES
+from lvd.methods.split import EqualWeights
 from lvd.scores import ConformityScore, NormalizedResidual
 
 
-class MADSplitRegressor(ConformalBase):
+class MADSplitRegressor(EqualWeights):
     """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
 
     The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
@@ -27,16 +24,8 @@ class MADSplitRegressor(ConformalBase):
         first, or, on a prefit estimator, the built-in MLP on the embeddings.
     errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as of
         :class:`lvd.scores.NormalizedResidual`.
-    quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
-        ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: all of them train, and
-        :meth:`conformalize` is then required.
-    prefit : the estimator is trained already and left untouched; :meth:`fit` trains the second model only.
-        Rows the estimator was trained on must not calibrate: use ``calib_size=None`` and conformalize on rows
-        it has not seen.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    quantile, confidence_level, calib_size, prefit, y_range, device, random_state : as of
+        :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` trains the second model only.
 
     Examples
     --------
@@ -69,15 +58,5 @@ class MADSplitRegressor(ConformalBase):
     ) -> None:
         keep(self, locals())
 
-    def _check_parameters(self) -> None:
-        check_choice(self.quantile, "quantile", QUANTILES)
-        check_choice(self.errors, "errors", ("held_out", "in_sample"))
-
     def _conformity_score(self) -> ConformityScore:
         return NormalizedResidual(self.error_estimator, self.errors)
-
-    def _kernel_template(self) -> None:
-        return None
-
-    def _calibrator(self, kernel: Any) -> GlobalConformal:
-        return GlobalConformal(self.quantile)

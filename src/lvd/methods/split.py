@@ -13,7 +13,22 @@ from lvd.quantiles.finite_sample import QUANTILES
 from lvd.scores import AbsoluteResidual, ConformityScore
 
 
-class SplitConformalRegressor(ConformalBase):
+class EqualWeights(ConformalBase):
+    """A conformal method for which all calibration rows count alike, wherever a row is."""
+
+    quantile: str
+
+    def _check_parameters(self) -> None:
+        check_choice(self.quantile, "quantile", QUANTILES)
+
+    def _kernel_template(self) -> None:
+        return None
+
+    def _calibrator(self, kernel: Any) -> GlobalConformal:
+        return GlobalConformal(self.quantile)
+
+
+class SplitConformalRegressor(EqualWeights):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
     The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes when its
@@ -62,14 +77,5 @@ class SplitConformalRegressor(ConformalBase):
     ) -> None:
         keep(self, locals())
 
-    def _check_parameters(self) -> None:
-        check_choice(self.quantile, "quantile", QUANTILES)
-
     def _conformity_score(self) -> ConformityScore:
         return AbsoluteResidual()
-
-    def _kernel_template(self) -> None:
-        return None
-
-    def _calibrator(self, kernel: Any) -> GlobalConformal:
-        return GlobalConformal(self.quantile)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -68,7 +68,25 @@ class BoundSigned(BoundScore):
         return self.y_pred[:, None, None] + _times(kept, self.unit[:, None, None])
 
 
-class AbsoluteResidual(BaseEstimator, ConformityScore):
+class ErrorScore(BaseEstimator, ConformityScore):
+    """A score of errors: it needs no model of its own, and one column answers a level, or one for each side."""
+
+    sides: ClassVar[int] = 1
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """The values of those parameters that have only a few."""
+
+    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
+        """Any model serves; parameters are checked before it is trained."""
+        for name, values in self.choices.items():
+            check_choice(getattr(self, name), name, values)
+        return model
+
+    def plan(self, level: float) -> Plan:
+        """The one column at the level itself; of two, each may miss half of what both together may."""
+        return Plan((0,), level) if self.sides == 1 else Plan((0, 1), (1.0 + level) / 2.0)
+
+
+class AbsoluteResidual(ErrorScore):
     """``|y - y_pred|``.
 
     Examples
@@ -80,10 +98,6 @@ class AbsoluteResidual(BaseEstimator, ConformityScore):
     (5, 2, 1)
     """
 
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
-        return model
-
     def fit(self, training: TrainingRows) -> None:
         """Nothing to learn."""
 
@@ -92,12 +106,8 @@ class AbsoluteResidual(BaseEstimator, ConformityScore):
         ones = np.ones_like(rows.y_pred)
         return BoundResidual(rows.y_pred, ones, ones, ones)
 
-    def plan(self, level: float) -> Plan:
-        """The one column, at the level itself."""
-        return Plan((0,), level)
 
-
-class NormalizedResidual(BaseEstimator, ConformityScore):
+class NormalizedResidual(ErrorScore):
     """``|y - y_pred| / (1e-5 + |error_pred|)``, the error predicted by a second model (MAD normalisation).
 
     The paper prints an interval that divides by the predicted error; it must multiply, as here.
@@ -113,6 +123,7 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
         numbers were made.
     """
 
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"errors": ("held_out", "in_sample")}
     error_model_: ErrorModel
 
     def __init__(self, error_estimator: Any = None, errors: str = "held_out") -> None:
@@ -124,13 +135,8 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
         """Unless the second model is trained already, or learns from the estimator's own errors."""
         return self.errors == "held_out" and not isinstance(self.error_estimator, tuple | list)
 
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
-        return model
-
     def fit(self, training: TrainingRows) -> None:
         """Train the second model."""
-        check_choice(self.errors, "errors", ("held_out", "in_sample"))
         self.error_model_ = fit_error_model(
             self.error_estimator, training, in_sample=self.errors == "in_sample"
         )
@@ -140,20 +146,14 @@ class NormalizedResidual(BaseEstimator, ConformityScore):
         unit = error_unit(self.error_model_.predict(rows))
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
-    def plan(self, level: float) -> Plan:
-        """The one column, at the level itself."""
-        return Plan((0,), level)
 
-
-class SignedResidual(BaseEstimator, ConformityScore):
+class SignedResidual(ErrorScore):
     """The signed error, each end of an interval with a quantile of its own at ``(1 - level) / 2``.
 
     For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
     """
 
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
-        return model
+    sides: ClassVar[int] = 2
 
     def fit(self, training: TrainingRows) -> None:
         """Nothing to learn."""
@@ -162,12 +162,8 @@ class SignedResidual(BaseEstimator, ConformityScore):
         """The errors as they are."""
         return BoundSigned(rows.y_pred, np.ones_like(rows.y_pred))
 
-    def plan(self, level: float) -> Plan:
-        """Both columns, each of which may miss half of what both together may."""
-        return Plan((0, 1), (1.0 + level) / 2.0)
 
-
-class SidedResidual(BaseEstimator, ConformityScore):
+class SidedResidual(ErrorScore):
     """Errors measured by what is usual on their side among the training rows like this one.
 
     For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The
@@ -177,10 +173,6 @@ class SidedResidual(BaseEstimator, ConformityScore):
     """
 
     train_errors_: Float[NDArray, "n t"]
-
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
-        return model
 
     def fit(self, training: TrainingRows) -> None:
         """Keep the training rows' errors."""
@@ -194,10 +186,6 @@ class SidedResidual(BaseEstimator, ConformityScore):
         ]
         below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])
         return BoundResidual(rows.y_pred, np.ones_like(rows.y_pred), below, above)
-
-    def plan(self, level: float) -> Plan:
-        """The one column, at the level itself."""
-        return Plan((0,), level)
 
 
 def _located(kernel: Any, rows: EvaluatedRows) -> tuple[torch.Tensor, torch.Tensor]:
