@@ -31,5 +31,6 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["sortable.js"]
 html_title = f"lvd {release}"
 html_show_copyright = False

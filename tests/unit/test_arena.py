@@ -9,10 +9,10 @@ from sklearn.base import clone
 
 from lvd import InputError
 from lvd.reproduction import arena, arena_methods
-from lvd.reproduction.arena_measures import ArenaResult, lowest_pooled_group, measure
+from lvd.reproduction.arena_measures import ArenaResult, lowest_pooled_group, measure, measure_outside
 from lvd.reproduction.arena_methods import CONTESTANTS, Contestant, error_scale
 from lvd.reproduction.arena_split import ArenaSplit
-from lvd.reproduction.arena_tables import ARENA_TABLES, SYNTHETIC, ArenaTable, load_arena_table
+from lvd.reproduction.arena_tables import ARENA_TABLES, OUTSIDE, SYNTHETIC, ArenaTable, load_arena_table
 
 FAST = ("split", "ten-lines")
 
@@ -114,13 +114,16 @@ def test_ten_lines_beats_split_where_noise_has_a_place(split):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in CONTESTANTS if name.startswith(("cqr-boosted", "crepes", "mapie", "cv"))]
+    "name",
+    [name for name in CONTESTANTS if name.startswith(("cqr-boosted", "crepes", "mapie", "cv", "forest"))],
 )
 def test_rivals_cover(split, name):
     if name.startswith(("crepes", "mapie")):
         pytest.importorskip(name.partition("-")[0])
     if name == "mapie-conditional":
         pytest.importorskip("cvxpy")
+    if name == "forest-cqr":
+        pytest.importorskip("quantile_forest")
     result = arena.run_contestant(split, name, 0.9)
     assert result.error == ""
     assert 0.82 < result.coverage < 0.97
@@ -136,6 +139,50 @@ def test_mapie_split_is_split(split):
 def test_the_scale_stays_off_zero(split):
     errors = np.abs(split.y_train - split.held_out)
     assert error_scale(split)(split.X_test).min() >= 0.1 * np.median(errors)
+
+
+@pytest.fixture(scope="module")
+def inner(corner):
+    """A split from which the corner's noisy fifth is kept away."""
+    X = corner.features(np.arange(len(corner.y)))
+    return ArenaSplit(dataclasses.replace(corner, outside=np.flatnonzero(X[:, 0] > 0.6)), "trees", 0)
+
+
+class TestRowsFromOutside:
+    def test_they_neither_train_nor_calibrate_nor_test(self, inner):
+        for X in (inner.X_train, inner.X_calib, inner.X_test):
+            assert (X[:, 0] <= 0.6).all()
+        assert (inner.X_outside[:, 0] > 0.6).all()
+        assert len(inner.y_outside) == len(inner.table.outside)
+
+    def test_a_method_that_flags_nothing_covers_too_few(self, inner):
+        result = arena.run_contestant(inner, "split", 0.9)
+        assert (result.outside_flagged, result.outside_rows) == (0.0, len(inner.y_outside))
+        assert result.coverage > 0.87
+        assert result.outside_coverage < 0.5
+
+    def test_what_is_unknown_or_infinite_is_flagged_and_does_not_count(self, inner):
+        inside = measured(inner, np.zeros((len(inner.y_test), 2)))
+        intervals = np.array([[-np.inf, np.inf], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+        known = np.array([True, False, True, True])
+        result = measure_outside(inside, np.array([0.5, 0.5, 0.5, 5.0]), intervals, known)
+        assert (result.outside_rows, result.outside_flagged, result.outside_coverage) == (4, 0.5, 0.5)
+
+    @pytest.mark.parametrize("name", OUTSIDE)
+    def test_each_table_has_some(self, shared_dir, name):
+        table = load_arena_table(name, shared_dir / "data")
+        assert 0.03 < len(table.outside) / len(table.y) < 0.3
+
+
+def test_a_run_goes_on_from_a_compact_table(tmp_path):
+    jobs = arena.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    assert arena.run_arena(jobs, tmp_path / "first") == 2
+    arena.write_arena(arena.read_arena(tmp_path / "first"), tmp_path / "arena.csv")
+    arena.unpack_arena(tmp_path / "arena.csv", tmp_path / "second")
+    assert arena.run_arena(jobs, tmp_path / "second") == 0
+    np.testing.assert_equal(
+        *(list(map(dataclasses.asdict, arena.read_arena(tmp_path / name))) for name in ("first", "second"))
+    )
 
 
 def broken(split, level):
@@ -165,7 +212,8 @@ def test_results_survive_the_file(tmp_path, split):
         width_error=-0.25,
     )
     arena.write_dataclasses([result], tmp_path / "one.csv", ArenaResult, digits=17)
-    assert arena.read_arena(tmp_path / "one.csv") == [result]
+    (read,) = arena.read_arena(tmp_path / "one.csv")
+    np.testing.assert_equal(dataclasses.asdict(read), dataclasses.asdict(result))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,7 +8,13 @@ import pytest
 
 from lvd import InputError
 from lvd.reproduction.arena_measures import ArenaResult
-from lvd.reproduction.arena_page import failure_lines, make_boards, write_arena_page
+from lvd.reproduction.arena_page import (
+    choices_grid,
+    failure_lines,
+    make_boards,
+    outside_grid,
+    write_arena_page,
+)
 from lvd.reproduction.arena_summary import ArenaBoard
 
 
@@ -115,3 +122,43 @@ def test_a_page_without_the_main_level_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"needs results at level 0\.9"):
         write_arena_page([result("a", "split", 1.0, level=0.5)], [], tmp_path / "arena.md")
     assert not list(tmp_path.iterdir())
+
+
+class TestChoices:
+    def test_each_wish_names_the_first_by_the_figures(self):
+        grid = choices_grid(make_boards(small_arena()))
+        texts = {row[0].text: row[1].text for row in grid.rows}
+        assert texts["the best interval score"] == "ten lines (0.800, ERT 0.030)"
+        assert texts["coverage near each row, with a promise"] == "LVD (0.900, ERT 0.050)"
+        assert texts["it for fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
+        assert texts["it for more than 10,000 rows"] == "\N{EN DASH}"
+
+    def test_what_takes_long_to_fit_is_no_quick_choice(self):
+        slow = [
+            dataclasses.replace(one, fit_seconds=9.0) if one.method == "ten-lines" else one
+            for one in small_arena()
+        ]
+        texts = {row[0].text: row[1].text for row in choices_grid(make_boards(slow)).rows}
+        assert texts["a fit that takes at most 1.5 times split's"] == "LVD (0.900, ERT 0.050)"
+
+
+def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
+    outside = [
+        result("concrete-old", "split", 5.0, outside_rows=9, outside_flagged=0.0, outside_coverage=0.4),
+        result(
+            "concrete-old",
+            "lvd",
+            5.0,
+            finite=0.99,
+            outside_rows=9,
+            outside_flagged=1.0,
+            outside_coverage=math.nan,
+        ),
+    ]
+    (board,) = make_boards([*small_arena(), *outside])
+    assert board.tables == ["a", "b"]
+    rows = {row[0].text: [one.text for one in row[1:]] for row in outside_grid(board, board.standings()).rows}
+    assert rows["split"] == ["0.0", "0.0", "40.0"]
+    assert rows["LVD"] == ["1.0", "100.0", "\N{EN DASH}"]
+    write_arena_page([*small_arena(), *outside], [], tmp_path / "arena.md")
+    assert "Rows from outside, network" in (tmp_path / "arena.md").read_text()

@@ -332,7 +332,11 @@ def run_arena_contest(
     *,
     tables: Annotated[
         str,
-        _option("NAMES", "Names separated by commas; all: the paper's six, twelve more, two made up.", True),
+        _option(
+            "NAMES",
+            "Names separated by commas; all: the paper's six, twelve more, two made up, four on rows from outside.",
+            True,
+        ),
     ] = "all",
     models: Annotated[str, _option("NAMES", "network, trees, or all.", True)] = "all",
     methods: Annotated[
@@ -342,20 +346,26 @@ def run_arena_contest(
     levels: Levels = "0.5,0.9,0.95",
     workers: Workers = 1,
     data_dir: DataDir = None,
+    known: Annotated[
+        Path | None,
+        _option(
+            "FILE", "A compact table of results, such as results/arena.csv: what it has is not done again."
+        ),
+    ] = None,
 ) -> None:
     """Compare the intervals of many methods on many tables; it may be stopped and started at will.
 
     A method that cannot run is recorded with its reason, and tried again next time.
     """
-    from lvd.reproduction.arena import plan_arena, read_arena, run_arena
+    from lvd.reproduction.arena import plan_arena, read_arena, run_arena, unpack_arena
     from lvd.reproduction.arena_methods import CONTESTANTS
     from lvd.reproduction.arena_split import ARENA_MODELS
-    from lvd.reproduction.arena_tables import ARENA_TABLES
+    from lvd.reproduction.arena_tables import ARENA_TABLES, OUTSIDE
     from lvd.reproduction.result_store import recorded_call
     from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds
 
     jobs = plan_arena(
-        tables=ARENA_TABLES if tables == "all" else parse_names(tables),
+        tables=(*ARENA_TABLES, *OUTSIDE) if tables == "all" else parse_names(tables),
         models=ARENA_MODELS if models == "all" else parse_names(models),
         methods=tuple(CONTESTANTS) if methods == "all" else parse_names(methods),
         seeds=parse_seeds(seeds),
@@ -366,6 +376,8 @@ def run_arena_contest(
         f"lvd bench arena --tables {tables} --models {models} --methods {methods} --seeds {seeds} "
         f"--levels {levels} --workers {workers} --out RESULTS"
     )
+    if known is not None:
+        unpack_arena(known, out)
     with recorded_call(out, command) as count:
         done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)

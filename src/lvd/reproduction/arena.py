@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from lvd._validation import InputError, check_levels, check_positive
-from lvd.reproduction.arena_measures import ArenaResult, failed, measure
+from lvd.reproduction.arena_measures import ArenaResult, failed, measure, measure_outside
 from lvd.reproduction.arena_methods import CONTESTANTS, error_scale
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
 from lvd.reproduction.arena_tables import (
     ARENA_TABLES,
     MORE_TABLES,
+    OUTSIDE,
     arena_file,
     check_arena_names,
     load_arena_table,
@@ -25,7 +27,7 @@ from lvd.reproduction.arena_tables import (
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
-ARENA_LEVELS = (0.5, 0.9, 0.95)
+ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
 DIGITS = 6
 
 
@@ -53,7 +55,7 @@ class ArenaJob:
 
 def plan_arena(
     *,
-    tables: Sequence[str] = ARENA_TABLES,
+    tables: Sequence[str] = (*ARENA_TABLES, *OUTSIDE),
     models: Sequence[str] = ARENA_MODELS,
     methods: Sequence[str] = tuple(CONTESTANTS),
     seeds: Iterable[int] = range(10),
@@ -61,16 +63,21 @@ def plan_arena(
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
     """The jobs, seed by seed; a table that is not there is told now."""
-    check_arena_names(list(tables), ARENA_TABLES, "tables")
+    check_arena_names(list(tables), (*ARENA_TABLES, *OUTSIDE), "tables")
     check_arena_names(list(models), ARENA_MODELS, "models")
     check_arena_names(list(methods), tuple(CONTESTANTS), "methods")
     checked = tuple(check_levels(list(levels)).tolist())
     for table in tables:
-        if table in MORE_TABLES:
-            arena_file(table, data_dir)
+        base = OUTSIDE[table][0] if table in OUTSIDE else table
+        if base in MORE_TABLES:
+            arena_file(base, data_dir)
     return [
         ArenaJob(
-            table, model, seed, tuple(name for name in methods if model in CONTESTANTS[name].models), checked
+            table,
+            model,
+            seed,
+            tuple(name for name in methods if model in CONTESTANTS[name].models),
+            OUTSIDE_LEVELS if table in OUTSIDE else checked,
         )
         for seed in seeds
         for model in models
@@ -119,17 +126,21 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
             intervals_of, fit_seconds = split.stages.as_if_alone(lambda: contestant.learn(split, level))
             intervals, predict_seconds = split.stages.as_if_alone(lambda: intervals_of(X))
-            return measure(
+            known = None if contestant.known is None else contestant.known(split, level, X)
+            result = measure(
                 split,
                 level,
                 method,
                 intervals,
-                known=math.nan
-                if contestant.known is None
-                else float(contestant.known(split, level, X).mean()),
+                known=math.nan if known is None else float(known.mean()),
                 predicted_error=error_scale(split)(X),
                 seconds=(fit_seconds, predict_seconds),
             )
+            if not len(split.y_outside):
+                return result
+            X = split.X_outside[: contestant.most_rows]
+            known = np.ones(len(X), bool) if contestant.known is None else contestant.known(split, level, X)
+            return measure_outside(result, split.y_outside[: len(X)], intervals_of(X), known)
     except Exception as error:  # whatever it is, the others go on
         return failed(split, level, method, " ".join(f"{type(error).__name__}: {error}".split()))
 
@@ -153,6 +164,17 @@ def read_arena(source: Path) -> list[ArenaResult]:
             f"no results of the arena in {source}; make some with: lvd bench arena --out {source}"
         )
     return results
+
+
+def unpack_arena(table: Path, folder: Path) -> None:
+    """Lay the results of a compact table into a folder, so that a run goes on from them; newer ones stay."""
+    by_file: dict[Path, list[ArenaResult]] = {}
+    for one in read_arena(table):
+        by_file.setdefault(ArenaJob(one.table, one.model, one.seed, (), ()).file(folder), []).append(one)
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    for file, results in by_file.items():
+        if not file.exists():
+            write_arena(results, file)
 
 
 def write_arena(results: Sequence[ArenaResult], path: Path) -> None:

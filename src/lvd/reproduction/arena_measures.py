@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lvd import metrics
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd.intervals import covered
 from lvd.reproduction.arena_split import ArenaSplit
 from lvd.reproduction.result_store import processor_name
@@ -26,8 +26,10 @@ class ArenaResult:
     For width and Winkler's score intervals are cut to the range of the training y widened by a tenth, so that an
     infinite one counts as that range; `median_width` is uncut. `groups` holds "covered/rows" for the fifths of the
     prediction, then of a predicted error. `conditional_gap` is the mean of |P(covered | x) - level| and `floor` the
-    Winkler score of the best interval around the same prediction, where the truth is known. `processor` is noted
-    with every result, as a command that was killed leaves no record of itself.
+    Winkler score of the best interval around the same prediction, where the truth is known. `outside_flagged` is
+    the share of rows from outside that get no finite interval or are called unknown, and `outside_coverage` the
+    coverage of the others. `processor` is noted with every result, as a command that was killed leaves no record of
+    itself.
     """
 
     table: str
@@ -56,6 +58,9 @@ class ArenaResult:
     predict_seconds: float
     error: str = ""
     processor: str = ""
+    outside_rows: int = 0
+    outside_flagged: float = math.nan
+    outside_coverage: float = math.nan
 
 
 def failed(split: ArenaSplit, level: float, method: str, error: str) -> ArenaResult:
@@ -120,6 +125,23 @@ def measure(
         fit_seconds=seconds[0],
         predict_seconds=seconds[1],
         processor=processor_name(),
+    )
+
+
+def measure_outside(
+    result: ArenaResult,
+    y: Float[NDArray, "n"],
+    intervals: Float[NDArray, "n 2"],
+    known: Bool[NDArray, "n"],
+) -> ArenaResult:
+    """The result with what became of the rows from outside."""
+    flagged = ~known | ~np.isfinite(intervals).all(axis=1)
+    hits = covered(y, intervals)[~flagged]
+    return replace(
+        result,
+        outside_rows=len(y),
+        outside_flagged=float(flagged.mean()),
+        outside_coverage=float(hits.mean()) if len(hits) else math.nan,
     )
 
 

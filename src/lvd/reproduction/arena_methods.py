@@ -121,13 +121,35 @@ def lvd_regressor(split: ArenaSplit, level: float, preset: str) -> LVDRegressor:
 
 
 def lvd_intervals(
-    split: ArenaSplit, level: float, *, preset: str = "default", guarantee: str = "local"
+    split: ArenaSplit,
+    level: float,
+    *,
+    preset: str = "default",
+    guarantee: str = "local",
+    when_unknown: str | None = None,
 ) -> ToIntervals:
     """LVD with one of its promises."""
     regressor = lvd_regressor(split, level, preset)
-    return lambda X: regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][
-        :, :, 0
-    ]
+
+    def intervals(X: Rows) -> Float[NDArray, "n 2"]:
+        regressor.set_params(
+            when_unknown=when_unknown
+        )  # the regressor is shared, and this is asked each time
+        return regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][:, :, 0]
+
+    return intervals
+
+
+def lvd_unscaled(split: ArenaSplit, level: float) -> ToIntervals:
+    """LVD's default with absolute errors: its kernel and bandwidths, and no scale."""
+    learned = lvd_regressor(split, level, "default")
+    options: dict[str, Any] = {"conformity_score": "absolute", "device": "cpu", "random_state": split.seed}
+    kernel = learned.kernels_[0]
+    regressor = LVDRegressor(
+        split.estimator, kernel=kernel, confidence_level=level, calib_size=None, **options
+    )
+    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
 
 
 def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
@@ -272,6 +294,12 @@ CONTESTANTS: dict[str, Contestant] = {
         "crepes, Mondrian", arena_rivals.crepes_mondrian, "five bins of the same difficulty"
     ),
     "mapie-split": Contestant("MAPIE, split", arena_rivals.mapie_split, "its defaults"),
+    "forest-cqr": Contestant(
+        "CQR, quantile forest",
+        arena_rivals.forest_cqr,
+        "quantile-forest: 100 trees with at least 10 rows in a leaf",
+        ("trees",),
+    ),
     "mapie-cqr": Contestant(
         "MAPIE, CQR",
         lambda split, level: arena_rivals.mapie_cqr(split, level, boosted_quantiles(split, level)),
@@ -303,13 +331,17 @@ CONTESTANTS: dict[str, Contestant] = {
         "the authors' grids; the mixture from training rows, so that it is exactly valid",
     ),
     "rcp": Contestant(
-        "RCP", partial(rectified, weighted=False), "the authors' network, as many epochs as CPCP's"
+        "RCP",
+        partial(rectified, weighted=False),
+        "the authors' network, as many epochs as CPCP's, stopped by a tenth of the rows",
     ),
     "cpcp": Contestant(
-        "CPCP", partial(rectified, weighted=True), "clipped at 5 and mixed by half, as recommended"
+        "CPCP",
+        partial(rectified, weighted=True),
+        "clipped at 5 and mixed by half, as recommended",
     ),
     "epicscore": Contestant(
-        "EPICSCORE, MC dropout", epicscore, "the authors' network, batches of 128, 100 passes averaged"
+        "EPICSCORE, MC dropout", epicscore, "the authors' network, batches of 512, 100 passes averaged"
     ),
     "lvd-paper": Contestant(
         "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
@@ -325,5 +357,19 @@ CONTESTANTS: dict[str, Contestant] = {
         )
         for guarantee in ("calibrated", "randomized", "transductive")
     },
+    "lvd-widen": Contestant(
+        "LVD, widened",
+        partial(lvd_intervals, when_unknown="widen"),
+        "the same model; unknown rows get a finite interval too",
+        ours=True,
+        known=known_rows,
+    ),
+    "lvd-unscaled": Contestant(
+        "LVD, no scale",
+        lvd_unscaled,
+        "the same kernel and bandwidths, absolute errors",
+        ours=True,
+        known=known_rows,
+    ),
 }
 """All contestants by name, in the order of the page."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,16 @@ from lvd._files import atomic_path
 from lvd._validation import InputError
 from lvd.reproduction.arena_measures import ERT_ROWS, ArenaResult
 from lvd.reproduction.arena_methods import CONTESTANTS
-from lvd.reproduction.arena_summary import REFERENCE, TIE, ArenaBoard, Standing
-from lvd.reproduction.arena_tables import ARENA_TABLES, MOST_ROWS, TUNED_ON
+from lvd.reproduction.arena_split import MOST_OUTSIDE
+from lvd.reproduction.arena_summary import REFERENCE, TIE, ArenaBoard, Standing, nan_mean
+from lvd.reproduction.arena_tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON
 from lvd.reproduction.formats import MISSING, Grid, GridEntry, render_markdown
 from lvd.reproduction.result_store import Call
 
 MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
 SHORT_LINES = 10
+QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 10_000
 OURS = "lvd"
 _BLUE, _GREY = "#0072B2", "#767676"
 
@@ -39,6 +41,7 @@ class BoardView:
     full: Grid
     by_table: Grid
     critical_difference: str
+    outside: Grid
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
     """A board for each model and level, the main level first; none where split conformal is missing."""
     levels = sorted({one.level for one in results}, key=lambda level: (level != MAIN_LEVEL, level))
     models = list(dict.fromkeys(one.model for one in results))
-    boards = [ArenaBoard(results, model, level) for level in levels for model in models]
+    boards = [ArenaBoard(results, model, level, OUTSIDE) for level in levels for model in models]
     return [board for board in boards if board.tables]
 
 
@@ -91,7 +94,9 @@ def render_arena_page(
         "arena.md.jinja",
         boards=[_view(board) for board in boards],
         main_level=MAIN_LEVEL,
-        n_tables=len({one.table for one in results}),
+        n_tables=len({one.table for one in results} - set(OUTSIDE)),
+        choices=choices_grid([board for board in boards if board.level == MAIN_LEVEL]),
+        most_outside=MOST_OUTSIDE,
         all_tables=len(ARENA_TABLES),
         n_seeds=len({one.seed for one in results}),
         all_seeds=ALL_SEEDS,
@@ -178,6 +183,7 @@ def _view(board: ArenaBoard) -> BoardView:
         full_grid(board, standings),
         by_table_grid(board, standings),
         _number(board.critical_difference(), ".1f"),
+        outside_grid(board, standings),
     )
 
 
@@ -230,6 +236,67 @@ def sentences(board: ArenaBoard, standings: Sequence[Standing]) -> list[str]:
             f"{wins} and worse on {losses}."
         )
     return lines
+
+
+def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
+    """Which method the figures are for, by what is wanted, with its score and excess risk; one column a model."""
+    lines = [[f"{wanted}", *(_best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
+    return Grid("Who should take what", "", ("you want", *(f"model: {one.model}" for one in boards)), lines)
+
+
+def _best(board: ArenaBoard, choose: Callable[[ArenaBoard], list[Standing]]) -> str:
+    """The first of the standings that a wish leaves, or a dash."""
+    found = choose(board)
+    if not found:
+        return MISSING
+    risk = "" if math.isnan(found[0].ert) else f", ERT {found[0].ert:.3f}"
+    return f"{_title(found[0].method)} ({found[0].score:.3f}{risk})"
+
+
+def _quick(board: ArenaBoard) -> list[Standing]:
+    rows = board.standings()
+    (unit,) = (row.fit_seconds for row in rows if row.method == REFERENCE)
+    return [row for row in rows if row.fit_seconds <= QUICK * unit]
+
+
+WANTED: dict[str, Callable[[ArenaBoard], list[Standing]]] = {
+    "the best interval score": lambda board: board.standings(),
+    "coverage that is as even as possible": lambda board: sorted(
+        (row for row in board.standings() if not math.isnan(row.ert)), key=lambda row: row.ert
+    ),
+    "coverage near each row, with a promise": lambda board: [
+        row for row in board.standings() if row.method == OURS
+    ],
+    "only finite intervals": lambda board: [row for row in board.standings() if row.finite == 1.0],
+    f"a fit that takes at most {QUICK:g} times split's": _quick,
+    f"it for fewer than {SMALL_TABLE:,} rows": lambda board: board.among(
+        lambda rows: rows < SMALL_TABLE
+    ).standings(),
+    f"it for more than {LARGE_TABLE:,} rows": lambda board: board.among(
+        lambda rows: rows > LARGE_TABLE
+    ).standings(),
+}
+"""What somebody may want of a method, and the standings that it leaves, the best first."""
+
+
+def outside_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
+    """What became of rows from outside: the share flagged, and the coverage of what is not."""
+    tables = list(dict.fromkeys(table for table, _ in board.outside))
+    lines = []
+    for row in standings:
+        texts = []
+        for table in tables:
+            ran = board.outside.get((table, row.method), [])
+            flagged = nan_mean([one.outside_flagged for one in ran])
+            texts += [
+                _percent(1.0 - nan_mean([one.finite for one in ran])),
+                _percent(flagged),
+                _percent(nan_mean([one.outside_coverage for one in ran])),
+            ]
+        lines.append([_title(row.method), *texts])
+    parts = ("inside", "flagged", "covered")
+    headings = ("method", *(f"{table}: {part}" for table in tables for part in parts))
+    return Grid(f"Rows from outside, {board.model}, {board.level:.0%}", "", headings, lines if tables else [])
 
 
 def losses_grid(board: ArenaBoard) -> Grid:

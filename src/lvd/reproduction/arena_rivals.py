@@ -1,4 +1,5 @@
-"""The conformal methods of crepes and MAPIE around the shared model, fed with held-out errors."""
+"""The methods of other packages: crepes and MAPIE around the shared model, fed with held-out errors, and forests of
+quantiles."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from lvd._typing import Float, NDArray
+from lvd.quantiles.finite_sample import conformal_quantile
 from lvd.reproduction.arena_split import ArenaSplit
 
 ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
@@ -92,6 +94,21 @@ def mapie_conditional(split: ArenaSplit, level: float) -> ToIntervals:
     )
     regressor.conformalize(split.X_calib, split.y_calib)
     return lambda X: _in_order(regressor.predict_interval(X)[1][:, :, 0])
+
+
+def forest_cqr(split: ArenaSplit, level: float) -> ToIntervals:
+    """Conformalized quantile regression around a quantile forest, which holds all levels."""
+    from quantile_forest import RandomForestQuantileRegressor
+
+    def learn() -> Any:
+        forest = RandomForestQuantileRegressor(min_samples_leaf=10, random_state=split.seed, n_jobs=1)
+        return forest.fit(split.X_train, split.y_train)
+
+    forest, quantiles = split.stages.once("forest", learn), [(1 - level) / 2, (1 + level) / 2]
+    ends = forest.predict(split.X_calib, quantiles=quantiles)
+    scores = np.maximum(ends[:, 0] - split.y_calib, split.y_calib - ends[:, 1])
+    (more,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: _in_order(forest.predict(X, quantiles=quantiles) + more * np.array([-1.0, 1.0]))
 
 
 def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:

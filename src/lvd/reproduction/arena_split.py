@@ -21,6 +21,7 @@ from lvd.tables.splits import split_indices
 ARENA_MODELS = ("network", "trees")
 SIZES = (0.6, 0.2, 0.2)
 HELD_OUT_FOLDS = 5
+MOST_OUTSIDE = 1000
 
 
 class SharedModel(BaseEstimator):
@@ -61,12 +62,20 @@ class SharedModel(BaseEstimator):
 
 
 class ArenaSplit:
-    """Training, calibration and test rows of a seed, and the model that post hoc contestants share."""
+    """Training, calibration and test rows of a seed, and the model that post hoc contestants share.
+
+    Rows from outside, where the table has any, are in none of the three parts.
+    """
 
     def __init__(self, table: ArenaTable, model: str, seed: int) -> None:
         self.table, self.model, self.seed, self.stages = table, model, seed, Stages()
-        self.train, self.calib, self.test = split_indices(len(table.y), seed, sizes=SIZES)
+        inside = np.setdiff1d(np.arange(len(table.y)), table.outside)
+        self.train, self.calib, self.test = (
+            inside[part] for part in split_indices(len(inside), seed, sizes=SIZES)
+        )
         X, y = table.features(self.train), table.y
+        outside = np.random.default_rng(seed).permutation(table.outside)[:MOST_OUTSIDE]
+        self.X_outside, self.y_outside = X[outside], y[outside]
         self.X_train, self.X_calib, self.X_test = X[self.train], X[self.calib], X[self.test]
         self.y_train, self.y_calib, self.y_test = y[self.train], y[self.calib], y[self.test]
 

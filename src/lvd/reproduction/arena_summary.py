@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from lvd.reproduction.arena_measures import ArenaResult, lowest_pooled_group
 
 REFERENCE = "split"
 RESAMPLES = 1000
+TEST_SHARE = 5
+"""A table has so many times as many rows as are tested."""
 TIE = 0.005
 """Scores that differ by less than this share are a tie."""
 
@@ -59,16 +61,34 @@ class Standing:
 class ArenaBoard:
     """The results of one model at one level, by table and method; what failed is kept apart."""
 
-    def __init__(self, results: Results, model: str, level: float) -> None:
+    def __init__(self, results: Results, model: str, level: float, outside: Container[str] = ()) -> None:
+        """Tables whose names are in `outside` are kept apart: they are about rows from there."""
         chosen = [one for one in results if one.model == model and one.level == level]
         self.model, self.level = model, level
         self.failures = [one for one in chosen if one.error]
         self.cells: dict[tuple[str, str], list[ArenaResult]] = {}
+        self.outside: dict[tuple[str, str], list[ArenaResult]] = {}
         for one in chosen:
             if not one.error:
-                self.cells.setdefault((one.table, one.method), []).append(one)
+                cells = self.outside if one.table in outside else self.cells
+                cells.setdefault((one.table, one.method), []).append(one)
         self.tables = list(dict.fromkeys(table for table, method in self.cells if method == REFERENCE))
         self.methods = list(dict.fromkeys(method for _, method in self.cells))
+
+    def among(self, wanted: Callable[[int], bool]) -> ArenaBoard:
+        """The board of those tables alone whose number of rows is wanted."""
+        kept = [
+            one
+            for ran in self.cells.values()
+            for one in ran
+            if wanted(TEST_SHARE * self._test_rows(one.table))
+        ]
+        return ArenaBoard(kept, self.model, self.level)
+
+    def _test_rows(self, table: str) -> int:
+        return (
+            max(one.rows for one in self.cells[table, REFERENCE]) if (table, REFERENCE) in self.cells else 0
+        )
 
     def score(self, table: str, method: str) -> float:
         """Mean Winkler score relative to split conformal's of the same seeds; NaN where the method did not run."""
@@ -121,10 +141,10 @@ class ArenaBoard:
         pairs = [pair for table in self.tables if (pair := self._paired(table, method))[0]]
 
         def mean(name: str) -> float:
-            return _mean([_mean([getattr(one, name) for one in ours]) for ours, _ in pairs])
+            return nan_mean([nan_mean([getattr(one, name) for one in ours]) for ours, _ in pairs])
 
         def relative(name: str) -> float:
-            return _mean([_ratio(ours, reference, name) for ours, reference in pairs])
+            return nan_mean([_ratio(ours, reference, name) for ours, reference in pairs])
 
         wins, losses = self.duel(method, REFERENCE)
         return Standing(
@@ -135,7 +155,7 @@ class ArenaBoard:
             coverage=mean("coverage"),
             tail_coverage=mean("tail_coverage"),
             worst_slab=mean("worst_slab"),
-            lowest_group=_mean([lowest_pooled_group(ours) for ours, _ in pairs]),
+            lowest_group=nan_mean([lowest_pooled_group(ours) for ours, _ in pairs]),
             width=relative("width"),
             median_width=relative("median_width"),
             score=relative("winkler"),
@@ -146,7 +166,7 @@ class ArenaBoard:
             ert_band=_bootstrap(pairs, "ert", relative=False),
             auroc=mean("auroc"),
             width_error=mean("width_error"),
-            way=_mean([_way(ours, reference) for ours, reference in pairs]),
+            way=nan_mean([_way(ours, reference) for ours, reference in pairs]),
             rank=rank,
             wins=wins,
             losses=losses,
@@ -155,7 +175,7 @@ class ArenaBoard:
         )
 
 
-def _mean(values: Sequence[float]) -> float:
+def nan_mean(values: Sequence[float]) -> float:
     """The mean of what is not NaN."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
@@ -164,15 +184,17 @@ def _mean(values: Sequence[float]) -> float:
 def _ratio(ours: Results, reference: Results, name: str) -> float:
     if not ours:
         return math.nan
-    return _mean([getattr(one, name) for one in ours]) / _mean([getattr(one, name) for one in reference])
+    return nan_mean([getattr(one, name) for one in ours]) / nan_mean(
+        [getattr(one, name) for one in reference]
+    )
 
 
 def _way(ours: Results, reference: Results) -> float:
     """(split - method) / (split - floor) of mean scores; NaN where the truth is not known."""
     score, start, floor = (
-        _mean([one.winkler for one in ours]),
-        _mean([one.winkler for one in reference]),
-        _mean([one.floor for one in reference]),
+        nan_mean([one.winkler for one in ours]),
+        nan_mean([one.winkler for one in reference]),
+        nan_mean([one.floor for one in reference]),
     )
     return (start - score) / (start - floor)
 

@@ -1,9 +1,10 @@
-"""The tables of the arena: the paper's six, twelve more real ones, and two whose truth is known."""
+"""The tables of the arena: the paper's six, twelve more real ones, two whose truth is known, and four from which
+rows of one kind are kept away until the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import norm, t
 
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.reproduction.datasets import load, search_folders
 from lvd.reproduction.runs import SMALL_DATASETS
+from lvd.tables.column_coding import learn_from
 from lvd.tables.reading import read_table
-from lvd.tables.table_encoder import TableEncoder, with_medians
+from lvd.tables.table_encoder import TableEncoder
 
 MOST_ROWS = 20_000
 """Larger tables are cut to this many rows, drawn once with a fixed seed."""
@@ -67,22 +69,32 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class ArenaTable:
-    """A table before it is split: `features` codes the rows, given those that train (for medians)."""
+    """A table before it is split: `features` codes the rows, given those that train (for medians).
+
+    `columns` are its numbers by name, and `outside` the rows that neither train nor calibrate.
+    """
 
     name: str
     y: Float[NDArray, "n"]
     features: Callable[[Int[NDArray, "m"]], Float[NDArray, "n p"]]
     truth: Truth | None = None
+    columns: Mapping[str, NDArray] = field(default_factory=dict)
+    outside: Int[NDArray, "o"] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
     """A table of the arena by its name."""
+    if name in OUTSIDE:
+        base, choose = OUTSIDE[name]
+        table = load_arena_table(base, data_dir)
+        return replace(table, name=name, outside=np.flatnonzero(choose(table.columns, table.y)))
     if name in SYNTHETIC:
         return SYNTHETIC[name](name)
     if name in MORE_TABLES:
         return _from_file(name, arena_file(name, data_dir))
     dataset = load(name, protocol="sound", data_dir=data_dir)
-    return ArenaTable(name, dataset.y, lambda train: dataset.X)
+    columns = dict(zip(dataset.feature_names, dataset.X.T, strict=True))
+    return ArenaTable(name, dataset.y, lambda train: dataset.X, columns=columns)
 
 
 def arena_file(name: str, data_dir: Path | None) -> Path:
@@ -103,12 +115,17 @@ def _from_file(name: str, file: Path) -> ArenaTable:
     kept = np.sort(np.random.default_rng(0).permutation(table.num_rows)[:MOST_ROWS])
     table = table.take(pa.array(kept))
     encoder = TableEncoder.fit(table, target=target, drop=drop, impute="median")
-    return ArenaTable(name, encoder.target(table), partial(_encode, encoder, table))
+    columns = {
+        column: table[column].to_numpy()
+        for column in table.column_names
+        if pa.types.is_integer(table[column].type) or pa.types.is_floating(table[column].type)
+    }
+    return ArenaTable(name, encoder.target(table), partial(_encode, encoder, table), columns=columns)
 
 
 def _encode(encoder: TableEncoder, table: pa.Table, train: Int[NDArray, "m"]) -> Float[NDArray, "n p"]:
     """As ``lvd fit`` codes a table: text in categories, missing numbers by the medians of the training rows."""
-    columns = with_medians(encoder.columns, table.take(pa.array(train)))
+    columns = learn_from(encoder.columns, table.take(pa.array(train)))
     X = replace(encoder, columns=columns).transform(table)
     return X[:, X[train].std(axis=0) > 0]
 
@@ -135,6 +152,36 @@ def _noisy_corner(name: str) -> ArenaTable:
 def _around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
     return np.column_stack([y_pred - radius, y_pred + radius])
 
+
+def _old_concrete(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    return columns["age"] >= 90
+
+
+def _bad_weather(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    """Rain, snow, or more than 31 degrees (0.8 in the table's units)."""
+    wet = columns["weathersit_3"] + columns["weathersit_4"] > 0
+    return wet | (columns["temp"] >= 0.8)
+
+
+def _dear_places(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    """The seven of seventy zip codes with the highest mean price."""
+    zips, of_row = np.unique(columns["zipcode"], return_inverse=True)
+    means = np.bincount(of_row, y) / np.bincount(of_row)
+    return np.isin(of_row, np.argsort(means)[-max(1, len(zips) // 10) :])
+
+
+def _last_year(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    """The last fifth of five years in order."""
+    return np.arange(len(y)) >= 4 * len(y) // 5
+
+
+OUTSIDE: dict[str, tuple[str, Callable[[Mapping[str, NDArray], NDArray], NDArray]]] = {
+    "concrete-old": ("concrete", _old_concrete),
+    "bike-weather": ("bike", _bad_weather),
+    "house-dear": ("house", _dear_places),
+    "turbine-last": ("turbine", _last_year),
+}
+"""A table each, and the rows of it that come from outside."""
 
 SYNTHETIC: dict[str, Callable[[str], ArenaTable]] = {"logistic": _logistic_noise, "corner": _noisy_corner}
 ARENA_TABLES: tuple[str, ...] = (*SMALL_DATASETS, *MORE_TABLES, *SYNTHETIC)

@@ -53,10 +53,15 @@ def to_markdown(grids: Iterable[Grid]) -> str:
 
 def markdown_table(grid: Grid) -> str:
     """One pipe table below its title and caption."""
+    caption = [grid.caption] if grid.caption else []
+    return "\n\n".join([f"### {grid.title}", *caption, bare_table(grid)])
+
+
+def bare_table(grid: Grid) -> str:
+    """A pipe table alone."""
     lines = [_markdown_line(grid.headings), "|---" * len(grid.headings) + "|"]
     lines += [_markdown_line(_markdown_entry(entry) for entry in row) for row in grid.rows]
-    caption = [grid.caption] if grid.caption else []
-    return "\n\n".join([f"### {grid.title}", *caption, "\n".join(lines)])
+    return "\n".join(lines)
 
 
 def render_markdown(template: str, **values: Any) -> str:
@@ -68,7 +73,7 @@ def render_markdown(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         autoescape=False,
     )
-    environment.filters["table"] = markdown_table
+    environment.filters |= {"table": markdown_table, "bare": bare_table}
     return environment.get_template(template).render(**values)
 
 
