@@ -1,4 +1,5 @@
-"""Calibration rows: points with, on request, likelihood ratios and groups, sorted by score within their groups."""
+"""Calibration rows: points with, on request, likelihood ratios and groups; sorted by score within their groups,
+and saved as they came."""
 
 from __future__ import annotations
 
@@ -11,9 +12,20 @@ import torch
 from torch import Tensor
 
 from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray
-from lvd._validation import InputError, check_choice, check_levels, check_same_length, check_vector, to_numpy
+from lvd._validation import (
+    InputError,
+    check_choice,
+    check_levels,
+    check_positive,
+    check_same_length,
+    check_vector,
+    resolve_device,
+    to_numpy,
+)
+from lvd.kernels import MahalanobisKernel
 from lvd.quantiles import SortedRows
 from lvd.quantiles.finite_sample import QUANTILES, conformal_quantile
+from lvd.store import OutdatedError, Saved
 
 
 class CalibrationWarning(UserWarning):
@@ -233,7 +245,7 @@ def check_largest(rows: Rows, max_weight: float | None) -> Rows:
 
 
 def take_apart(conformal: Any) -> dict[str, Any]:
-    """What is saved: the calibration rows as they came, and nothing that is made of them."""
+    """What is saved of a LocalConformal: the calibration rows as they came, and nothing that is made of them."""
     attributes = {name: value for name, value in vars(conformal).items() if not name.startswith("_")}
     if "calibration_" in attributes:
         rows, scores = conformal.calibration_.rows, conformal.calibration_.scores
@@ -246,8 +258,32 @@ def take_apart(conformal: Any) -> dict[str, Any]:
     return attributes
 
 
-def restore_calibration(saved: dict[str, Any], device: torch.device) -> Calibration:
-    """The calibration of which :func:`take_apart` saved the rows."""
+def put_together(conformal: Any) -> None:
+    """Make a loaded LocalConformal whole: its rows are sorted again."""
+    if not isinstance(conformal.kernel, MahalanobisKernel):
+        raise InputError("a LocalConformal needs a MahalanobisKernel")
+    saved = vars(conformal).pop("calibration_", None)
+    if saved is None:
+        return
+    conformal._check_parameters()
+    device = resolve_device(conformal.kernel.device)
     points, scores = saved["points"].to(device), saved["scores"].to(device)
     check_same_length(points=points, scores=scores)
-    return Calibration.of(Rows.of(points, saved.get("groups"), saved.get("weights")), scores)
+    vars(conformal).setdefault("rows_expected_", len(scores))
+    if vars(conformal).setdefault("max_weight_", None) is not None:
+        check_positive(conformal.max_weight_, "max_weight")
+    conformal._take(Calibration.of(Rows.of(points, saved.get("groups"), saved.get("weights")), scores))
+
+
+def upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """What a LocalConformal of version 0.1 was: its kernel floors and searches are gone."""
+    if parameters.pop("kernel_floor", 0.0) != 0.0:
+        raise OutdatedError("a kernel_floor")
+    for gone in ("search", "max_infinite"):
+        parameters.pop(gone, None)
+    if "max_weight" in parameters:
+        learned["max_weight_"] = parameters.pop("max_weight")
+    chosen = learned.pop("bandwidth_", None)
+    if parameters.get("bandwidth") == "auto":
+        parameters["bandwidth"] = chosen
+    return parameters, learned

@@ -24,7 +24,6 @@ from lvd._validation import (
     intervals_like,
     like,
     proven,
-    resolve_device,
     seed_from,
 )
 from lvd.conformal.bandwidth import adaptive_bandwidths
@@ -37,8 +36,9 @@ from lvd.conformal.calibration import (
     Rows,
     check_largest,
     check_rows_given,
-    restore_calibration,
+    put_together,
     take_apart,
+    upgrade_local,
 )
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence, explain_radius
@@ -52,7 +52,7 @@ from lvd.conformal.guarantees import (
 from lvd.conformal.transductive import Prior, sum_others, transductive_radius
 from lvd.kernels import MahalanobisKernel
 from lvd.quantiles import LocalSummary, Queries, SortedRows, local_quantile
-from lvd.store import OutdatedError, Saved, register, save_object
+from lvd.store import register, save_object
 
 
 @runtime_checkable
@@ -452,35 +452,6 @@ def check_bandwidth(bandwidth: Any) -> None:
         )
 
 
-def _complete(conformal: LocalConformal) -> None:
-    """Make a loaded one whole."""
-    if not isinstance(conformal.kernel, MahalanobisKernel):
-        raise InputError("a LocalConformal needs a MahalanobisKernel")
-    saved = vars(conformal).pop("calibration_", None)
-    if saved is None:
-        return
-    conformal._check_parameters()
-    calibration = restore_calibration(saved, resolve_device(conformal.kernel.device))
-    vars(conformal).setdefault("rows_expected_", len(calibration.scores))
-    if vars(conformal).setdefault("max_weight_", None) is not None:
-        check_positive(conformal.max_weight_, "max_weight")
-    conformal._take(calibration)
-
-
-def _upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """What a LocalConformal of version 0.1 was: its kernel floors and searches are gone."""
-    if parameters.pop("kernel_floor", 0.0) != 0.0:
-        raise OutdatedError("a kernel_floor")
-    for gone in ("search", "max_infinite"):
-        parameters.pop(gone, None)
-    if "max_weight" in parameters:
-        learned["max_weight_"] = parameters.pop("max_weight")
-    chosen = learned.pop("bandwidth_", None)
-    if parameters.get("bandwidth") == "auto":
-        parameters["bandwidth"] = chosen
-    return parameters, learned
-
-
 register(MahalanobisKernel)
 register(GlobalConformal)
-register(LocalConformal, root=True, take_apart=take_apart, complete=_complete, upgrade=_upgrade_local)
+register(LocalConformal, root=True, take_apart=take_apart, complete=put_together, upgrade=upgrade_local)

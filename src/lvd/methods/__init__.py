@@ -2,7 +2,7 @@
 
 from lvd.conformal import CalibrationWarning
 from lvd.methods.base import IntervalRegressor
-from lvd.methods.conformal import ConformalRegressor, SharedRowsWarning
+from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.cqr import ConformalizedQuantileRegressor
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
@@ -13,7 +13,7 @@ from lvd.methods.madsplit import MADSplitRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
 from lvd.methods.pbp import PBPRegressor
 from lvd.methods.saving import register_method
-from lvd.methods.split import SplitConformalRegressor
+from lvd.methods.split import ConformalRegressor, SplitConformalRegressor
 
 ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     LVDRegressor,

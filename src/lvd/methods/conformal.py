@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._progress import announce
-from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, NDArray
 from lvd._validation import (
     InputError,
     check_levels,
@@ -28,8 +28,9 @@ from lvd._validation import (
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import IntervalRegressor, keep, refuse_choices
-from lvd.models import as_model
+from lvd.methods.base import IntervalRegressor, refuse_choices
+from lvd.models import Model, as_model
+from lvd.models.candidates import Candidates
 from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.wrap import seeded_clone
 from lvd.scores import (
@@ -95,6 +96,16 @@ class ConformalBase(IntervalRegressor):
         """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
         return "y"
 
+    def _new_model(self, seed: int) -> Model | Candidates:
+        """The model for the estimator, or several of which the better is yet to be chosen."""
+        return as_model(
+            self.estimator,
+            prefit=self.prefit,
+            embedding=vars(self).get("embedding"),
+            device=self.device,
+            random_state=seed,
+        )
+
     @property
     def _infinite_when_unknown(self) -> bool:
         """Whether rows that are not known get infinite intervals."""
@@ -124,14 +135,9 @@ class ConformalBase(IntervalRegressor):
         self._check_bounds()
         levels, seed = check_levels(self.confidence_level), seed_from(self.random_state)
         score = self._conformity_score()
-        model = as_model(
-            self.estimator,
-            prefit=self.prefit,
-            embedding=vars(self).get("embedding"),
-            device=self.device,
-            random_state=seed,
-        )
-        self.model_ = score.prepare(model, levels)
+        self.__dict__.pop("choice_", None)
+        model = self._new_model(seed)
+        self.model_ = model if isinstance(model, Candidates) else score.prepare(model, levels)
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
@@ -175,11 +181,16 @@ class ConformalBase(IntervalRegressor):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
         """Fit the model, a kernel for each target, and the score."""
+        crossed = None
+        if isinstance(self.model_, Candidates):
+            chosen, crossed, self.choice_ = self.model_.choose(X, y, seed)
+            self.model_ = score.prepare(chosen, check_levels(self.confidence_level))
         announce("training the model")
         self.model_.fit(X, y)
         self.seed_, self.score_ = seed, score
         self.kernels_: list[MahalanobisKernel] = []
-        training = TrainingRows(EvaluatedRows(X, self.model_.evaluate(X)), y, self.model_, self.device, seed)
+        rows = EvaluatedRows(X, self.model_.evaluate(X))
+        training = TrainingRows(rows, y, self.model_, self.device, seed, crossed)
         self.familiarity_ = (
             Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
         )
@@ -324,63 +335,6 @@ class ConformalBase(IntervalRegressor):
                 CalibrationWarning,
                 stacklevel=4,
             )
-
-
-class ConformalRegressor(ConformalBase):
-    """Split conformal prediction with a score of your choice.
-
-    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`,
-    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the
-    calibration rows are weighted by similarity, as in :class:`LVDRegressor`.
-
-    Parameters
-    ----------
-    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as of :class:`LVDRegressor`.
-    conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
-    kernel : a :class:`MahalanobisKernel` to fit, or None to weigh all rows alike.
-
-    Examples
-    --------
-    >>> import numpy as np, lvd
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
-    >>> reg = lvd.ConformalRegressor(conformity_score="signed", random_state=0).fit(X, X[:, 0] ** 2)
-    >>> reg.predict_interval(X[:5])[1].shape
-    (5, 2, 1)
-    """
-
-    guarantee: ClassVar[str] = "marginal"
-    post_hoc: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        conformity_score: str | ConformityScore = "absolute",
-        kernel: MahalanobisKernel | None = None,
-        *,
-        confidence_level: Levels = 0.9,
-        calib_size: float | None = 0.25,
-        prefit: bool = False,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
-
-    def _check_parameters(self) -> None:
-        as_score(self.conformity_score)
-
-    def _conformity_score(self) -> ConformityScore:
-        return as_score(self.conformity_score)
-
-    def _kernel_template(self) -> MahalanobisKernel | None:
-        return self.kernel
-
-    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
-        return (
-            GlobalConformal()
-            if kernel is None
-            else LocalConformal(kernel, confidence_level=self.confidence_level)
-        )
 
 
 def as_score(conformity_score: Any) -> ConformityScore:

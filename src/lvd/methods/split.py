@@ -1,4 +1,4 @@
-"""Split conformal prediction: intervals of one width, wide enough for the calibration errors."""
+"""Split conformal prediction: intervals of one width, or of the widths that a score of your choice gives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
 from lvd._validation import check_choice
-from lvd.conformal import GlobalConformal
+from lvd.conformal import GlobalConformal, LocalConformal
+from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
-from lvd.methods.conformal import ConformalBase
+from lvd.methods.conformal import ConformalBase, as_score
 from lvd.quantiles.finite_sample import QUANTILES
 from lvd.scores import AbsoluteResidual, ConformityScore
 
@@ -79,3 +80,60 @@ class SplitConformalRegressor(EqualWeights):
 
     def _conformity_score(self) -> ConformityScore:
         return AbsoluteResidual()
+
+
+class ConformalRegressor(ConformalBase):
+    """Split conformal prediction with a score of your choice.
+
+    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`,
+    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the
+    calibration rows are weighted by similarity, as in :class:`LVDRegressor`.
+
+    Parameters
+    ----------
+    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as of :class:`LVDRegressor`.
+    conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
+    kernel : a :class:`MahalanobisKernel` to fit, or None to weigh all rows alike.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+    >>> reg = lvd.ConformalRegressor(conformity_score="signed", random_state=0).fit(X, X[:, 0] ** 2)
+    >>> reg.predict_interval(X[:5])[1].shape
+    (5, 2, 1)
+    """
+
+    guarantee: ClassVar[str] = "marginal"
+    post_hoc: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        conformity_score: str | ConformityScore = "absolute",
+        kernel: MahalanobisKernel | None = None,
+        *,
+        confidence_level: Levels = 0.9,
+        calib_size: float | None = 0.25,
+        prefit: bool = False,
+        y_range: tuple[float | None, float | None] | None = None,
+        device: str = "auto",
+        random_state: RandomState = None,
+    ) -> None:
+        keep(self, locals())
+
+    def _check_parameters(self) -> None:
+        as_score(self.conformity_score)
+
+    def _conformity_score(self) -> ConformityScore:
+        return as_score(self.conformity_score)
+
+    def _kernel_template(self) -> MahalanobisKernel | None:
+        return self.kernel
+
+    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
+        return (
+            GlobalConformal()
+            if kernel is None
+            else LocalConformal(kernel, confidence_level=self.confidence_level)
+        )
