@@ -59,3 +59,34 @@ def test_every_public_name_is_exported_and_documented():
     assert sorted(metrics.__all__) == metrics.__all__
     for name in metrics.__all__:
         assert getattr(metrics, name).__doc__, name
+
+
+def test_inputs_add_the_excess_risk(rng):
+    X = rng.uniform(size=(800, 1))
+    y = rng.normal(size=800) * np.where(X[:, 0] < 0.2, 3, 1)
+    intervals = np.tile([[-2.0], [2.0]], (800, 1, 1))
+    (row,) = metrics.summary(y, np.zeros(800), intervals, 0.9, X=X).rows
+    expected = metrics.excess_risk_of_target_coverage(X, y, intervals, 0.9).total
+    assert row["excess_risk_of_target_coverage"] == expected > 0.05
+    assert "ERT" in str(metrics.summary(y, np.zeros(800), intervals, 0.9, X=X))
+    assert "ERT" not in str(metrics.summary(y, np.zeros(800), intervals, 0.9))
+
+
+def test_several_targets_have_a_row_each(rng):
+    y = rng.normal(size=(50, 2))
+    intervals = np.tile(np.array([[-1.0, -2.0], [1.0, 2.0]])[None, :, :, None], (50, 1, 1, 2))
+    table = metrics.summary(y, np.zeros((50, 2)), intervals, [0.5, 0.9])
+    assert [(row["target"], row["confidence_level"]) for row in table.rows] == [
+        (0, 0.5),
+        (0, 0.9),
+        (1, 0.5),
+        (1, 0.9),
+    ]
+    alone = metrics.summary(y[:, 1], np.zeros(50), intervals[..., 1], [0.5, 0.9])
+    assert [dict(row) for row in table.rows[2:]] == [{"target": 1, **row} for row in alone.rows]
+    assert list(table.to_pandas()["target"]) == [0, 0, 1, 1]
+
+
+def test_shapes_of_several_targets_are_checked():
+    with pytest.raises(InputError, match=r"y of shape \(4, 2\) needs y_pred of the same shape"):
+        metrics.summary(np.zeros((4, 2)), np.zeros((4, 2)), np.zeros((4, 2, 1)), 0.9)

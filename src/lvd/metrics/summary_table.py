@@ -6,14 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lvd._typing import ArrayLike, Levels
-from lvd._validation import check_same_length, check_vector
+from lvd._validation import InputError, check_same_length, check_vector
 from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
 from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
+from lvd.metrics.target_coverage import excess_risk_of_target_coverage
 from lvd.metrics.width import finite_fraction, mean_finite_width
 
 _COLUMNS = {
+    "target": ("target", "g"),
     "confidence_level": ("level", "g"),
     "marginal_coverage_rate": ("MCR", ".1%"),
     "tail_coverage_rate": ("TCR", ".1%"),
@@ -21,20 +25,24 @@ _COLUMNS = {
     "mean_absolute_deviation": ("MAD", ".4g"),
     "mean_finite_width": ("width", ".4g"),
     "finite_fraction": ("finite", ".1%"),
+    "excess_risk_of_target_coverage": ("ERT", ".3f"),
 }
+"""Headings and formats; the first column is there for several targets, the last one where inputs are given."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One row of metrics per level: `rows` hold fractions under the functions' names; print shows percent."""
+    """One row of metrics per level and target: `rows` hold fractions under the functions' names; print shows
+    percent."""
 
     rows: tuple[dict[str, float], ...]
 
     def cells(self) -> list[list[str]]:
         """The table as text: a line of headings, then one line per level."""
+        columns = {name: _COLUMNS[name] for name in self.rows[0]}
         return [
-            [heading for heading, _ in _COLUMNS.values()],
-            *([_text(row[name], spec) for name, (_, spec) in _COLUMNS.items()] for row in self.rows),
+            [heading for heading, _ in columns.values()],
+            *([_text(row[name], spec) for name, (_, spec) in columns.items()] for row in self.rows),
         ]
 
     def __str__(self) -> str:
@@ -48,13 +56,17 @@ class Summary:
         """The rows as a pandas data frame, fractions as they are."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.rows), columns=list(_COLUMNS))
+        return pd.DataFrame(list(self.rows))
 
 
-def summary(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Levels) -> Summary:
+def summary(
+    y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Levels, *, X: ArrayLike | None = None
+) -> Summary:
     """The paper's metrics at every level; `intervals` has shape (n, 2, L), as from `predict_interval`.
 
-    The width is the mean over finite intervals, and `-` stands for what is not defined.
+    For several targets y and y_pred have shape (n, t) and intervals (n, 2, L, t). With the inputs `X` the table
+    also has the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`. The width is the mean
+    over finite intervals, and `-` means that a figure is not defined.
 
     >>> intervals = [[[-1, -3], [1, 3]]] * 4
     >>> print(summary([0, 0.5, 2, 2.5], [0, 0, 0, 0], intervals, [0.5, 0.9]))
@@ -62,23 +74,46 @@ def summary(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Level
       0.5   50.0%    0.0%  50.0%  1.25      2  100.0%
       0.9  100.0%  100.0%  50.0%  1.25      6  100.0%
     """
-    targets, predictions, array = check_vector(y), check_vector(y_pred, "y_pred"), check_intervals(intervals)
-    check_same_length(y=targets, y_pred=predictions, intervals=array)
-    vector = check_levels_of(array, levels)
+    truth, predicted, array = np.asarray(y), np.asarray(y_pred), np.asarray(intervals)
+    if truth.ndim < 2:
+        return Summary(tuple(_rows(truth, predicted, array, levels, X)))
+    if array.ndim != 4 or predicted.shape != truth.shape or array.shape[3] != truth.shape[1]:
+        raise InputError(
+            f"y of shape {truth.shape} needs y_pred of the same shape and intervals of shape (n, 2, levels, "
+            f"{truth.shape[1]}), got {predicted.shape} and {array.shape}"
+        )
     return Summary(
         tuple(
-            {
-                "confidence_level": float(level),
-                "marginal_coverage_rate": marginal_coverage_rate(targets, one),
-                "tail_coverage_rate": tail_coverage_rate(targets, one),
-                "residual_auroc": residual_auroc(targets, predictions, one),
-                "mean_absolute_deviation": mean_absolute_deviation(targets, predictions),
-                "mean_finite_width": mean_finite_width(one),
-                "finite_fraction": finite_fraction(one),
-            }
-            for level, one in zip(vector, array.transpose(2, 0, 1), strict=True)
+            {"target": target, **row}
+            for target in range(truth.shape[1])
+            for row in _rows(truth[:, target], predicted[:, target], array[..., target], levels, X)
         )
     )
+
+
+def _rows(
+    y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Levels, X: ArrayLike | None
+) -> list[dict[str, float]]:
+    """The metrics of one target, level by level."""
+    targets, predictions, array = check_vector(y), check_vector(y_pred, "y_pred"), check_intervals(intervals)
+    check_same_length(y=targets, y_pred=predictions, intervals=array)
+    rows = []
+    for level, one in zip(check_levels_of(array, levels).tolist(), array.transpose(2, 0, 1), strict=True):
+        row = {
+            "confidence_level": level,
+            "marginal_coverage_rate": marginal_coverage_rate(targets, one),
+            "tail_coverage_rate": tail_coverage_rate(targets, one),
+            "residual_auroc": residual_auroc(targets, predictions, one),
+            "mean_absolute_deviation": mean_absolute_deviation(targets, predictions),
+            "mean_finite_width": mean_finite_width(one),
+            "finite_fraction": finite_fraction(one),
+        }
+        if X is not None:
+            row["excess_risk_of_target_coverage"] = excess_risk_of_target_coverage(
+                X, targets, one, level
+            ).total
+        rows.append(row)
+    return rows
 
 
 def _text(value: float, spec: str) -> str:
