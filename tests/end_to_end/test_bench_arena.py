@@ -12,13 +12,13 @@ def folder(lvd_here, tmp_path_factory):
     folder = tmp_path_factory.mktemp("arena") / "results"
     outcome = lvd_here(*RUN, "--methods", "split,ten-lines", "--out", folder)
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "2 results, 2 of them done now; 0 could not be had\n"
+    assert outcome.out == "2 results, 2 of them done now; 0 failed\n"
     return folder
 
 
 def test_what_is_finished_is_not_done_again(lvd_here, folder):
     outcome = lvd_here(*RUN, "--methods", "split,ten-lines", "--out", folder)
-    assert outcome.out == "2 results, 0 of them done now; 0 could not be had\n"
+    assert outcome.out == "2 results, 0 of them done now; 0 failed\n"
     assert len(list((folder / "calls").iterdir())) == 1
 
 

@@ -87,7 +87,7 @@ def run_experiments(
         ),
     ] = "all",
     methods: Annotated[
-        str, _option("NAMES", "Names separated by commas; all: those there are for the dataset.", True)
+        str, _option("NAMES", "Names separated by commas; all: every method for the dataset.", True)
     ] = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9",
@@ -97,7 +97,7 @@ def run_experiments(
     ] = RunEngine.local,
     data_dir: DataDir = None,
 ) -> None:
-    """Run experiments; what is finished is not done again, so the command may be stopped and started at will.
+    """Run experiments; finished runs are skipped, so the command can be stopped and restarted at any time.
 
     A run is one method on one split of one dataset. A run that fails is recorded with its error, does not stop
     the others, and is tried again next time.
@@ -238,7 +238,7 @@ def figures(
     out: Annotated[Path, _option("FOLDER", "Folder for the figures.")],
     protocol: Protocol = None,
 ) -> None:
-    """Draw the figures: from results where they suffice; those of the synthetic data train their methods anew."""
+    """Draw the figures: from results where possible; those on the synthetic data train their methods first."""
     from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw_figure, read_source
 
     source = read_source(results).of_protocol(protocol)
@@ -265,11 +265,11 @@ def figures(
 )
 def compare_runs(
     first: Results,
-    second: Annotated[Path, _argument("OTHER", "The same runs, done again: of the same kinds.")],
+    second: Annotated[Path, _argument("OTHER", "Results of the same runs, done again.")],
     *,
     protocol: Annotated[str, _option("paper|sound", "Which protocol's runs to compare.", True)] = "paper",
 ) -> None:
-    """Show how far two sets of results of the same runs are apart, as those of two processors are."""
+    """Show how much two sets of results of the same runs differ, for example those of two processors."""
     from lvd.reproduction.collect import read_results
     from lvd.reproduction.formats import to_terminal
     from lvd.reproduction.rerun import pair_runs, rerun_grid
@@ -291,25 +291,23 @@ def page(
     *,
     out: Page,
     notes: Annotated[
-        Path | None, _option("FILE", "What is known of single cells: a TOML file with [[note]].")
+        Path | None, _option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
     ] = None,
     groups: Annotated[Path | None, _option("FILE", "Counts that lvd bench groups wrote.")] = None,
     rerun: Annotated[
-        Path | None, _option("RESULTS", "Runs done again on another machine: what moves is shown.")
+        Path | None, _option("RESULTS", "The same runs on another machine: the page shows what differs.")
     ] = None,
     molecules: Annotated[
         bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
     ] = False,
 ) -> None:
-    """Write the page on the reproduction: all tables, what agrees with the paper, and how it was made."""
+    """Write the page on the reproduction: all tables, how they agree with the paper, and how they were made."""
     from lvd._validation import InputError
     from lvd.reproduction.pages import write_small_page
     from lvd.reproduction.quantum_page import write_quantum_page
 
     if groups is not None and not molecules:
-        raise InputError(
-            "--groups is for the page on molecules; give --molecules with it, or leave --groups out"
-        )
+        raise InputError("--groups is for the page on molecules; add --molecules, or leave --groups out")
     if rerun is not None and molecules:
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
     _check_apart(out, *results, notes, groups, rerun)
@@ -340,7 +338,7 @@ def run_arena_contest(
     ] = "all",
     models: Annotated[str, _option("NAMES", "network, trees, or all.", True)] = "all",
     methods: Annotated[
-        str, _option("NAMES", "Names separated by commas; all: those there are for the model.", True)
+        str, _option("NAMES", "Names separated by commas; all: every method for the model.", True)
     ] = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9,0.95",
@@ -353,7 +351,7 @@ def run_arena_contest(
         ),
     ] = None,
 ) -> None:
-    """Compare the intervals of many methods on many tables; it may be stopped and started at will.
+    """Compare the intervals of many methods on many tables; it can be stopped and restarted at any time.
 
     A method that cannot run is recorded with its reason, and tried again next time.
     """
@@ -383,7 +381,7 @@ def run_arena_contest(
         count(done)
     results = read_arena(out)
     failed = [(one.table, one.method, one.error) for one in results if one.error]
-    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} could not be had")
+    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
     _show_failures(["table", "method", "error", "results"], failed)
 
 
@@ -408,7 +406,7 @@ def arena_page(
         ),
     ] = None,
 ) -> None:
-    """Write the page on the arena: who gives the best intervals, and where LVD loses."""
+    """Write the page on the arena: which methods give the best intervals, and where LVD loses."""
     from lvd.reproduction.arena import read_arena, write_arena
     from lvd.reproduction.arena_page import write_arena_page
     from lvd.reproduction.result_store import read_calls, write_calls

@@ -10,11 +10,7 @@ import numpy as np
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_fraction, check_same_length, check_vector
 from lvd.intervals import binomial_band, covered
-from lvd.metrics._check import (
-    check_intervals,
-    check_levels_of,
-    check_targets_and_intervals,
-)
+from lvd.metrics._check import check_intervals, check_levels_of, check_targets_and_intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +35,7 @@ def marginal_coverage_rate(y: ArrayLike, intervals: ArrayLike) -> float:
 def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1) -> float:
     """TCR: coverage of the floor(tail n) smallest and the n - floor((1 - tail) n) largest y.
 
-    Equal y at the border of a tail are taken in the order of the rows.
+    Of equal y at the border of a tail, earlier rows come first.
 
     >>> y = list(range(10))
     >>> tail_coverage_rate(y, [[1, 20]] * 10)
@@ -48,7 +44,7 @@ def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1)
     targets, array = check_targets_and_intervals(y, intervals)
     check_fraction(tail, "tail")
     n = len(targets)
-    # Products such as 0.29 * 100 fall just short of the whole number they stand for.
+    # Products such as 0.29 * 100 fall just short of a whole number.
     n_low, n_rest = math.floor(tail * n + 1e-9), math.floor((1.0 - tail) * n + 1e-9)
     order = np.argsort(targets, kind="stable")
     in_tail = np.zeros(n, dtype=bool)

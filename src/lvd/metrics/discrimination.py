@@ -1,4 +1,4 @@
-"""How far predictions are off, and what the width of an interval tells: of the error, and of coverage."""
+"""How far predictions are off, and whether the width of an interval depends on the error, and coverage on it."""
 
 from __future__ import annotations
 

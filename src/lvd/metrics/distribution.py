@@ -14,7 +14,7 @@ def crps(
     """Continuous ranked probability score of each row: the integral over z of (F(z) - 1{y <= z})^2.
 
     F is the distribution with mass `weights` (any scale; default: equal) on `samples`, both of shape (n, m),
-    or (m,) when all rows share them. Samples may be infinite, as the one that stands for the test row itself
+    or (m,) when all rows share them. Samples may be infinite, as the one for the test row itself
     in a local conformal distribution. A row with mass at infinity has the score +inf: that is the integral.
     With `given_finite=True` the score is that of F given that it is finite, to be reported beside the mass
     left out; NaN where F has no finite part.
@@ -35,11 +35,9 @@ def crps(
     finite_mass = np.where(finite, mass, 0.0)
     has_finite = finite_mass.sum(axis=1) > 0
     scores = np.full(len(targets), np.nan)
-    # An infinite sample without its mass may stand anywhere: at y it changes nothing.
+    # An infinite sample without its mass may be anywhere: at y it changes nothing.
     scores[has_finite] = _finite_crps(
-        targets[has_finite],
-        np.where(finite, points, targets[:, None])[has_finite],
-        finite_mass[has_finite],
+        targets[has_finite], np.where(finite, points, targets[:, None])[has_finite], finite_mass[has_finite]
     )
     if not given_finite:
         scores[np.where(finite, 0.0, mass).sum(axis=1) > 0] = np.inf
@@ -62,7 +60,7 @@ def _finite_crps(
 
 
 def _check_rows(values: ArrayLike, name: str, n: int) -> Float[NDArray, "n m"]:
-    """`values` as (n, m) numbers without NaN; a vector stands for every row."""
+    """`values` as (n, m) numbers without NaN; a vector is the same for every row."""
     array = to_numpy(values)
     if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or array.size == 0:
         raise InputError(f"{name} must be numbers of shape (n, m) or (m,), got {array.dtype} {array.shape}")

@@ -137,7 +137,7 @@ def quantile_bins(values: Float[NDArray, "n"], n_bins: int) -> Int[NDArray, "n"]
     may be fewer bins than asked for. Without ties the parts are those of `numpy.array_split`.
     """
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
-    gaps = np.cumsum(counts)[:-1]  # how many rows lie below each gap
+    gaps = np.cumsum(counts)[:-1]  # how many rows are below each gap
     parts = np.arange(1, n_bins)
     size, larger = divmod(len(values), n_bins)
     wanted = parts * size + np.minimum(parts, larger)

@@ -40,7 +40,7 @@ def excess_risk_of_target_coverage(
     Its expectation is at most E|P(covered | x) - level|, and equals it for a p on the right side of the level
     everywhere. p is cross-validated, so a classifier that finds nothing gives about 0, not a false alarm. By
     default it is scikit-learn's boosting with 8 leaves; `classifier` is any classifier with `predict_proba`, cloned
-    for each fold. An infinite interval covers, and so counts as over-coverage where the classifier can tell it.
+    for each fold. An infinite interval covers, and so counts as over-coverage where the classifier can predict it.
     A few hundred rows are too few to find much: compare methods on the same rows.
 
     >>> rng = np.random.default_rng(0)

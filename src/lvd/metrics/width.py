@@ -74,11 +74,7 @@ def winkler_score(
 
 
 def winkler_scores(
-    y: ArrayLike,
-    intervals: ArrayLike,
-    confidence_level: float,
-    *,
-    y_range: tuple[float, float] | None = None,
+    y: ArrayLike, intervals: ArrayLike, confidence_level: float, *, y_range: tuple[float, float] | None = None
 ) -> Float[NDArray, "n"]:
     """The Winkler score of each row; see :func:`winkler_score`."""
     targets, array = check_targets_and_intervals(y, intervals)

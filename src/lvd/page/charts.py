@@ -42,7 +42,7 @@ class Scale:
     stop: float
 
     def __call__(self, value: float) -> float:
-        """The position, to a tenth of a unit; values outside lie on the border."""
+        """The position, to a tenth of a unit; values outside are drawn on the border."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(self.start + share * (self.stop - self.start), 1)
 

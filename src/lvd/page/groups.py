@@ -43,7 +43,7 @@ class Group(GroupCoverage):
 
 
 def feature_slabs(column: str, values: pa.ChunkedArray) -> Grouping:
-    """The rows by their value, or by slabs of it, so few of them that each has the rows to tell something."""
+    """The rows by their value, or by slabs of it, so few of them that each has enough rows to judge."""
     n_bins = max(2, min(MOST_SLABS, len(values) // ROWS_PER_SLAB))
     most_values = min(MAX_VALUES, len(values) // ROWS_PER_VALUE)
     return group_rows(column, values, n_bins=n_bins, most_values=most_values)
@@ -151,7 +151,7 @@ def joint_slab(
     """The worst slab with a tenth of the rows, over directions in the standardised features.
 
     The search sees a quarter of the rows, at most 2,500; all others judge. None where there are too few rows to
-    do both, or no judged row lies in the slab, or fewer than two features vary.
+    do both, or no judged row is in the slab, or fewer than two features vary.
     """
     spread = X.std(axis=0)
     varies = np.flatnonzero(spread > 0)

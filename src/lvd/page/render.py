@@ -26,7 +26,7 @@ N_STATIC_ROWS = 20
 
 @dataclass(frozen=True)
 class Origin:
-    """What the page was made of, and when, as its readers are told."""
+    """What the page was made from, and when, as it says at its top."""
 
     model: str
     data: str

@@ -20,13 +20,7 @@ from lvd.methods import (
 )
 from lvd.reproduction.bands import LEVEL, illustration, synthetic_band
 from lvd.reproduction.collect import Measured, collect, compact_tables, read_results
-from lvd.reproduction.figures import (
-    WidthErrorPanel,
-    band_figure,
-    panels_of,
-    save_figure,
-    width_error_figure,
-)
+from lvd.reproduction.figures import WidthErrorPanel, band_figure, panels_of, save_figure, width_error_figure
 from lvd.reproduction.layout import dataset_order, dataset_title, method_title
 from lvd.reproduction.method_grids import FEATURED
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
@@ -37,7 +31,7 @@ from lvd.reproduction.significance import sample_of
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#767676", "#111111")
 _STYLES = dict(zip(FEATURED, zip(_COLOURS, "os^vDPX*", strict=True), strict=True))
-"""Colours that colour-blind readers can tell apart (Okabe and Ito), and marks for those who see none."""
+"""Colours that colour-blind readers can tell apart (Okabe and Ito), and marks that need no colour."""
 
 
 def coverage_level_figure(rows: Sequence[Measured]) -> Figure:

@@ -13,12 +13,7 @@ import numpy as np
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
 from lvd.intervals import widths
-from lvd.metrics import (
-    marginal_coverage_rate,
-    mean_absolute_deviation,
-    residual_auroc,
-    tail_coverage_rate,
-)
+from lvd.metrics import marginal_coverage_rate, mean_absolute_deviation, residual_auroc, tail_coverage_rate
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.pool import map_processes
 from lvd.reproduction.protocols import get_protocol

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class Outcome:
         )
 
     def places(self) -> dict[str, Bool[NDArray, "n"]]:
-        """The homes that are told apart, by what they are called."""
+        """The groups of homes that are compared, by name."""
         place = self.homes.place
         return {
             f"in {NOISY}": place == NOISY,
@@ -107,27 +108,23 @@ def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = s
     net = NetRegressor(n_batches=N_BATCHES, device="cpu", random_state=SEED)
     with progress("training the network", N_BATCHES) as advance:
         net.fit(train.X, train.y, on_batch=lambda: advance(1))
-    around: Mapping[str, Any] = {
-        "prefit": True,
-        "calib_size": None,
-        "confidence_level": LEVEL,
-        "device": "cpu",
-        "random_state": SEED,
+    around: dict[str, Any] = {"prefit": True, "calib_size": None, "confidence_level": LEVEL}
+    around |= {"device": "cpu", "random_state": SEED}
+    makers: dict[str, Any] = {
+        LVD: LVDRegressor,
+        SPLIT: SplitConformalRegressor,
+        PAPER: partial(LVDRegressor, preset="paper"),
     }
-    all_methods: dict[str, Any] = {
-        LVD: LVDRegressor(net, **around),
-        SPLIT: SplitConformalRegressor(net, **around),
-        PAPER: LVDRegressor(net, preset="paper", **around),
-    }
-    methods = {name: all_methods[name] for name in names}
+    methods: dict[str, Any] = {name: makers[name](net, **around) for name in names}
     intervals, known = {}, {}
     with progress("calibrating the intervals", len(methods)) as advance:
         for name, method in methods.items():
             method.fit(train.X, train.y).conformalize(calib.X, calib.y)
             intervals[name] = method.predict_interval(homes.X)[1][:, :, 0]
-            known[name] = np.ones(len(homes.y), bool)
-            if name != SPLIT:
-                known[name] = method.predict_with_evidence(homes.X).known
+            judges = name != SPLIT
+            known[name] = (
+                method.predict_with_evidence(homes.X).known if judges else np.ones(len(homes.y), bool)
+            )
             advance(1)
     noisy = homes.X[homes.place == NOISY]
     return Outcome(homes, net.predict(homes.X), intervals, known, methods[LVD].explain(noisy[:1])[0].sentence)
@@ -207,15 +204,9 @@ def homes_figure(outcome: Outcome) -> Figure:
             style: dict[str, Any] = {"weight": "bold", "color": "#D55E00"} if coverage < LEVEL - 0.1 else {}
             axes.text(SHOWN_ROWS * (number + 0.5), edge, f"{coverage:.0%}", ha="center", **style)
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend(
-            handles,
-            [label.split(" (")[0] for label in labels],
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.08),
-            ncols=4,
-            frameon=False,
-            fontsize="small",
-        )
+        names = [label.split(" (")[0] for label in labels]
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08), "ncols": 4}
+        axes.legend(handles, names, frameon=False, fontsize="small", **below)
     figure.supylabel("price - predicted price", fontsize="medium")
     figure.suptitle(
         f"Coverage at level {LEVEL:.0%}, town by town: prices scatter {NOISE_RATIO} times as much in {NOISY}, "

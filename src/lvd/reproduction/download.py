@@ -107,7 +107,7 @@ class OpenML:
         return f"https://www.openml.org/d/{self.data_id}"
 
     def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
-        """The table's cells, or DownloadError; scikit-learn tells no progress."""
+        """The table's cells, or DownloadError; scikit-learn reports no progress."""
         from sklearn.datasets import fetch_openml
 
         try:

@@ -125,10 +125,10 @@ def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
 
 
 def pit_figure(pit: Float[NDArray, "n"], *, n_bins: int = 10, title: str = "PIT histogram") -> Figure:
-    """How often each stretch of the predictive distributions held y, and the range of luck where they are right.
+    """How often each part of the predictive distributions contained y, and the range of chance if they are right.
 
-    The range holds 95% of the counts of a bin under uniform values. A heap in the middle says that the
-    distributions are too wide, heaps at both ends that they are too narrow, a slope that they are off to one side.
+    The range holds 95% of the counts of a bin under uniform values. A peak in the middle means that the
+    distributions are too wide, peaks at both ends that they are too narrow, a slope that they are off to one side.
     """
     figure, (axes,) = panels_of(1)
     counts, edges = np.histogram(pit, bins=n_bins, range=(0.0, 1.0))
@@ -145,12 +145,7 @@ def pit_figure(pit: Float[NDArray, "n"], *, n_bins: int = 10, title: str = "PIT 
 
 
 def draw_band(
-    axes: Axes,
-    x: Float[NDArray, "g"],
-    intervals: Float[NDArray, "g 2"],
-    *,
-    label: str,
-    infinite_label: str,
+    axes: Axes, x: Float[NDArray, "g"], intervals: Float[NDArray, "g 2"], *, label: str, infinite_label: str
 ) -> None:
     """The band around each position, filled where it is finite and hatched, to the edge, where it is not."""
     finite = np.isfinite(intervals).all(axis=1)

@@ -191,7 +191,7 @@ def dataset_order(title: str) -> tuple[int, str]:
 
 
 def method_title(method: str, layout: str) -> str:
-    """A method's name as a heading: the main variant is LVD where the variants are not told apart."""
+    """A method's name as a heading: the main variant is LVD where no other variant is shown."""
     if layout.endswith("_variants"):
         return method.removeprefix("LVD-").replace("-", " ")
     return "LVD" if method == MAIN_VARIANT else method

@@ -114,7 +114,7 @@ class MetricsByDataset:
 
 
 def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
-    """One line per method: where its coverage holds, where its widths tell, how wide and how often finite it is."""
+    """One line per method: where its coverage holds, where its widths discriminate, and how wide they are."""
     figures = MetricsByDataset(rows, protocol)
     return Grid(
         f"The methods at a glance ({protocol} protocol)",

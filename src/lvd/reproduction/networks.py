@@ -101,10 +101,7 @@ def untrained(jobs: Iterable[Job], folder: Path) -> list[Network]:
 
 
 def train_and_store(
-    networks: Sequence[Network],
-    folder: Path,
-    tables: dict[str, Dataset],
-    on_done: Callable[[int], None],
+    networks: Sequence[Network], folder: Path, tables: dict[str, Dataset], on_done: Callable[[int], None]
 ) -> None:
     """Train the networks, several at once, and store their outputs in `folder`."""
     for table, waiting in grouped(networks, lambda network: network.table).items():

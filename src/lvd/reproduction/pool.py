@@ -25,13 +25,13 @@ Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callabl
 
 @contextmanager
 def silent(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Progress that nobody sees."""
+    """Progress that is not shown."""
     yield lambda n_done: None
 
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, also when it is killed; ended itself, it waits for no job."""
+    """Processes that end when this one does, even if it is killed; when it is stopped, it waits for no job."""
     # Fresh interpreters: a forked one would inherit torch's threads in an undefined state.
     with ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
@@ -65,7 +65,7 @@ def finish_jobs(work: Callable[[A], B], jobs: Iterable[A], workers: int) -> Iter
                 yield future.result()
         except BrokenProcessPool:
             raise InputError(
-                "a worker was killed, maybe for want of memory; finished runs are kept: "
+                "a worker process was killed, perhaps because memory ran out; finished runs are kept: "
                 "start again with fewer workers"
             ) from None
 

@@ -44,19 +44,14 @@ class Result:
     error: str | None = None
 
 
+_COLUMNS = ("y_pred", "lower", "upper")
+"""At each level."""
+
+
 def failure_of(run: BenchRun, error: str, seconds: float) -> Result:
     """The record of a run that failed."""
-    n_levels = len(run.levels)
-    empty = np.empty(0)
-    return Result(
-        run,
-        empty.astype(np.int64),
-        empty,
-        np.empty((0, n_levels)),
-        np.empty((0, 2, n_levels)),
-        seconds,
-        error,
-    )
+    nothing = np.empty((0, 2, len(run.levels)))
+    return Result(run, np.empty(0, np.int64), np.empty(0), nothing[:, 0], nothing, seconds, error)
 
 
 def path_of(folder: Path, run: BenchRun) -> Path:
@@ -68,15 +63,9 @@ def write_result(folder: Path, result: Result) -> None:
     """Store a result; a reader sees all of it or nothing."""
     columns = {"row": result.rows, "y": result.y}
     for index, level in enumerate(result.run.levels):
-        columns[f"y_pred_{level:g}"] = result.y_pred[:, index]
-        columns[f"lower_{level:g}"] = result.intervals[:, 0, index]
-        columns[f"upper_{level:g}"] = result.intervals[:, 1, index]
-    about = {
-        "run": asdict(result.run),
-        "seconds": result.seconds,
-        "error": result.error,
-        "lvd": __version__,
-    }
+        ends = (result.y_pred[:, index], *result.intervals[:, :, index].T)
+        columns |= {f"{name}_{level:g}": values for name, values in zip(_COLUMNS, ends, strict=True)}
+    about = {"run": asdict(result.run), "seconds": result.seconds, "error": result.error, "lvd": __version__}
     table = pa.table(columns).replace_schema_metadata({"lvd": json.dumps(about)})
     target = path_of(folder, result.run)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,18 +80,11 @@ def read_result(path: Path) -> Result:
         about = _about(table.schema)
         run = _run_of(about)
         column = {name: table[name].to_numpy() for name in table.column_names}
-        names = [f"{level:g}" for level in run.levels]
-        return Result(
-            run,
-            column["row"],
-            column["y"],
-            np.stack([column[f"y_pred_{name}"] for name in names], axis=1),
-            np.stack([[column[f"{end}_{name}"] for end in ("lower", "upper")] for name in names]).transpose(
-                2, 1, 0
-            ),
-            about["seconds"],
-            about["error"],
+        y_pred, lower, upper = (
+            np.stack([column[f"{name}_{level:g}"] for level in run.levels], axis=1) for name in _COLUMNS
         )
+        intervals = np.stack([lower, upper], axis=1)
+        return Result(run, column["row"], column["y"], y_pred, intervals, about["seconds"], about["error"])
 
 
 def read_run(path: Path) -> BenchRun:
@@ -239,7 +221,7 @@ def _package_versions() -> dict[str, str]:
 
 
 def processor_name() -> str:
-    """The processor's model, where the system tells it: results move with its rounding."""
+    """The processor's model, where the system names it: results depend on its rounding."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -127,7 +127,7 @@ def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
 
 
 def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
-    """Every dataset once: a missing one is told before the work begins, and no worker has to look for it."""
+    """Every dataset once: a missing one is reported before the work begins, and no worker has to look for it."""
     wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
     return {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
 

@@ -112,7 +112,7 @@ def parse_levels(text: str) -> list[float]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``"0:10"`` is 0 to 9; ``"0,3,7"`` and ``"4"`` are what they say."""
+    """``"0:10"`` is 0 to 9; ``"0,3,7"`` lists seeds, ``"4"`` is one."""
     try:
         if ":" in text:
             start, stop = (int(part) for part in text.split(":"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,18 @@ def sample_of(values: list[float]) -> Sample:
 
 def p_below(sample: Sample, target: float) -> float:
     """One-sided t-test: how easily a mean of `target` or more gives figures as low as these."""
-    return _p_low(sample, target)
+    from scipy.stats import t
+
+    if not _testable(sample):
+        return math.nan
+    if sample.std == 0.0:
+        return 0.0 if sample.mean < target else 1.0
+    return float(t.cdf((sample.mean - target) / (sample.std / math.sqrt(sample.n)), sample.n - 1))
 
 
 def p_above(sample: Sample, target: float) -> float:
     """One-sided t-test: how easily a mean of `target` or less gives figures as high as these."""
-    return _p_low(Sample(-sample.mean, sample.std, sample.n), -target)
+    return p_below(Sample(-sample.mean, sample.std, sample.n), -target)
 
 
 def p_less(a: Sample, b: Sample) -> float:
@@ -46,16 +53,6 @@ def p_less(a: Sample, b: Sample) -> float:
 def p_different(a: Sample, b: Sample) -> float:
     """Two-sided Welch test: how easily two samples of the same mean come out this far apart."""
     return _welch(a, b, "two-sided")
-
-
-def _p_low(sample: Sample, target: float) -> float:
-    from scipy.stats import t
-
-    if not _testable(sample):
-        return math.nan
-    if sample.std == 0.0:
-        return 0.0 if sample.mean < target else 1.0
-    return float(t.cdf((sample.mean - target) / (sample.std / math.sqrt(sample.n)), sample.n - 1))
 
 
 def _welch(a: Sample, b: Sample, alternative: str) -> float:
@@ -110,16 +107,11 @@ def highest(row: Sequence[Sample]) -> list[Emphasis]:
     return ["bold" if sample.mean == best else "" for sample in row]
 
 
-def lowest(row: Sequence[Sample]) -> list[Emphasis]:
+def lowest(row: Sequence[Sample], emphasis: Emphasis = "bold") -> list[Emphasis]:
     """The lowest mean."""
-    return _at_minimum(row, "bold")
-
-
-def lowest_count(row: Sequence[Sample]) -> list[Emphasis]:
-    """The lowest count, underlined: it says on how many rows the widths were compared."""
-    return _at_minimum(row, "underline")
-
-
-def _at_minimum(row: Sequence[Sample], emphasis: Emphasis) -> list[Emphasis]:
     best = min((sample.mean for sample in row if sample.n), default=None)
     return [emphasis if sample.mean == best else "" for sample in row]
+
+
+lowest_count: Rule = partial(lowest, emphasis="underline")
+"""The lowest count, underlined: it says on how many rows the widths were compared."""

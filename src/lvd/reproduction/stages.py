@@ -1,4 +1,4 @@
-"""Stages that several methods of a split share: computed once, and counted for everyone who uses them.
+"""Stages that several methods of a split share: computed once, and counted for each method that uses them.
 
 Seconds are those of the processor, which other programs on the machine do not lengthen.
 """
