@@ -181,7 +181,7 @@ def test_the_pages_are_what_their_commands_write(tmp_path):
     write_small_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")
     write_quantum_page(
         [RESULTS / "qm8.csv", RESULTS / "qm9.csv"],
-        tmp_path / "molecules.md",
+        tmp_path / "molecule_tables.md",
         groups=RESULTS / "qm9_groups.csv",
         notes=RESULTS / "qm_notes.toml",
     )
