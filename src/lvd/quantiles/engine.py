@@ -1,9 +1,9 @@
 """The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
 
-On the CPU float32 differences come first, with the error bound of :mod:`lvd.quantiles.ranks`. What they cannot
-decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the oracle: the
-radii are the oracle's to the bit, at every number of rows. On a GPU with Triton :mod:`lvd.quantiles.triton_engine`
-does the same in fused kernels.
+On the CPU float32 differences come first, with the error bound of :func:`lvd.kernels.compiled.find_ranks`. What
+they cannot decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the
+oracle: the radii are the oracle's to the bit, at every number of rows. On a GPU with Triton
+:mod:`lvd.quantiles.triton_engine` does the same in fused kernels.
 """
 
 from __future__ import annotations
@@ -271,8 +271,7 @@ class _Finder:
         """Find the ranks of the chosen queries in this precision."""
         if not len(chosen):
             return
-        from lvd.kernels.compiled import BLOCK, widen
-        from lvd.quantiles.ranks import find_ranks
+        from lvd.kernels.compiled import BLOCK, find_ranks, widen
 
         single = dtype == np.float32
         blocks = self.rows.single if single else self.rows.double
@@ -302,7 +301,7 @@ class _Finder:
 def _errors(
     points: Float[NDArray, "n k"], precisions: Float[NDArray, "n"], rows: SortedRows, *, single: bool
 ) -> Float[NDArray, "n 4"]:
-    """How much weights may err by beside the oracle's; see :func:`lvd.quantiles.ranks.find_ranks`.
+    """How much weights may err by beside the oracle's; see :func:`lvd.kernels.compiled.find_ranks`.
 
     Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
     ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
