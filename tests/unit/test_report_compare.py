@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from lvd.reproduction import PrintedCell, printed_cells
+from lvd.reproduction.pages import agreement
 from lvd.reproduction.printed import (
     ComparedCell,
     compare_with_printed,
@@ -18,7 +19,6 @@ from lvd.reproduction.printed import (
     comparison_grids,
     count_cells,
     count_cells_by,
-    untested_reasons,
 )
 from lvd.reproduction.result_tables import Cell
 from lvd.reproduction.significance import Sample
@@ -88,7 +88,7 @@ def test_a_cell_that_cannot_be_tested_counts_as_nothing():
     assert alone.untested == "our figure exists on 1 seed(s)"
     total = count_cells("all", [alone, ours(82.4, 7.1)])
     assert (total.cells, total.compatible, total.untested) == (1, 1, 1)
-    assert untested_reasons([alone, ours(82.4, 7.1)]) == {alone.untested: 1}
+    assert agreement([alone, ours(82.4, 7.1)])["untested"] == {alone.untested: 1}
 
 
 def test_rows_averaged_over_tasks_and_misprints_are_not_tested():

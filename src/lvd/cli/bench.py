@@ -20,20 +20,8 @@ bench = typer.Typer(
 )
 
 
-class Format(StrEnum):
-    """How tables are printed."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-
-
-class RunEngine(StrEnum):
-    """Where runs are done."""
-
-    local = "local"
-    ray = "ray"
+Format = StrEnum("Format", ["terminal", "markdown", "latex", "csv"])
+RunEngine = StrEnum("RunEngine", ["local", "ray"])
 
 
 def _option(metavar: str, text: str, default: bool | str = False) -> Any:
@@ -57,6 +45,7 @@ Page = Annotated[Path, _option("FILE", "The Markdown file to write.")]
 Protocol = Annotated[
     str | None, _option("paper|sound", "Which results to show.", "the only one in the results")
 ]
+OneProtocol = Annotated[str, _option("paper|sound", "Which protocol's runs to show.", True)]
 Seeds = Annotated[str, _option("SEEDS", "0:10 for 0 to 9, or seeds separated by commas.", True)]
 Levels = Annotated[str, _option("LEVELS", "Confidence levels separated by commas.", True)]
 Workers = Annotated[int, _option("N", "How many splits to work on at the same time.", True)]
@@ -160,7 +149,7 @@ def groups(
     results: Results,
     *,
     out: Annotated[Path | None, _option("FILE", "Write the counts to this .csv file instead.")] = None,
-    protocol: Annotated[str, _option("paper|sound", "Which protocol's runs to show.", True)] = "paper",
+    protocol: OneProtocol = "paper",
     workers: Workers = 1,
     data_dir: DataDir = None,
 ) -> None:
@@ -267,7 +256,7 @@ def compare_runs(
     first: Results,
     second: Annotated[Path, _argument("OTHER", "Results of the same runs, done again.")],
     *,
-    protocol: Annotated[str, _option("paper|sound", "Which protocol's runs to compare.", True)] = "paper",
+    protocol: OneProtocol = "paper",
 ) -> None:
     """Show how much two sets of results of the same runs differ, for example those of two processors."""
     from lvd.reproduction.collect import read_results
@@ -411,7 +400,7 @@ def arena_page(
     from lvd.reproduction.arena_page import write_arena_page
     from lvd.reproduction.result_store import read_calls, write_calls
 
-    for file in [out, *([] if csv is None else [csv, csv.with_suffix(".json")])]:
+    for file in (out,) if csv is None else (out, csv, csv.with_suffix(".json")):
         _check_apart(file, results)
     rows, calls = read_arena(results), read_calls(results)
     if csv is not None:

@@ -29,7 +29,6 @@ from lvd.reproduction.printed import (
     count_cells,
     count_cells_by,
     counts_grid,
-    untested_reasons,
 )
 from lvd.reproduction.rerun import pair_runs, rerun_grid
 from lvd.reproduction.result_store import Call, read_calls
@@ -179,7 +178,7 @@ def agreement(counted: Sequence[ComparedCell]) -> dict[str, Any]:
         "overall": count_cells("all", counted),
         "by_table": count_cells_by(counted, lambda c: c.cell.table),
         "by_method": count_cells_by(counted, lambda c: c.cell.method),
-        "untested": untested_reasons(counted),
+        "untested": Counter(c.untested for c in counted if c.untested),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -148,11 +147,6 @@ def compare_with_printed(cells: Iterable[Cell]) -> list[ComparedCell]:
     """Every cell with a result that the paper has too, beside the printed one."""
     printed = {cell.place: cell for cell in printed_cells()}
     return [ComparedCell(one, printed[one.place]) for one in cells if one.sample.n and one.place in printed]
-
-
-def untested_reasons(comparisons: Sequence[ComparedCell]) -> dict[str, int]:
-    """Why cells could not be tested, and how many."""
-    return dict(Counter(c.untested for c in comparisons if c.untested))
 
 
 def count_cells(name: str, comparisons: Sequence[ComparedCell]) -> Count:
