@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def _described(holder: Any) -> dict[str, Any]:
+def _described_module(holder: Any) -> dict[str, Any]:
     adapter = chemprop_adapter()
     return {
         **vars(holder),
@@ -59,6 +59,6 @@ def _place_all(stack: MoleculeStack) -> None:
 
 
 for _holder in (MoleculeNetwork, TrainedMPNN):
-    register(_holder, take_apart=_described, complete=_rebuild)
+    register(_holder, take_apart=_described_module, complete=_rebuild)
 register(MoleculeStack, complete=_place_all)
 register(ChempropEstimator, check=ChempropEstimator.check_parameters, complete=_place_on_device)

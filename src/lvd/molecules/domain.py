@@ -1,0 +1,78 @@
+"""Which known molecules are like a new one: Tanimoto similarity, Bemis-Murcko scaffolds, salts and mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lvd._parallel import chunk_slices
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.molecules.smiles import CHUNK, parse_smiles, refuse_invalid
+
+RADIUS, N_BITS = 2, 2048
+"""Of the Morgan fingerprints: what chemists call ECFP4."""
+
+
+class KnownMolecules:
+    """Molecules to find the nearest of, by the Tanimoto similarity of their Morgan fingerprints.
+
+    Examples
+    --------
+    >>> from lvd.molecules.domain import KnownMolecules
+    >>> known = KnownMolecules(["CCO", "c1ccccc1"])
+    >>> rows, similarities = known.nearest(["OCC", "CCCO"])
+    >>> rows.tolist(), similarities.round(2).tolist()
+    ([0, 0], [1.0, 0.44])
+    """
+
+    def __init__(self, smiles: Sequence[str]) -> None:
+        self.smiles = list(smiles)
+        self._fingerprints = _fingerprints(self.smiles)
+
+    def nearest(self, smiles: Iterable[str]) -> tuple[Int[NDArray, "n"], Float[NDArray, "n"]]:
+        """The number of the most similar molecule, the first of several, and its similarity from 0 to 1."""
+        from rdkit.DataStructs import BulkTanimotoSimilarity
+
+        strings = list(smiles)
+        places, found = np.zeros(len(strings), np.int64), np.zeros(len(strings))
+        for rows in chunk_slices(len(strings), CHUNK):
+            for row, one in enumerate(_fingerprints(strings[rows]), rows.start):
+                similarities = np.array(BulkTanimotoSimilarity(one, self._fingerprints))
+                places[row] = similarities.argmax()
+                found[row] = similarities[places[row]]
+        return places, found
+
+
+def _fingerprints(smiles: Sequence[str]) -> list[Any]:
+    from rdkit.Chem import rdFingerprintGenerator
+
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=N_BITS)
+    molecules = parse_smiles(smiles)
+    refuse_invalid(smiles, [at for at, molecule in enumerate(molecules) if molecule is None])
+    return [generator.GetFingerprint(molecule) for molecule in molecules]
+
+
+def scaffolds(smiles: Iterable[str]) -> NDArray:
+    """The Bemis-Murcko scaffold of each molecule, rings and what links them; ``""`` where there is no ring.
+
+    Examples
+    --------
+    >>> from lvd.molecules.domain import scaffolds
+    >>> scaffolds(["Cc1ccccc1", "OCc1ccccc1", "CCO"]).tolist()
+    ['c1ccccc1', 'c1ccccc1', '']
+    """
+    from rdkit import Chem
+    from rdkit.Chem.Scaffolds import MurckoScaffold
+
+    strings = list(smiles)
+    molecules = parse_smiles(strings)
+    refuse_invalid(strings, [at for at, molecule in enumerate(molecules) if molecule is None])
+    found = map(MurckoScaffold.GetScaffoldForMol, molecules)
+    return np.array([str(Chem.MolToSmiles(scaffold)) for scaffold in found], dtype=object)
+
+
+def of_several_parts(canonical: Iterable[str]) -> Bool[NDArray, "n"]:
+    """Which molecules are salts or mixtures: their canonical SMILES have several parts."""
+    return np.array(["." in string for string in canonical], dtype=bool)
