@@ -29,8 +29,10 @@ from lvd.page.groups import (
     Group,
     Grouping,
     JointSlab,
+    draw_worst,
     feature_slabs,
     group_rows,
+    group_scaffolds,
     joint_slab,
     judged_together,
     measure_groups,
@@ -195,7 +197,12 @@ def make_report(
     curves = tuple(
         (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
     )
-    by_groups = [_group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by]
+    by_groups = {
+        name: _group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by
+    }
+    if pictures is not None and pictures.column == model.encoder.drawn:
+        grouping = group_scaffolds(table[pictures.column].to_pylist())
+        by_groups[grouping.column] = draw_worst(_group_figures(evaluated, grouping), pictures.draw)
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]
     slabs = judged_together(
@@ -228,7 +235,7 @@ def make_report(
         comparison=compare_methods(methods, evaluated, judged.scored_range),
         curves=curves,
         calibration=calibration_chart(curves, level),
-        by=tuple(_list(name, groups) for name, groups in zip(by, by_groups, strict=True)),
+        by=tuple(_list(name, groups) for name, groups in by_groups.items()),
         slabs=_list(None, slabs) if slabs else None,
         joint=joint_slab(evaluated.X, evaluated.feature_names, y, intervals)
         if evaluated.feature_names
@@ -236,7 +243,7 @@ def make_report(
         width_error=width_error_chart(evaluated, hits, digits_for(y)),
         width_error_correlation=width_error_correlation(y, evaluated.y_pred, intervals),
         sizes=size_stratified_coverage(y, intervals, level),
-        infinite=_infinite(evaluated, methods, [*chain(*by_groups), *slabs], rows),
+        infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,8 @@ from lvd.tables.reports import MAX_VALUES
 
 MISSING = "missing"
 ROWS_PER_VALUE, ROWS_PER_SLAB, MOST_SLABS = 5, 40, 10
+ROWS_PER_SCAFFOLD, MOST_DRAWN = 10, 12
+NO_RING, RARE = "no ring", f"scaffolds of fewer than {ROWS_PER_SCAFFOLD} rows"
 LEAST_ROWS, SEARCHED_ROWS, SEARCHED_SHARE, N_NAMED = 200, 2500, 0.25, 3
 
 
@@ -40,6 +42,7 @@ class Group(GroupCoverage):
     infinite: float
     infinite_lower: float
     infinite_upper: float
+    picture: str | None = None
 
 
 def feature_slabs(column: str, values: pa.ChunkedArray) -> Grouping:
@@ -73,6 +76,27 @@ def group_rows(
         codes[~known] = len(labels)
         labels.append(MISSING)
     return Grouping(column, tuple(labels), codes)
+
+
+def group_scaffolds(smiles: Sequence[str]) -> Grouping:
+    """Molecules by their Bemis-Murcko scaffold; those of scaffolds with few rows are one group."""
+    from lvd.molecules.domain import scaffolds
+
+    names, places, counts = np.unique(scaffolds(smiles), return_inverse=True, return_counts=True)
+    common = np.flatnonzero(counts >= ROWS_PER_SCAFFOLD)
+    codes = np.full(len(names), len(common))
+    codes[common] = np.arange(len(common))
+    labels = [names[place] or NO_RING for place in common]
+    if len(common) < len(names):
+        labels.append(RARE)
+    return Grouping("Bemis-Murcko scaffold", tuple(labels), codes[places])
+
+
+def draw_worst(groups: Sequence[Group], draw: Callable[[str], str | None]) -> list[Group]:
+    """The groups of scaffolds, of which those with the lowest coverage are drawn."""
+    named = [group for group in worst_first(groups) if group.label not in (NO_RING, RARE)]
+    drawn = {group.label: draw(group.label) for group in named[:MOST_DRAWN]}
+    return [replace(group, picture=drawn.get(group.label)) for group in groups]
 
 
 def measure_groups(
