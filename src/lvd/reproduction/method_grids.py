@@ -85,15 +85,11 @@ def _seconds(rows: Sequence[Measured], protocol: str) -> Seconds:
 
 
 def _overhead(seconds: Seconds, method: str) -> str:
-    pairs = [
-        (seconds[d, "split"], seconds[d, method])
-        for d, m in seconds
-        if m == "split" and (d, method) in seconds
-    ]
-    if not pairs:
+    datasets = [name for name, one in seconds if one == "split" and (name, method) in seconds]
+    if not datasets:
         return MISSING
-    network, whole = (sum(column) for column in zip(*pairs, strict=True))
-    return f"{(whole - network) / len(pairs):.1f} s ({whole / network - 1:.0%})"
+    network, whole = (sum(seconds[name, one] for name in datasets) for one in ("split", method))
+    return f"{(whole - network) / len(datasets):.1f} s ({whole / network - 1:.0%})"
 
 
 TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
