@@ -33,7 +33,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """A path beside `target` to write a file to; it takes the name `target` when the block ends well.
 
     A block that fails, or a process that is killed, leaves `target` as it was. A link is written through, and
-    a file that is replaced passes on who may read it.
+    a file that is replaced passes its permissions on.
     """
     target = _behind_links(target)
     part = _part_of(target)
@@ -103,7 +103,7 @@ def check_apart(
 
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a file that is no longer than `limit`; no device and no pipe, which may never end."""
-    # Opening a pipe would wait for somebody to write to it.
+    # Opening a pipe would wait until something is written to it.
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

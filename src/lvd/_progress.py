@@ -10,7 +10,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 def announce(stage: str) -> None:
-    """Say what begins now; nobody may listen."""
+    """Say what begins now, to the listener if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(stage)

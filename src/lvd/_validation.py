@@ -274,7 +274,7 @@ def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bo
 
 
 def row_digests(X: ArrayLike) -> NDArray:
-    """A 64-bit digest of each row, to find rows that stand in two sets; the rows may be of any kind."""
+    """A 64-bit digest of each row, to find rows that are in two sets; the rows may be of any kind."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
         numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number
@@ -296,7 +296,7 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
     try:
         return np.asarray(
             raw, dtype=np.float64, order="C"
-        )  # sums must not depend on how a frame lies in memory
+        )  # sums must not depend on how a frame is laid out in memory
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name} must hold numbers only ({error}); encode text and dates as numbers first"

@@ -23,7 +23,7 @@ def widths(intervals: Float[NDArray, "n 2 *rest"]) -> Float[NDArray, "n *rest"]:
 
 
 def covered(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 *rest"]) -> Bool[NDArray, "n *rest"]:
-    """Whether y lies in the closed interval."""
+    """Whether y is in the closed interval."""
     y = y.reshape(-1, *(1,) * (intervals.ndim - 2))
     return (intervals[:, 0] <= y) & (y <= intervals[:, 1])
 

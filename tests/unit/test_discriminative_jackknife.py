@@ -247,6 +247,6 @@ class TestMethod:
     @pytest.mark.parametrize(("estimator", "prefit"), [(LinearRegression(), False), ((len, len), True)])
     def test_models_without_gradients_are_refused(self, data, estimator, prefit):
         with pytest.raises(
-            InputError, match=r"whose gradients can be had, got .*; use JackknifePlusRegressor"
+            InputError, match=r"as its gradients are needed, got .*; use JackknifePlusRegressor"
         ):
             DiscriminativeJackknifeRegressor(estimator, prefit=prefit).fit(*data)

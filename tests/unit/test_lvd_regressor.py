@@ -397,7 +397,7 @@ class TestWarnings:
     def test_calibration_rows_of_the_training_set(self, data):
         X, y = data
         reg = quick(calib_size=None).fit(X[:120], y[:120])
-        message = r"20 of 140 calibration rows equal a training row\. If the same case .* lost: .* by nature"
+        message = r"20 of 140 calibration rows equal a training row\. If they are the same .* look alike"
         with pytest.warns(lvd.SharedRowsWarning, match=message):
             reg.conformalize(X[100:], y[100:])
 
@@ -408,7 +408,9 @@ class TestWarnings:
         reg.conformalize(X[120 : 120 + needed], y[120 : 120 + needed])
         if needed == 1:
             return
-        message = f"every interval at confidence_level={level:g} is infinite: that takes at least {needed} "
+        message = (
+            f"every interval at confidence_level={level:g} is infinite: a finite one takes at least {needed} "
+        )
         with pytest.warns(lvd.CalibrationWarning, match=f"{message}calibration rows, there are {needed - 1}"):
             reg.conformalize(X[120 : 119 + needed], y[120 : 119 + needed])
         assert np.isinf(reg.predict_interval(X)[1]).all()

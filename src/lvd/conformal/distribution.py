@@ -80,12 +80,12 @@ class LocalDistribution:
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
     def places(self) -> Float[NDArray, "n j"]:
-        """Where the masses lie: -inf, the calibration scores in order of arrival, +inf; (n, m + 2)."""
+        """The places of the masses: -inf, the calibration scores in order of arrival, +inf; (n, m + 2)."""
         scores = np.concatenate([[-np.inf], self.calibration.scores.cpu().numpy(), [np.inf]])
         return np.tile(scores, (len(self.rows.points), 1))
 
     def masses(self) -> Float[NDArray, "n j"]:
-        """How much lies at each of the :meth:`places`, in shares of 1; a dense matrix."""
+        """The mass at each of the :meth:`places`, in shares of 1; a dense matrix."""
         n_places = len(self.calibration.scores) + 2
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:

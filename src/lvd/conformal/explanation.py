@@ -17,9 +17,9 @@ from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 class Neighbor:
     """A calibration row that carries weight for a query.
 
-    `index` is its place in the calibration set, `weight` its share of all the weight (the query's own, at
-    infinity, counted in), `similarity` its kernel value, `score` its
-    error, `target` its y where known, `label` what it is called where it has a name.
+    `index` is its place in the calibration set, `weight` its share of all the weight (including the query's own, at
+    infinity), `similarity` its kernel value, `score` its error, `target` its y where known, and `label` its name
+    where it has one.
     """
 
     index: int

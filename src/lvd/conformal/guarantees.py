@@ -172,7 +172,7 @@ def _calibrated_ranks(
     low, high = known.below / total, (known.below + around).div_(total)
     first = high < theta[:, :-1]
     second = low >= theta[:, :-1]
-    # The third set counts by scores: rows whose score lies below that of k are the first id(k) ones.
+    # The third set counts by scores: rows whose score is below that of k are the first id(k) ones.
     by_score = torch.nn.functional.pad((weights * ~(first | second)).cumsum_(1), (1, 0)).gather(1, n_below)
     # A row is in one of the first two sets at most, so one sorted list holds the values of both.
     values = torch.where(first, high, low).masked_fill_(~(first | second), torch.inf)
@@ -190,7 +190,7 @@ def _kernels_of_rows(
 def _mass_below(
     values: Float[Tensor, "r m"], masses: Float[Tensor, "m"], thresholds: Float[Tensor, "r t"]
 ) -> Float[Tensor, "r t"]:
-    """For each threshold of a row, the mass of its values that lie below."""
+    """For each threshold of a row, the mass of its values below it."""
     ordered, indices = values.sort(1)
     mass = torch.nn.functional.pad(masses[indices].cumsum_(1), (1, 0))
     return mass.gather(1, torch.searchsorted(ordered, thresholds.contiguous()))

@@ -448,7 +448,7 @@ def check_bandwidth(bandwidth: Any) -> None:
     check_positive(bandwidth, "bandwidth")
     if not math.isfinite(bandwidth):
         raise InputError(
-            f"bandwidth must be finite, got {bandwidth}; to weigh all rows alike is split conformal"
+            f"bandwidth must be finite, got {bandwidth}; to give all rows the same weight, use split conformal"
         )
 
 

@@ -45,7 +45,7 @@ def estimate_weights(
     clip: float = 1e-3,
     random_state: RandomState = None,
 ) -> ShiftWeights:
-    """Weights that make the calibration rows stand for the new population.
+    """Weights that make the calibration rows represent the new population.
 
     A classifier tells the two sets apart; its odds, from models that have not seen the row, are the ratio of
     densities up to a constant (Tibshirani, Foygel Barber, Candès and Ramdas 2019). What is valid with the true

@@ -31,9 +31,8 @@ CHUNK_ELEMENTS = 2**21
 
 @dataclass(frozen=True)
 class Prior:
-    """What scores are expected to be before calibration rows are seen: their size, the weight of that
-    expectation in
-    rows, and the bandwidth in which rows tell about each other."""
+    """What scores are expected to be before calibration rows are seen: their size, the weight of that expectation
+    in rows, and the bandwidth within which rows tell about each other."""
 
     size: float = 1.0
     strength: float = 3.0
@@ -52,7 +51,7 @@ def sum_others(rows: SortedRows, prior: Prior) -> Others:
     """O(m^2) time once, O(m) memory."""
     if len(rows) and float(rows.scores[0]) < 0.0:
         raise InputError(
-            'guarantee="transductive" divides scores by their neighbours\' and needs scores that are not negative'
+            'guarantee="transductive" divides scores by those of their neighbours, so they must not be negative'
         )
     columns = torch.stack([rows.scores, torch.ones_like(rows.scores)], 1)
     widths = torch.full_like(rows.scores, prior.bandwidth)

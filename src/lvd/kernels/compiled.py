@@ -1,8 +1,8 @@
 """Gaussian weights ``exp(-||u - v||^2 / h^2)`` over rows in blocks, their sums and quantiles, compiled for the CPU.
 
 Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
-but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows lie in blocks of
-``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
+but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
+of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
 
 Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks.
 """
@@ -20,7 +20,7 @@ from lvd._typing import Float, NDArray
 
 BLOCK = 512
 STRIDE = 5
-"""Coordinates are taken so many at a time; rows are padded with zeros to a multiple of it."""
+"""So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
 TILE_QUERIES = 16
 """So many queries are held against a block while it is in the first-level cache."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
@@ -161,7 +161,7 @@ def weigh(query, precision, blocks, block, weights, exponents):
 @njit(**OPTIONS)
 @no_type_check
 def sums_over_blocks(queries, precisions, blocks, values, result):
-    """``result[i, c] = sum_j w_ij values[c, j]``; `values` lie in blocks, (columns, blocks, BLOCK)."""
+    """``result[i, c] = sum_j w_ij values[c, j]``; `values` are in blocks, (columns, blocks, BLOCK)."""
     weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
     for first in range(0, len(queries), TILE_QUERIES):
         last = min(len(queries), first + TILE_QUERIES)

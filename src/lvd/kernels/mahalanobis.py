@@ -273,7 +273,7 @@ class MahalanobisKernel(BaseEstimator):
 def _target_unit(y: Float[NDArray, "n"]) -> float:
     """What targets are divided by in training: float32 squares and Adam's 1e-8 want them near 1.
 
-    Between 1e-4 and 1e4 they are taken as they are, as the paper's numbers were made.
+    Between 1e-4 and 1e4 they are used as they are, as for the paper's numbers.
     """
     scale = float(mean_and_deviation(y[:, None])[1][0])
     return 1.0 if scale == 0.0 or 1e-4 <= scale <= 1e4 else float(np.ldexp(1.0, np.frexp(scale)[1]))

@@ -18,7 +18,7 @@ def weighted_sums(
     values: Float[Tensor, "m c"],
     bandwidths: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
-    """The sums in float64, by differences, so that points far out disturb nobody."""
+    """The sums in float64, by differences, so that points far out do not disturb the others."""
     precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
     if queries.device.type == "cpu":
         return _sums_on_cpu(queries, points, values, precisions)

@@ -88,7 +88,7 @@ def _descend_by_replay(
 ) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
     """The same on a GPU: a step is recorded once as a CUDA graph, for launching it takes longer than computing it.
 
-    The host reads the losses of several steps at a time, so a few may be computed that nobody asks for, and draws
+    The host reads the losses of several steps at a time, so a few may be computed in vain, and draws
     the next batches while the GPU works: a draw permutes all rows, which takes longer than a step.
     """
     upcoming = iter(batches)

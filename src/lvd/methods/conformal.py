@@ -56,16 +56,15 @@ SCORES: dict[str, type[ConformityScore]] = {
 
 
 SET_ASIDE = 1 / 3
-"""The share of the calibration rows that is learned from where a trained model interpolates its training rows."""
+"""The share of the calibration rows to learn from where a trained model interpolates its training rows."""
 
 
 class InterpolationWarning(CalibrationWarning):
-    """A trained model interpolates its training rows, so that calibration rows have to be set aside to learn
-    from."""
+    """A trained model interpolates its training rows, so some calibration rows are used to learn from instead."""
 
 
 class SharedRowsWarning(CalibrationWarning):
-    """Calibration rows equal training rows: the same cases, used twice, or cases that are alike by nature."""
+    """Calibration rows equal training rows: the same cases used twice, or different cases that look alike."""
 
 
 class ConformalBase(IntervalRegressor):
@@ -200,8 +199,8 @@ class ConformalBase(IntervalRegressor):
         """Learn from a part of the calibration rows; what is left calibrates."""
         calib, aside = split_cases(self.model_.same_case(X), SET_ASIDE, self.seed_)
         warnings.warn(
-            "the estimator's errors on its own training rows say little, as it nearly interpolates them: "
-            f"{len(aside)} of {len(y)} calibration rows are set aside to learn from, and do not calibrate",
+            "the estimator nearly interpolates its training rows, so its errors there are too small to learn from: "
+            f"{len(aside)} of {len(y)} calibration rows are learned from instead, and do not calibrate",
             InterpolationWarning,
             stacklevel=4,
         )
@@ -295,8 +294,8 @@ class ConformalBase(IntervalRegressor):
         for name, values in given.items():
             if self._kernel_template() is None:
                 raise InputError(
-                    f"{type(self).__name__} weighs all calibration rows alike and takes no {name}=; leave it out, "
-                    "or use LVDRegressor"
+                    f"{type(self).__name__} gives all calibration rows the same weight and takes no {name}=; leave "
+                    "it out, or use LVDRegressor"
                 )
             check_same_length(**{"X": range(n_rows), name: values})
         return given
@@ -305,9 +304,9 @@ class ConformalBase(IntervalRegressor):
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
             warnings.warn(
-                f"{shared} of {len(inputs)} calibration rows equal a training row. If the same case was used for "
-                "both, its error is too small and the guarantee is lost: calibrate on cases training has not seen. "
-                "If different cases are alike by nature, the guarantee holds",
+                f"{shared} of {len(inputs)} calibration rows equal a training row. If they are the same cases, "
+                "their errors are too small and the guarantee is lost: calibrate on cases that were not used for "
+                "training. If they are different cases that look alike, the guarantee holds",
                 SharedRowsWarning,
                 stacklevel=3,
             )
@@ -319,8 +318,8 @@ class ConformalBase(IntervalRegressor):
         n_known = int((~np.isnan(self.y_calib_)).sum(0).min())
         if n_known < needed:
             warnings.warn(
-                f"every interval at confidence_level={level:g} is infinite: that takes at least {needed} "
-                f"calibration rows, there are {n_known}; give more rows or a lower level",
+                f"every interval at confidence_level={level:g} is infinite: a finite one takes at least "
+                f"{needed} calibration rows, there are {n_known}; give more rows or a lower level",
                 CalibrationWarning,
                 stacklevel=4,
             )
@@ -377,8 +376,7 @@ def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
 
 
 def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
-    """Where rows are looked at to tell whether they are known: the embedding, and the inputs where they are
-    numbers."""
+    """Where rows are compared with training rows: in the embedding, and in the inputs if they are numbers."""
     numbers = isinstance(rows.inputs, np.ndarray) and rows.inputs.ndim == 2 and rows.inputs.dtype.kind == "f"
     embeddings = check_matrix(rows.evaluation.embeddings, "embeddings")
     return [embeddings, *([rows.inputs] if numbers else [])]

@@ -36,7 +36,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
     batch_size, learning_rate : of Adam.
-    adversarial_step : how far an adversarial example lies from its row, as a share of each input's range.
+    adversarial_step : how far an adversarial example is from its row, as a share of each input's range.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.

@@ -30,7 +30,7 @@ PREDICTIONS_AT_ONCE = 2**20
 
 
 class DiscriminativeJackknifeRegressor(IntervalRegressor):
-    """Jackknife+ intervals of a network that is trained once: influence functions stand for leaving a row out.
+    """Jackknife+ intervals of a network that is trained once: influence functions replace leaving a row out.
 
     The parameters without each row follow from the row's gradient and Hessian and the inverse of the mean
     loss's Hessian, all of them exact. The promise of Jackknife+ is lost on the way: it is for models truly
@@ -125,8 +125,8 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         network = self.model_.model if isinstance(self.model_, Fitted) else self.model_
         if not isinstance(network, NetRegressor):
             raise InputError(
-                "estimator must be None, a torch module or a NetRegressor, whose gradients can be had, got "
-                f"{type(self.estimator).__name__}; use JackknifePlusRegressor for it"
+                "estimator must be None, a torch module or a NetRegressor, as its gradients are needed, got "
+                f"{type(self.estimator).__name__}; use JackknifePlusRegressor instead"
             )
         return network
 
@@ -160,9 +160,9 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         return torch.as_tensor((X - network.x_mean_) / network.x_scale_, dtype=like.dtype, device=like.device)
 
 
-def _count_parameters(network: NetRegressor, n_inputs: int, n_targets: int) -> int:
+def _count_parameters(network: NetRegressor, n_rows: int, n_inputs: int, n_targets: int) -> int:
     """The trainable parameters, before training."""
     if network.module is not None:
         return sum(p.numel() for p in network.module.parameters() if p.requires_grad)
-    sizes = [n_inputs, *network.hidden_sizes, n_targets]
+    sizes = [n_inputs, *network.sizes(n_targets, n_rows), n_targets]
     return sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))

@@ -114,8 +114,8 @@ class JackknifePlusRegressor(IntervalRegressor):
         model = as_model(self.estimator, device=self.device, random_state=seed)
         if isinstance(model, FunctionModel) or getattr(model, "prefit", False):
             raise InputError(
-                "estimator must be one that can be trained again without some rows, got a trained model; "
-                "use a post hoc method such as SplitConformalRegressor for it"
+                "estimator must be trainable, as it is fitted again without some of the rows, got a trained model; "
+                "use a post hoc method such as SplitConformalRegressor"
             )
         return model
 

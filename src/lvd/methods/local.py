@@ -198,7 +198,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         self._check_calibrated()
         if self.n_targets_ > 1:
             raise InputError(
-                f"monitor watches one target, this model has {self.n_targets_}; fit one for each"
+                f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each"
             )
         if self.conformals_[0][0].calibration_.rows.weights is not None:
             raise InputError(
@@ -300,7 +300,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """The signed errors of the calibration rows."""
         if not hasattr(self, "residuals_calib_"):
             raise InputError(
-                "this model was saved by an lvd that kept no signed errors: conformalize it again for this"
+                "this model was saved by an older lvd, which kept no signed errors: conformalize it again"
             )
         return KnownErrors(self.residuals_calib_, self.units_calib_)
 

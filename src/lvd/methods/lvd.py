@@ -35,7 +35,7 @@ PRESETS = {
 class LVDRegressor(LocalRegressor):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
 
-    A network is trained (or taken as it is), a kernel is learned on its last hidden layer, and the calibration
+    A network is trained (or used as given), a kernel is learned on its last hidden layer, and the calibration
     errors, weighted by their similarity to the row in question, give the radius of its interval.
 
     The promise is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` take one
@@ -50,24 +50,19 @@ class LVDRegressor(LocalRegressor):
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    preset : what the next four parameters are where they are None. ``"default"``: errors scaled by the error
-    to expect, a
-        kernel of the errors, a bandwidth for each row, and infinity where a row is not known. ``"paper"``:
-        the paper's method, absolute errors, a kernel of y of bandwidth 1.
+    preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
+        to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
+        ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
     conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
-    ``"absolute"`` ones;
-        ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors that are not
-        symmetric, each end with a quantile of its own; ``"sided"``, errors measured by what is usual on their
+        ``"absolute"`` ones; ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors
+        that are not symmetric, with a quantile for each end; ``"sided"``, errors measured by what is usual on their
         side; or a score of :mod:`lvd.scores`.
     kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
-    invisible to a
-        kernel of y.
-    bandwidth : widens the kernel by this factor; ``"adaptive"`` for each row just so far that enough
-    calibration rows
-        are expected (see :class:`LocalConformal`).
-    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the
-    inputs: ``"infinite"``,
-        or ``"widen"``: as wide as the calibration rows say, with ``known`` telling in
+        invisible to a kernel of y.
+    bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
+        sufficient calibration rows (see :class:`LocalConformal`).
+    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
+        ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
         :meth:`predict_with_evidence`.
     kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
@@ -76,8 +71,7 @@ class LVDRegressor(LocalRegressor):
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
         use ``calib_size=None`` and conformalize on rows it has not seen.
     embedding : the name of the layer of a torch module whose input is the embedding, or, for scikit-learn
-    estimators, a
-        function from rows to embeddings.
+        estimators, a function from rows to embeddings.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 

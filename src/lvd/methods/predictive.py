@@ -16,7 +16,7 @@ from lvd.conformal.guarantees import draw_shares
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Where the distributions of some rows lie, and in which units: y is ``y_pred + unit * score``."""
+    """The centres of the distributions of some rows, and their units: y is ``y_pred + unit * score``."""
 
     y_pred: Float[NDArray, "n t"]
     unit: Float[NDArray, "n t"]
@@ -36,9 +36,9 @@ class PredictiveDistribution(ABC):
     """What a method can say of y beside an interval, when it knows the distribution of its signed errors.
 
     For each row it is the distribution of the calibration rows' signed errors, weighted by similarity, around the
-    prediction. The row's own mass, which stands for what is not known, sits half at -inf and half at +inf, so that
+    prediction. The row's own mass, which represents what is not known, is half at -inf and half at +inf, so that
     far quantiles of a row that little is known of are infinite. Intervals with a guarantee are those of
-    `predict_interval`, where all of that mass lies beyond the end in question.
+    `predict_interval`, where all of that mass is beyond the end in question.
     """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class PredictiveDistribution(ABC):
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
 
         As :meth:`cdf`, but with the row's own mass split at a share drawn for the row instead of half and half: the
-        values of rows that little is known of would otherwise all lie near 1/2. Too many values near 0 and 1 say
+        values of rows that little is known of would otherwise all be near 1/2. Too many values near 0 and 1 say
         that the distributions are too narrow; `lvd.reproduction.figures.pit_figure` draws their histogram.
         """
         targets = self._target_columns(X, y)
@@ -102,7 +102,7 @@ class PredictiveDistribution(ABC):
     def predict_distribution(
         self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> tuple[Any, Any]:
-        """The distributions themselves: where their mass lies and how much, both (n, m + 2), or (n, m + 2, T).
+        """The distributions themselves: where their mass is and how much, both (n, m + 2), or (n, m + 2, T).
 
         The first place is -inf and the last +inf. The arrays are dense: one column for each calibration row.
 

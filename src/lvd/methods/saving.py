@@ -103,7 +103,7 @@ def _check_method(method: Any) -> None:
         len(learned[name]) for name in ("residuals_calib_", "units_calib_", "y_calib_") if name in learned
     }
     if lengths - {learned.get("n_calib_")}:
-        raise InputError("the calibration rows and their errors are not equally many")
+        raise InputError("the numbers of calibration rows and of their errors differ")
 
 
 def _upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:

@@ -93,7 +93,7 @@ class ConformalRegressor(ConformalBase):
     ----------
     estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as of :class:`LVDRegressor`.
     conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
-    kernel : a :class:`MahalanobisKernel` to fit, or None to weigh all rows alike.
+    kernel : a :class:`MahalanobisKernel` to fit, or None to give all rows the same weight.
 
     Examples
     --------

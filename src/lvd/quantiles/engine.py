@@ -24,7 +24,7 @@ from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 SINGLE_ROWS = 100_000
 """With more rows nearly every query needs float64 in the end, so it starts there."""
 FAINT = 1e-20
-"""Where all weights together are less, their moments are taken from float64."""
+"""Where all weights together are less, their moments are computed in float64."""
 FARTHEST = 500.0
 """Queries farther from the centre of the rows, in bandwidths, go to float64."""
 LARGEST_RATIO = 1e15

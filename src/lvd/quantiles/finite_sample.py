@@ -43,7 +43,7 @@ def jackknife_plus_intervals(
     ``floor(a (m + 1))``-th smallest of prediction - residual and the upper end the
     ``ceil((1 - a)(m + 1))``-th smallest of prediction + residual; -inf and +inf when there are not as many.
 
-    From level 1/2 on the median prediction lies inside. Below, the two ends may cross, which means an
+    From level 1/2 on the median prediction is inside. Below, the two ends may cross, which means an
     empty set; keeping the median inside there too leaves nothing out and nests the intervals of all levels.
     """
     below = conformal_quantile(residuals[:, None] - predictions, levels)

@@ -24,7 +24,7 @@ from lvd.kernels import fused
 from lvd.quantiles import triton_kernels as kernels
 
 WORKSPACE = 2**28
-"""Bytes of block sums kept at a time; more queries are taken in turn."""
+"""Bytes of block sums kept at a time; more queries are processed in turn."""
 GRAPH_ELEMENTS, MOMENT_GRAPH_ELEMENTS, MOST_GRAPHS = 2**31, 2**28, 8
 """Up to this many weights a call repeated in the same shape is replayed, up to fewer where moments are asked for,
 which take more memory; so many shapes are remembered."""
@@ -48,7 +48,7 @@ def error_growth(n_products: int) -> float:
 
 
 class Limits(NamedTuple):
-    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate is taken."""
+    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate is used."""
 
     tolerance: float
     least_own: float

@@ -2,7 +2,7 @@
 
 A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
 in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
-of a row's own weight. Products are three-term tf32, which gives float32 precision, or float64 where points lie so
+of a row's own weight. Products are three-term tf32, which gives float32 precision, or float64 where points are so
 far apart that a distance is a small difference of large norms (DOUBLE); exponentials are float32.
 
 Rows of weights are summed over blocks of TILES x 128 points, and blocks over splits, one per program; the quantile

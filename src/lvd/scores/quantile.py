@@ -1,4 +1,4 @@
-"""How far y lies outside predicted quantiles (Romano, Patterson and Candès 2019)."""
+"""How far y is outside predicted quantiles (Romano, Patterson and Candès 2019)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BoundQuantiles(BoundScore):
 
 
 class QuantileResidual(BaseEstimator, ConformityScore):
-    """How far y lies outside two quantiles that the model predicts, one network for each confidence level.
+    """How far y is outside two quantiles that the model predicts, one network for each confidence level.
 
     Parameters
     ----------

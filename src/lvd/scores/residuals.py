@@ -114,13 +114,11 @@ class NormalizedResidual(ErrorScore):
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
-    first, or, on
-        a prefit estimator, the built-in MLP on the embeddings. A pair of functions is taken as trained.
-    errors : which errors it learns: ``"held_out"``, of models that have not seen the row, where lvd trains
-    the estimator;
-        or ``"in_sample"``, the estimator's own on its training rows, which are too small, as the paper's
-        numbers were made.
+    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first,
+        or, for a prefit estimator, the built-in MLP on the embeddings. A pair of functions counts as trained.
+    errors : which errors it learns: ``"held_out"``, those of models that have not seen the row, where lvd trains
+        the estimator; or ``"in_sample"``, the estimator's own on its training rows, which are too small but are
+        what the paper used.
     """
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"errors": ("held_out", "in_sample")}

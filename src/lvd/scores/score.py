@@ -115,7 +115,7 @@ def interpolates(training: TrainingRows) -> bool:
 
 
 class Plan(NamedTuple):
-    """Which of a score's columns answer a confidence level, and at which level each of them is taken."""
+    """Which of a score's columns answer a confidence level, and the level of the quantile of each."""
 
     columns: tuple[int, ...]
     level: float

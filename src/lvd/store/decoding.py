@@ -46,7 +46,7 @@ def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any
     storable = STORABLES.get(type(root))
     if storable is None or not storable.root or type(root).__name__ != contents.description.get("class"):
         raise InputError(
-            f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, no model; {REMEDY}"
+            f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, which is not a model; {REMEDY}"
         )
     if unused := given.keys() - decoder.used:
         raise InputError(f"{min(unused)}= is not needed to load this model: leave it out")
@@ -193,7 +193,7 @@ class _Decoder:
 
 
 def _build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Sequential:
-    """An MLP with the sizes of the weights in `state`, which are there already: no size is taken on trust."""
+    """An MLP with the sizes of the weights in `state`, which were read already: no stated size is trusted."""
     built: list[nn.Module] = []
     for number, layer in enumerate(layers):
         match layer:

@@ -90,7 +90,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         text = read_regular(Path(folder) / MANIFEST, MANIFEST_BYTES).decode("utf-8")
         manifest = json.loads(text, parse_constant=_refuse_constant)
         if not isinstance(manifest, dict):
-            raise ValueError("it holds no object")
+            raise ValueError("it is not a JSON object")
         stated, digest = manifest.pop("sha256", None), _self_digest(manifest)
     except OSError as error:
         raise InputError(
@@ -170,7 +170,7 @@ def _read_file(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
 
 
 def _parse_tensors(folder: str | os.PathLike[str], data: bytes) -> dict[str, Tensor]:
-    """The tensors; their shapes are checked against the bytes that are there before memory is taken."""
+    """The tensors; their shapes are checked against the bytes that are there before memory is allocated."""
     try:
         return safetensors.load(data)
     except (SafetensorError, KeyError, RuntimeError, ValueError, TypeError, AssertionError) as error:
@@ -205,7 +205,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _refuse_file(folder: str | os.PathLike[str], name: str, what: str) -> NoReturn:
