@@ -33,6 +33,7 @@ from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
 from lvd.cli.predict import predict
 from lvd.cli.report import EXAMPLES as REPORT_EXAMPLES
 from lvd.cli.report import report
+from lvd.cli.watch import MONITOR_EXAMPLES, UPDATE_EXAMPLES, monitor_model, update_model
 
 REFUSED, UNREAD = 2, 1
 SIGNALLED = 128
@@ -67,6 +68,8 @@ def _print_version(wanted: bool) -> bool:
         "lvd predict homes-model new-homes.csv --level 0.5 --level 0.9 --out priced.csv",
         "lvd evaluate homes-model sold-homes.csv --by district",
         "lvd explain homes-model new-homes.csv --row 17",
+        "lvd monitor homes-model sold-in-may.csv",
+        "lvd update homes-model sold-in-may.csv",
     )
 )
 def root(
@@ -76,8 +79,8 @@ def root(
 ) -> None:
     """Prediction intervals for any table: wide where similar rows went wrong, infinite where none are known.
 
-    Fit a model on a table, then predict, evaluate and explain with it. Tables are CSV (.csv, .csv.gz; UTF-8,
-    comma-separated, with a header) or Parquet. Each command has its own --help with examples.
+    Fit a model on a table, then predict, evaluate and explain with it, and keep it up to date. Tables are CSV
+    (.csv, .csv.gz; UTF-8, comma-separated, with a header) or Parquet. Each command has its own --help.
 
     The exit status is 0, or 2 for input that is refused: the message then says why, and nothing is written.
     """
@@ -88,6 +91,8 @@ app.command(epilog=PREDICT_EXAMPLES, no_args_is_help=True)(predict)
 app.command("evaluate", epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate_table)
 app.command("explain", epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain_row)
 app.command(epilog=REPORT_EXAMPLES, no_args_is_help=True)(report)
+app.command("update", epilog=UPDATE_EXAMPLES, no_args_is_help=True)(update_model)
+app.command("monitor", epilog=MONITOR_EXAMPLES, no_args_is_help=True)(monitor_model)
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(data)
 app.add_typer(bench)

@@ -6,12 +6,15 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from lvd.tables.reports import Unseen
 
 _WIDE = 1000
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -39,15 +42,34 @@ def count_refused(n_rows: int) -> str:
     return f"{n_rows:,} row{'' if n_rows == 1 else 's'} that the model cannot read"
 
 
-def show_unknown(n_unknown: int, n_unseen_groups: int, n_rows: int) -> None:
-    """How many rows the model knows too little about."""
+def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
+    """How many rows the model knows too little about, and which texts it has never seen."""
     if n_unknown:
         show(f"{n_unknown:,} of {n_rows:,} rows are unknown: no training row is near them")
-    if n_unseen_groups:
+    if unseen.n_levels:
+        columns = "; ".join(
+            f"{column}: {', '.join(repr(text) if text else 'missing' for text in texts)}"
+            for column, texts in unseen.levels.items()
+        )
+        show(f"{unseen.n_levels:,} of these hold a text that no training row has ({columns})")
+    if unseen.n_groups:
         show(
-            f"{n_unseen_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
+            f"{unseen.n_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
             "their intervals are infinite"
         )
+
+
+def show_left_out(n_skipped: int, n_unlabelled: int) -> None:
+    """How many rows are left out, and why."""
+    if n_skipped or n_unlabelled:
+        show(f"left out: {left_out(n_skipped, n_unlabelled)}")
+
+
+def left_out(n_skipped: int, n_unlabelled: int) -> str:
+    """``3 rows that the model cannot read, 1 row without a target``; ``no row``."""
+    unlabelled = f"{n_unlabelled:,} row{'' if n_unlabelled == 1 else 's'} without a target"
+    reasons = [text for n, text in ((n_skipped, count_refused(n_skipped)), (n_unlabelled, unlabelled)) if n]
+    return ", ".join(reasons) or "no row"
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:
@@ -70,8 +92,8 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
 
 
 def show_json(content: Any) -> None:
-    """Print the result for machines; what JSON has no number for, infinity and NaN, is null."""
-    sys.stdout.write(json.dumps(_without_infinity(content), indent=2) + "\n")
+    """Print the result for machines; infinity, for which JSON has no number, is a string, and NaN is null."""
+    sys.stdout.write(json.dumps(json_safe(content), indent=2, allow_nan=False) + "\n")
 
 
 def complain(kind: str, message: str) -> None:
@@ -95,6 +117,50 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         return
     with _console(stderr=True).status(what) as status:
         yield lambda stage: status.update(f"{what}: {stage}")
+
+
+@contextmanager
+def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], None]]:
+    """Say which stage is at work and about how long the rest will take; call with each stage that begins.
+
+    `weights` are how long the stages take, relative to each other, by the beginning of their names; in a stage
+    whose name ends in ``2 of 5`` the parts take equally long.
+    """
+    if not sys.stderr.isatty():
+        yield lambda stage: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    start, total, ends = monotonic(), sum(weights.values()), math.inf
+
+    def text_left() -> str:
+        left = ends - monotonic()
+        return "" if math.isinf(left) else f"about {max(1, round(left))} s left"
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, _live_column(text_left), console=_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def begin(stage: str) -> None:
+            nonlocal ends
+            done = done_before(stage, weights)
+            if done:
+                spent = monotonic() - start
+                ends = start + spent * total / done
+            bar.update(task, description=f"{what}: {stage}", completed=done or 0.0)
+
+        yield begin
+
+
+def done_before(stage: str, weights: Mapping[str, float]) -> float:
+    """The weight of all that comes before this stage; 0 for a stage that is not among them."""
+    names = list(weights)
+    found = next((name for name in names if stage.startswith(name)), None)
+    if found is None:
+        return 0.0
+    before = sum(weights[name] for name in names[: names.index(found)])
+    part = re.search(r"(\d+) of (\d+)$", stage)
+    return before + (weights[found] * (int(part[1]) - 1) / int(part[2]) if part else 0.0)
 
 
 @contextmanager
@@ -127,6 +193,18 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda n_rows: bar.advance(task, n_rows)
 
 
+def _live_column(text: Callable[[], str]) -> Any:
+    """A column that asks for its text again whenever it is drawn."""
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Live(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(text())
+
+    return Live()
+
+
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
@@ -137,9 +215,12 @@ def _console(*, stderr: bool = False) -> Console:
     )
 
 
-def _without_infinity(content: Any) -> Any:
+def json_safe(content: Any) -> Any:
+    """``"Infinity"`` and ``"-Infinity"`` for infinite numbers, null for undefined ones."""
     if isinstance(content, dict):
-        return {key: _without_infinity(value) for key, value in content.items()}
+        return {key: json_safe(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_without_infinity(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+        return [json_safe(value) for value in content]
+    if not isinstance(content, float) or math.isfinite(content):
+        return content
+    return None if math.isnan(content) else f"{'-' if content < 0 else ''}Infinity"

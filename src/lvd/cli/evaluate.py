@@ -51,6 +51,8 @@ def evaluate_table(
     and a penalty for each miss, over all rows, with infinity as the range of the calibration rows; and, from 600
     rows on, by the ERT, which says how far coverage is from the level row by row. Lower is better for both.
 
+    Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
+
     Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps the test
     rows for this.
 
@@ -67,7 +69,6 @@ def evaluate_table(
     if json:
         console.show_json(asdict(report))
         return
-    if report.n_skipped:
-        console.show(f"left out: {console.count_refused(report.n_skipped)}")
-    console.show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
+    console.show_left_out(report.n_skipped, report.n_unlabelled)
+    console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
     show_metrics(report.targets, f"the rows of {data}", by=by)

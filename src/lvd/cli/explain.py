@@ -12,6 +12,7 @@ from lvd.cli.shared import Data, Json, Model
 
 if TYPE_CHECKING:
     from lvd.methods.local import Explanation
+    from lvd.tables.table_model import TableModel
 
 EXAMPLES = console.examples(
     "lvd explain homes-model new-homes.csv --row 17",
@@ -40,11 +41,12 @@ def explain_row(
     """Say why one row's interval is as wide as it is, or infinite.
 
     Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit
-    (1 is the first row below the header), their share of the weight, their similarity (1 is the same as this
-    row), the error made on them, and their true value. The weight that no calibration row carries is that of
-    the unknown; when it is too much for the level, the interval is infinite, and the number of rows that are
-    missing is given. A row that no training row is near is unknown, whatever its width. Where the model reads a
-    single column, rows are shown with its cell.
+    (1 is the first row below the header; rows that lvd update has added are counted apart), their share of the
+    weight, their similarity (1 is the same as this row), the error made on them, and their true value. The weight
+    that no calibration row carries is that of the unknown; when it is too much for the level, the interval is
+    infinite, and the number of rows that are missing is given. A row that no training row is near, or with a text
+    that none has, is unknown, whatever its width. Where the model reads a single column, rows are shown with its
+    cell.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel
@@ -56,10 +58,10 @@ def explain_row(
         console.show_json([asdict(e) | {"target": t, "sentence": e.sentence} for t, e in by_target.items()])
     else:
         for target, explanation in by_target.items():
-            _show_explanation(explanation, target, fitted.encoder.inputs[0])
+            _show_explanation(explanation, target, fitted)
 
 
-def _show_explanation(explanation: Explanation, target: str, column: str) -> None:
+def _show_explanation(explanation: Explanation, target: str, model: TableModel) -> None:
     evidence, named = explanation.evidence, explanation.label is not None
     row = f"row {explanation.row} ({explanation.label})" if named else f"row {explanation.row}"
     console.show(f"{row}, {target}: prediction {explanation.y_pred:.6g}")
@@ -73,11 +75,20 @@ def _show_explanation(explanation: Explanation, target: str, column: str) -> Non
         f"{evidence.weight_at_infinity:.1%}\n"
     )
     console.show_table(
-        [*([column] if named else []), "calibration row", "weight", "similarity", "error", target],
+        [
+            *([model.encoder.inputs[0]] if named else []),
+            "calibration row",
+            "weight",
+            "similarity",
+            "error",
+            target,
+        ],
         [
             [
                 *([str(neighbor.label)] if named else []),
-                str(neighbor.index),
+                str(neighbor.index)
+                if neighbor.index <= model.n_rows
+                else f"update {neighbor.index - model.n_rows}",
                 f"{neighbor.weight:.2%}",
                 f"{neighbor.similarity:.3f}",
                 f"{neighbor.score:.4g}",
@@ -87,3 +98,8 @@ def _show_explanation(explanation: Explanation, target: str, column: str) -> Non
         ],
         text_columns=int(named),
     )
+
+
+def _row_name(number: int, n_rows: int) -> str:
+    """The number in the table of fit, or among the rows that were added later."""
+    return str(number) if number <= n_rows else f"update {number - n_rows}"

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, show_metrics
+from lvd.cli.fit_summary import show_fit, with_card
+from lvd.cli.report import Names, check_page, write_page
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
 
-if TYPE_CHECKING:
-    from lvd.tables.reports import FitReport
-
-FEW = 0.5
-"""With a smaller share of finite intervals the report says what can be done."""
+WEIGHTS = {
+    "training the model": 1.0,
+    "learning the kernel": 0.5,
+    "errors on rows held out": 5.0,
+    "learning how large errors are": 1.0,
+    "testing the intervals": 0.5,
+}
+"""About how long the stages of a fit take, beside each other."""
+QUICK = {
+    name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
+}
 OPTIONS = {
     "address": "--address",
     "bandwidth": "--bandwidth",
@@ -34,11 +41,16 @@ OPTIONS = {
     "groups": "--groups",
     "guarantee": "--guarantee",
     "impute": "--impute",
+    "keep": "--keep",
+    "n_newest": "--newest",
     "preset": "--preset",
     "row": "--row",
     "skip_invalid": "--skip-invalid",
+    "split": "--split",
     "target": "--target",
     "when_unknown": "--when-unknown",
+    "window": "--window",
+    "false_alarm_rate": "--false-alarm-rate",
     "y_range": "--y-min, --y-max",
 }
 """The parameters of the library that are options here."""
@@ -78,6 +90,8 @@ EXAMPLES = console.examples(
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
     "lvd fit new.csv --smiles smiles --target mu --checkpoint best.pt --trust --out model  # chemprop's network",
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
+    "lvd fit sales.csv --target price --impute median --report report.html --out model  # from file to page",
+    "lvd fit sales.csv --target price --split time:sold --out sales-model",
 )
 
 
@@ -122,6 +136,14 @@ def fit(
         list[str] | None,
         typer.Option(
             metavar="COLUMN", show_default=False, help="Column to leave out; repeat it for several."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            show_default=False,
+            help="Column to use although it is constant or looks like an identifier; repeat it for several.",
         ),
     ] = None,
     impute: Annotated[
@@ -180,6 +202,15 @@ def fit(
             "holds within it. It is an input too, unless left out with --drop.",
         ),
     ] = None,
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="random|time:COLUMN|group:COLUMN|scaffold",
+            help="How rows are divided. time: train on the earliest, calibrate on later ones, test on the latest. "
+            "group: rows with the same value stay together, for intervals that must hold for new ones. scaffold, "
+            "with --smiles: molecules with the same Bemis-Murcko scaffold stay together.",
+        ),
+    ] = "random",
     bandwidth: Annotated[
         str | None,
         typer.Option(
@@ -215,21 +246,36 @@ def fit(
             metavar="FILE", show_default=False, help="Also write the test rows, to evaluate by group."
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also write the page of lvd report on the test rows, .html.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model at --out.")] = False,
     json: Json = False,
 ) -> None:
     """Fit a model to a table and report how good its intervals are.
 
-    The rows are split at random: 60% train the network and the kernel, 20% calibrate the intervals, and 20%
-    test them; no step sees the test rows, and no row is left out. Numbers are scaled, text and categorical
-    columns are one-hot coded. Dates must be turned into numbers first, or dropped.
+    The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
+    intervals, and 20% test them; no step sees the test rows. Rows without a target are left out and counted.
+
+    Tables are taken as they are. Numbers are scaled. Text and categorical columns are one-hot coded; of a column
+    with more than 100 texts the most frequent ones, 100 at most, while the others share one feature, beside the
+    frequency of each. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00) become year, month,
+    day of the week, hour and elapsed days. Columns that are constant or number the rows are left out and named. A
+    column that alone predicts the target almost perfectly is kept and named: it may be known only when the target
+    is.
+
+    The column of --split is no input, but for what comes back in dates: month, day of the week and hour.
 
     The default preset learns where errors are large from rows held out of training: it trains the network six
     times, once for good and once for each of five folds. --preset paper trains it once.
 
     With --groups, lvd predict needs that column too. Rows of a group that no calibration row has get infinite
-    intervals, and are counted; where the column is text, leave it out of the inputs with --drop for that, as texts
-    that were not there in fit are refused among inputs.
+    intervals, and are counted.
 
     With --smiles one graph network (chemprop's) reads the molecules and predicts all targets, and each target has a
     kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
@@ -243,9 +289,13 @@ def fit(
     from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
+    from lvd.tables.row_split import Split
     from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
 
+    Split.parse(split)
+    if report is not None:
+        check_page(report, target, data, out)
     if smiles is None and (skip_invalid or hidden_size is not None or checkpoint is not None):
         raise InputError(
             "--skip-invalid, --hidden-size and --checkpoint are about molecules; give --smiles COLUMN with them"
@@ -256,7 +306,7 @@ def fit(
             raise InputError(f"{name} must be a finite number, got {bound}")
     if y_min is not None and y_max is not None and not y_min < y_max:
         raise InputError(f"--y-min must be below --y-max, got {y_min:g} and {y_max:g}")
-    _check_free(out, force=force)
+    check_free(out, force=force)
     if test_out is not None:
         check_output(test_out, data, out, name="--test-out")
     resolve_device(device)
@@ -276,35 +326,32 @@ def fit(
         random_state=seed,
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        with _showing(table.num_rows, of_molecules=smiles is not None):
-            model, report = TableModel.fit(
+        with _showing(table.num_rows, preset, of_molecules=smiles is not None):
+            model, found = TableModel.fit(
                 *(table, regressor),
                 target=target,
                 drop=drop or (),
+                keep=keep or (),
                 impute=impute,
                 column=smiles,
                 skip_invalid=skip_invalid,
                 guarantee=guarantee.value,
                 groups=groups,
+                split=split,
                 seed=seed,
             )
         if test_file is not None:
             test_file.write(table.take(model.test_rows - 1))
+        model = with_card(model, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         model.save(out, replace=force)
+    if report is not None:
+        write_page(
+            model, table.take(model.test_rows - 1), report, Names(out.name, data.name), fitted_on=table
+        )
     if json:
-        console.show_json({"model": str(out), **asdict(report)})
+        console.show_json({"model": str(out), **asdict(found)})
     else:
-        _show_fit(report, data, out, seed)
-
-
-def _check_free(out: Path, *, force: bool) -> None:
-    """A model may be written there: nothing is there, or, with --force, an older model."""
-    from lvd import store
-    from lvd._validation import InputError
-
-    if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
-        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
-    store.check_replaceable(out)
+        show_fit(found, data, out, seed, page=report)
 
 
 def _as_bandwidth(text: str) -> float | str:
@@ -368,8 +415,8 @@ def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
 
 
 @contextmanager
-def _showing(n_rows: int, *, of_molecules: bool) -> Iterator[None]:
-    """The stages while it takes long; a graph network has a bar of its own, so there they are lines."""
+def _showing(n_rows: int, preset: PresetName, *, of_molecules: bool) -> Iterator[None]:
+    """The stages, with the time left; a graph network has a bar of its own, so there they are lines."""
     from lvd._progress import listening
 
     if of_molecules:
@@ -377,58 +424,6 @@ def _showing(n_rows: int, *, of_molecules: bool) -> Iterator[None]:
         with listening(console.foretell):
             yield
     else:
-        with console.working(f"fitting {n_rows:,} rows") as show_stage, listening(show_stage):
+        weights = QUICK if preset is PresetName.paper else WEIGHTS
+        with console.stages(f"fitting {n_rows:,} rows", weights) as show_stage, listening(show_stage):
             yield
-
-
-def _show_fit(report: FitReport, data: Path, out: Path, seed: int) -> None:
-    from lvd.tables.table_encoder import PLAIN_NUMBERS
-
-    n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped
-    inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
-    if not report.n_features:
-        inputs = f"molecules of column {report.inputs[0]}"
-    skipped = console.count_refused(report.n_skipped) if report.n_skipped else "no row"
-    left_out = ", ".join(report.left_out)
-    console.show(f"{data}: {n_rows:,} rows, {inputs}")
-    console.show(f"left out: {skipped}, {f'the columns {left_out}' if left_out else 'no column'}")
-    console.show(
-        f"split (seed {seed}): {report.n_train:,} training, {report.n_calib:,} calibration "
-        f"and {report.n_test:,} test rows"
-    )
-    for column, example in report.formatted.items():
-        console.show(
-            f"note: the texts of column {column!r}, such as {example!r}, are categories, not numbers; if they are "
-            f"numbers, {PLAIN_NUMBERS}, and fit again"
-        )
-    if report.n_repeated:
-        console.show(
-            f"note: {report.n_repeated:,} calibration and test rows repeat the inputs of a training row; if they "
-            "are copies of one record, keep one of each and fit again"
-        )
-    if report.n_duplicates:
-        console.show(
-            f"note: {report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
-            "in the same part, so that no molecule of the training rows calibrates or tests"
-        )
-    console.show_unknown(report.n_unknown, 0, report.n_test)
-    show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
-    if _many_infinite(report):
-        console.show(
-            "\nnote: many intervals are infinite: there are too few similar calibration rows"
-            f"{'' if report.groups is None else ' in each group'}. More rows"
-            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help, and so does --bandwidth "
-            "adaptive (in the default preset), which looks as far as needed for similar rows"
-        )
-    console.show(f"\nmodel written to {out}")
-
-
-def _many_infinite(report: FitReport) -> bool:
-    """Whether few intervals are finite although there are rows enough for the level."""
-    from lvd.methods.conformal import rows_needed
-
-    metrics = [row for one in report.targets for row in one.summary.rows]
-    return any(
-        row["finite_fraction"] < FEW and report.n_calib >= rows_needed(row["confidence_level"])
-        for row in metrics
-    )

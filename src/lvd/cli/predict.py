@@ -70,11 +70,15 @@ def predict(
     Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
     equally similar calibration rows the interval rests on; and known: true where a training row is near, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
-    y_pred_mu; known is one column. An infinite interval, from -inf to inf, says that too little is known about
+    y_pred_mu; known is one column. Of molecules also nearest, the calibration molecule most similar to the row's,
+    and tanimoto, their similarity from 0 to 1 (Morgan fingerprints). An infinite interval, from -inf to inf, says that too little is known about
     rows like this one; lvd explain says how much is missing.
 
     A model fitted with --groups needs that column here too; rows of a group that no calibration row has get
     infinite intervals, and are counted.
+
+    A text that no training row has, such as a new city, refuses no table: the row is unknown, counted, and its
+    interval infinite or as lvd fit --when-unknown says.
 
     Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output,
     so that it has the rows of the input, with empty cells for prediction and intervals.
@@ -120,6 +124,6 @@ def predict(
         if report.n_skipped == report.n_rows:
             console.show("no row has an interval")
             return
-        console.show_unknown(report.n_unknown, report.n_unseen_groups, report.n_rows)
+        console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.shared import Data, Model, SkipInvalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lvd.page.content import ReportContent
+    from lvd.tables.table_model import TableModel
 
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
@@ -84,35 +91,85 @@ def report(
     The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
     other models, --smiles draws the rows, and with --fitted-on the neighbours too.
     """
-    import datetime
-    import warnings
-
     from lvd._files import check_output
-    from lvd.methods import CalibrationWarning
-    from lvd.molecules.drawing import draw_molecule
-    from lvd.page.content import make_report, only_target
-    from lvd.page.render import Origin, write_report
-    from lvd.page.row_details import Pictures
     from lvd.tables.reading import read_table
     from lvd.tables.table_model import TableModel
 
     check_output(out, model, data, fitted_on)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
-    one_target = only_target(target or fitted.encoder.targets)
+    content = write_page(
+        fitted,
+        read_table(data, column_types={}),
+        out,
+        Names(model.resolve().name, data.name),
+        target=target,
+        by=by or (),
+        rivals=() if compare.strip().lower() == "none" else compare.split(","),
+        level=level,
+        fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
+        smiles=smiles,
+    )
+    if content.n_skipped:
+        rows = f"{content.n_skipped:,} row{'' if content.n_skipped == 1 else 's'}"
+        console.show(f"left out: {rows} that the model cannot read or that have no true value")
+    console.show_unknown(content.n_unknown, content.unseen, content.n_rows)
+    console.show(content.verdict.sentence)
+    console.show(f"page written to {out}")
+
+
+class Names(NamedTuple):
+    """What the page calls the model and the table."""
+
+    model: str
+    data: str
+
+
+def check_page(out: Path, targets: Sequence[str], *inputs: Path) -> None:
+    """A page about the one target can be written to `out`: to find out before the model is trained."""
+    from lvd._files import check_output
+    from lvd.page.content import only_target
+
+    check_output(out, *inputs, name="--report")
+    only_target(targets)
+
+
+def write_page(
+    fitted: TableModel,
+    table: pa.Table,
+    out: Path,
+    names: Names,
+    *,
+    target: Sequence[str] | None = None,
+    by: Sequence[str] = (),
+    rivals: Sequence[str] = ("split",),
+    level: float | None = None,
+    fitted_on: pa.Table | None = None,
+    smiles: str | None = None,
+) -> ReportContent:
+    """Write the page of a model on these rows; warns of those that it was trained on."""
+    import datetime
+    import warnings
+
+    from lvd.methods import CalibrationWarning
+    from lvd.molecules.drawing import draw_molecule
+    from lvd.page.content import make_report, only_target
+    from lvd.page.render import Origin, write_report
+    from lvd.page.row_details import Pictures
+
     drawn = smiles or fitted.encoder.drawn
+    one_target = only_target(target or fitted.encoder.targets)
     with console.working("evaluating"):
         content = make_report(
-            fitted,
-            read_table(data, column_types={}),
+            *(fitted, table),
             target=one_target,
-            by=tuple(dict.fromkeys(by or ())),
-            rivals=() if compare.strip().lower() == "none" else compare.split(","),
+            by=tuple(dict.fromkeys(by)),
+            rivals=rivals,
             confidence_level=level,
-            fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
+            fitted_on=fitted_on,
             pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        write_report(content, Origin(model.resolve().name, data.name, today), out)
+        write_report(content, Origin(*names, today), out)
     if content.n_repeated:
         warnings.warn(
             f"{content.n_repeated} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "
@@ -120,8 +177,4 @@ def report(
             CalibrationWarning,
             stacklevel=1,
         )
-    if content.n_skipped:
-        console.show(f"left out: {console.count_refused(content.n_skipped)}")
-    console.show_unknown(content.n_unknown, content.n_unseen_groups, content.n_rows)
-    console.show(content.verdict.sentence)
-    console.show(f"page written to {out}")
+    return content

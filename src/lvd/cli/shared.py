@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -53,7 +54,11 @@ SkipInvalid = Annotated[
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Print JSON for machines; infinite and undefined numbers are null."),
+    typer.Option(
+        "--json",
+        help='Print JSON for machines; infinite numbers are the strings "Infinity" and "-Infinity", undefined ones '
+        "null.",
+    ),
 ]
 _COLUMNS = {
     "level": ("confidence_level", "g"),
@@ -64,6 +69,16 @@ _COLUMNS = {
     "finite": ("finite_fraction", ".1%"),
     "AUROC": ("residual_auroc", ".1%"),
 }
+
+
+def check_free(out: Path, *, force: bool) -> None:
+    """A model may be written there: nothing is there, or, with --force, an older model."""
+    from lvd import store
+    from lvd._validation import InputError
+
+    if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+    store.check_replaceable(out)
 
 
 def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None = None) -> None:

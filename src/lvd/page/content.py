@@ -58,6 +58,7 @@ from lvd.page.row_details import (
     read_neighbors,
 )
 from lvd.tables.column_values import check_columns
+from lvd.tables.reports import Unseen
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
 
@@ -109,8 +110,8 @@ class Infinite:
 class ReportContent:
     """The content of the page.
 
-    The model cannot read `n_skipped` rows of the table; `repeated` is what is said of the `n_repeated` rows. No
-    training row is near `n_unknown` rows, and no calibration row has the group of `n_unseen_groups`.
+    The model cannot read `n_skipped` rows of the table, or they have no target; `repeated` is what is said of the
+    `n_repeated` rows. No training row is near `n_unknown` rows, or they hold a level of `unseen`.
     """
 
     target: str
@@ -119,7 +120,7 @@ class ReportContent:
     n_calib: int
     n_repeated: int
     n_unknown: int
-    n_unseen_groups: int
+    unseen: Unseen
     n_skipped: int
     repeated: str
     guarantee: str
@@ -224,7 +225,7 @@ def make_report(
         n_calib=model.regressor.n_calib_,
         n_repeated=evaluated.n_repeated,
         n_unknown=int((~evaluated.known).sum()),
-        n_unseen_groups=model.count_unseen_groups(table),
+        unseen=model.unseen(table),
         n_skipped=n_skipped,
         repeated=model.encoder.repeated,
         guarantee=model.guarantee,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, check_levels
+from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import says_nothing
 
@@ -77,14 +78,13 @@ def evaluate_rows(
     level = float(
         check_levels(regressor.confidence_level if confidence_level is None else confidence_level)[0]
     )
-    levels, (low, high) = np.unique([*CURVE_LEVELS, level]), regressor.y_range or (None, None)
-    usable = model.encoder.usable(table)
-    y = read_target(model, table, target)[usable]
+    levels = np.unique([*CURVE_LEVELS, level])
+    usable = model.encoder.usable(table) & labelled_rows(table, [target])
+    y = read_target(model, table.filter(pa.array(usable)), target)
     if not len(y):
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
     rows = table.filter(pa.array(usable))
-    X = model.inputs(rows)
-    predicted = regressor.predict_with_evidence(X, levels, **model.choices(rows))
+    X, predicted = model.infer(rows, levels, numbers=np.flatnonzero(usable) + 1)
     return Evaluated(
         target=target,
         confidence_level=level,
@@ -99,5 +99,5 @@ def evaluate_rows(
         n_effective=predicted.n_effective.reshape(len(X), -1)[:, place],
         known=predicted.known,
         n_repeated=model.count_training_rows(X),
-        y_range=(-np.inf if low is None else float(low), np.inf if high is None else float(high)),
+        y_range=model.y_range,
     )

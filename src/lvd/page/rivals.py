@@ -30,6 +30,7 @@ from lvd.metrics import (
     winkler_score,
 )
 from lvd.page.evaluation import Evaluated
+from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import JudgedRows, split_intervals
 
@@ -107,7 +108,12 @@ def _fit_rival(
     """Around the same network where the method and the targets allow it; without a calibration step the method
     learns from the calibration rows too.
     """
+    if model.kept is not None and model.kept.n_added:
+        raise InputError(
+            "compare must be 'split' for a model that was updated: fitted_on= lacks the new rows"
+        )
     own, usable = model.regressor, model.encoder.usable(fitted_on)
+    usable &= labelled_rows(fitted_on, model.encoder.targets)
     calib, test = model.calibration_rows - 1, model.test_rows - 1
     train = np.setdiff1d(np.flatnonzero(usable), [*calib, *test])
 

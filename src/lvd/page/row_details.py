@@ -49,11 +49,13 @@ def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
     refusal = "fitted_on must be the table that the model was fitted on"
     if table.num_rows != model.n_rows:
         raise InputError(f"{refusal}, of {model.n_rows:,} rows, got one of {table.num_rows:,}")
-    rows = table.take(model.calibration_rows - 1)
-    known = model.regressor.y_calib_[:, find_target(model, target)]
-    if not np.array_equal(read_target(model, rows, target), known):
+    numbers = model.calibration_rows
+    there = numbers <= table.num_rows  # others came by update
+    known = model.regressor.y_calib_[there, find_target(model, target)]
+    found = read_target(model, table.take(numbers[there] - 1), target)
+    if not np.array_equal(found, known, equal_nan=True):
         raise InputError(f"{refusal}; the target of this one has other values, or another order")
-    return rows
+    return table.take(pa.array(np.where(there, numbers - 1, 0), mask=~there))
 
 
 def missed_by(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
@@ -101,11 +103,8 @@ def embed_rows(
     neighbor_cells = [] if neighbors is None else _cells(neighbors, neighbor_names)
     gallery = _Gallery(pictures)
     row_texts, neighbor_texts = gallery.texts(table), gallery.texts(neighbors)
-    explanations = model.regressor.explain(
-        evaluated.X[chosen],
-        evaluated.confidence_level,
-        n_neighbors=N_NEIGHBORS,
-        **model.choices(table.take(chosen)),
+    explanations = model.explain_rows(
+        table.take(chosen), evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
     )
     place = find_target(model, evaluated.target)
     own = [explanation for explanation in explanations if explanation.target == place]

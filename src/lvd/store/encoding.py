@@ -32,19 +32,24 @@ RANDOM = (np.random.RandomState, np.random.Generator)
 
 
 def save_object(
-    root: Any, folder: str | os.PathLike[str], *, columns: Any = None, replace: bool = True
+    root: Any,
+    folder: str | os.PathLike[str],
+    *,
+    columns: Any = None,
+    card: str | None = None,
+    replace: bool = True,
 ) -> None:
     """Write an object to a folder that :func:`load_object` reads.
 
-    `columns` describes, in types that JSON has, the columns of the table that it was fitted on. Without `replace`
-    a model that is there stays.
+    `columns` describes, in types that JSON has, the columns of the table that it was fitted on; `card` is a text
+    for people. Without `replace` a model that is there stays.
     """
     if type(root) not in STORABLES:
         raise InputError(f"a {type(root).__name__} cannot be saved; only lvd's own classes can")
     encoder = _Encoder()
     encoder.value(root, "", "")
     description = {"class": type(root).__name__, "columns": columns, "objects": encoder.objects}
-    contents = Contents(description, encoder.tensors, encoder.estimators)
+    contents = Contents(description, encoder.tensors, encoder.estimators, card)
     write_folder(folder, contents, replace=replace)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a saved model: ``manifest.json``, one safetensors file, and skops files where needed.
+"""The folder of a saved model: ``manifest.json``, one safetensors file, skops files where needed, and ``card.md``.
 
 The manifest says what the other files hold and carries the sha256 of each of them and of itself, so a changed
 byte anywhere is noticed. Each file is read once: the bytes that were checked are the bytes that are used.
@@ -24,19 +24,21 @@ from lvd._validation import InputError
 from lvd._version import __version__
 
 FORMAT = 1
-MANIFEST, TENSORS = "manifest.json", "tensors.safetensors"
-FILE_NAME = re.compile(r"tensors\.safetensors|estimator-\d+\.skops")
+MANIFEST, TENSORS, CARD = "manifest.json", "tensors.safetensors", "card.md"
+FILE_NAME = re.compile(r"card\.md|tensors\.safetensors|estimator-\d+\.skops")
 MANIFEST_BYTES = 64 << 20
 """The longest manifest; a million texts or categories fit in. Parsed, it takes up to 30 times the memory."""
 REMEDY = "copy the folder again from where it was saved, or save the model again"
 
 
 class Contents(NamedTuple):
-    """What a folder holds: a description in JSON types, the numbers, and estimators in skops format."""
+    """What a folder holds: a description in JSON types, the numbers, estimators in skops format, and a text for
+    people, which is written and checked, but not read."""
 
     description: dict[str, Any]
     tensors: dict[str, Tensor]
     estimators: dict[str, bytes]
+    card: str | None = None
 
 
 def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace: bool = True) -> None:
@@ -45,6 +47,8 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace:
     if replace:
         check_replaceable(target)
     files = {TENSORS: safetensors.save(contents.tensors), **contents.estimators}
+    if contents.card is not None:
+        files[CARD] = contents.card.encode()
     manifest = {
         "format": FORMAT,
         "lvd": __version__,
@@ -71,6 +75,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Contents:
     files = {name: _read_file(Path(folder), name, entry) for name, entry in _files(folder, manifest)}
     if TENSORS not in files:
         _refuse_file(folder, MANIFEST, f"does not list {TENSORS}")
+    files.pop(CARD, None)
     tensors = _parse_tensors(folder, files.pop(TENSORS))
     summaries = manifest.get("tensors")
     if not isinstance(summaries, dict) or summaries.keys() != tensors.keys():

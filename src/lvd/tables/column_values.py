@@ -29,10 +29,6 @@ MISSING_MARKS = (
 """Cells of a text file that mean a missing number."""
 
 NUMBER = r"(?i)^[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
-DATE = (
-    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]|$)"
-    r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$"
-)
 _BOOLEAN = r"(?i)^(true|false|0|1)$"
 
 _INTEGER = r"^[+-]?\d+$"
@@ -40,18 +36,18 @@ _INTEGER = r"^[+-]?\d+$"
 EXACT = 2.0**53
 """Integers below this are floats without loss."""
 
-DATES_REFUSED = (
-    "holds dates or times; turn them into numbers first: year, month, weekday, hour, days since a start date"
-)
-
 
 def to_numbers(
     values: pa.ChunkedArray, *, text_as: pa.DataType | None = None, first_row: int = 1
 ) -> Float[NDArray, "n"]:
     """Values as float64, missing ones NaN, true and false 1 and 0; dates and infinite values are refused."""
     values = _decode(values)
+    if pa.types.is_duration(values.type):  # in seconds
+        values = pc.divide(
+            values.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6
+        )
     if pa.types.is_temporal(values.type):
-        raise InputError(DATES_REFUSED)
+        raise InputError("holds dates or times, where numbers are needed; choose another column")
     if is_text(values.type):
         values = parse_text(values, text_as or pa.float64(), first_row=first_row)
     try:

@@ -183,7 +183,7 @@ def predict_to(
     """
     predicted = _predict_files(paths, model, confidence_level, address=address, batch_rows=batch_rows)
     with closing(predicted):  # the cluster is left also where writing fails
-        return write_predictions(out, predicted, count_unseen=model.count_unseen_groups, on_rows=on_rows)
+        return write_predictions(out, predicted, unseen=model.unseen, on_rows=on_rows)
 
 
 def _predict_files(

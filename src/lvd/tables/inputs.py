@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -12,8 +12,10 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.molecules import ChempropEstimator, TrainedMPNN
+from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
+from lvd.tables.column_coding import Column, check_texts, learn_from
 from lvd.tables.column_values import (
     as_table,
     check_columns,
@@ -23,16 +25,16 @@ from lvd.tables.column_values import (
     list_texts,
     to_texts,
 )
-from lvd.tables.splits import Parts, split_group_indices, split_indices
+from lvd.tables.review import check_some_left, find_useless
+from lvd.tables.row_split import AT_RANDOM, KeptRows, Split
+from lvd.tables.splits import Parts, split_group_indices
 from lvd.tables.table_encoder import (
     DAMAGED,
-    Column,
     TableEncoder,
     check_targets_vary,
-    check_texts,
+    labelled_rows,
     name_targets,
     read_targets,
-    with_medians,
 )
 
 
@@ -47,6 +49,7 @@ class CellEncoder:
     """What is said of rows that are known from training."""
     columns: ClassVar[tuple[Column, ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
+    every_target: ClassVar[bool] = False
     batch_rows: ClassVar[int] = 8192
     """Graphs take longer than rows of numbers: in batches of this size there is progress to show."""
 
@@ -66,6 +69,7 @@ class CellEncoder:
                 f"column {column!r} holds the molecules and cannot be a target; name another one"
             )
         check_targets_vary(table, targets)
+        refuse_classes(read_targets(table, targets, missing=True).reshape(table.num_rows, -1), targets)
         return cls(targets, column, skip_invalid)
 
     @property
@@ -101,13 +105,17 @@ class CellEncoder:
         (texts,) = for_each_column([self.smiles], lambda name: to_texts(as_table(table)[name]))
         return np.array(texts.to_pylist(), dtype=object)
 
+    def unseen(self, table: pa.Table | pa.RecordBatch) -> dict[str, Bool[NDArray, "n"]]:
+        """Molecules have no levels."""
+        return {}
+
     def labels(self, table: pa.Table | pa.RecordBatch) -> list[str] | None:
         """What the rows are called: their SMILES."""
         return [str(text) for text in self.transform(table)]
 
     def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix."""
-        return read_targets(table, self.targets, first_row=first_row)
+        """The target as a vector, or several as the columns of a matrix; one that is not known is NaN."""
+        return read_targets(table, self.targets, missing=True, first_row=first_row)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
@@ -131,52 +139,12 @@ RowEncoder: TypeAlias = TableEncoder | CellEncoder
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRows:
-    """What a model keeps of its table where the seed alone does not tell the split, which depends on the molecules.
-
-    The numbers of the calibration and of the test rows, counting from 1, and the calibration rows' SMILES, so that
-    neighbours can be shown without the table.
-    """
-
-    calibration: Int[NDArray, "m"]
-    test: Int[NDArray, "k"]
-    cells: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
-        rows = {"calibration": self.calibration.tolist(), "test": self.test.tolist()}
-        return {"molecules": {**rows, "smiles": list(self.cells)}}
-
-    @classmethod
-    def from_dict(cls, columns: dict[str, Any], n_rows: Any) -> KeptRows:
-        """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
-        damaged = "the list of the model's molecules is damaged"
-        try:
-            content = columns["molecules"]
-            calibration, test = (_row_numbers(content[part], n_rows) for part in ("calibration", "test"))
-            cells = check_texts(content["smiles"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{damaged} ({error!r}); fit again") from None
-        if len(cells) != len(calibration) or np.intersect1d(calibration, test).size:
-            raise InputError(f"{damaged}; fit again")
-        return cls(calibration, test, cells)
-
-
-def _row_numbers(values: Any, n_rows: Any) -> Int[NDArray, "m"]:
-    if not isinstance(values, list) or not all(type(value) is int for value in values):
-        raise TypeError("row numbers must be integers")
-    numbers = np.array(values, dtype=np.int64)
-    if len(np.unique(numbers)) < len(numbers) or not ((numbers >= 1) & (numbers <= n_rows)).all():
-        raise ValueError(f"row numbers must lie between 1 and {n_rows}, each once")
-    return numbers
-
-
-@dataclass(frozen=True, eq=False)
 class Prepared:
     """Checked inputs and targets of the usable rows, and which of them train, calibrate and test.
 
     `rows` are the numbers of the usable rows in the table, counting from 1. `n_duplicates` counts the rows that
-    repeat the case of an earlier row.
+    repeat the case of an earlier row, `n_unlabelled` those left out for want of a target, and `mixtures` are the
+    numbers of those with a salt or a mixture. `useless` says of columns that were left out what they are.
     """
 
     encoder: RowEncoder
@@ -186,21 +154,62 @@ class Prepared:
     rows: Int[NDArray, "n"]
     kept: KeptRows | None = None
     n_duplicates: int = 0
+    n_unlabelled: int = 0
+    mixtures: tuple[int, ...] = ()
+    useless: dict[str, str] = field(default_factory=dict)
 
 
 def prepare_columns(
-    table: pa.Table, *, target: str | Sequence[str], drop: Sequence[str], impute: str | None, seed: int
+    table: pa.Table,
+    *,
+    target: str | Sequence[str],
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    impute: str | None = None,
+    split: Split = AT_RANDOM,
+    seed: int,
 ) -> Prepared:
-    """All columns but the targets and those dropped as features, and the split of the paper.
+    """All columns but the targets and those dropped as features, and the split, by default the paper's.
 
-    Categories are those of the whole table, so that none of them is unknown later; the medians for missing numbers
-    come from the training rows alone.
+    Rows without a target, constant columns and identifiers are left out, unless they are to be kept. What kind of
+    column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
+
+    A column that the rows are split by is an input only where it can tell of rows outside the training part: of a
+    time the parts that come back, of groups nothing.
     """
-    encoder = TableEncoder.fit(table, target=target, drop=drop, impute=impute)
-    parts = split_indices(table.num_rows, seed)
-    encoder = replace(encoder, columns=with_medians(encoder.columns, table.take(parts[0])))
-    rows = np.arange(1, table.num_rows + 1)
-    return Prepared(encoder, encoder.transform(table), encoder.target(table), parts, rows)
+    if split.kind == "scaffold":
+        raise InputError("split must be random, time:COLUMN or group:COLUMN where no column holds molecules")
+    targets = name_targets(target)
+    check_columns(table, [*targets, *drop, *keep, *([split.column] if split.column else [])])
+    names = [name for name in table.column_names if name not in {*targets, *drop}]
+    useless = find_useless(table, [name for name in names if name not in keep])
+    check_some_left(names, useless)
+    labelled = labelled_rows(table, targets)
+    check_targets_vary(table, targets)
+    rows = np.flatnonzero(labelled)
+    parts = split.parts(table, rows, seed)
+    outside = {*drop, *useless} | split.leaves_out(table)
+    encoder = TableEncoder.fit(table, target=target, drop=sorted(outside - {*targets}), impute=impute)
+    train = table.take(rows[parts[0]])
+    forget = split.column if split.kind == "time" else None
+    encoder = replace(encoder, columns=learn_from(encoder.columns, train, forget_dates=forget))
+    if not encoder.columns:
+        raise InputError(
+            f"no column is left to predict from besides that of split={str(split)!r}; keep another one"
+        )
+    kept = None
+    if split.column is not None or not labelled.all():
+        kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
+    return Prepared(
+        encoder=encoder,
+        X=encoder.transform(table)[rows],
+        y=encoder.target(table.take(rows)),
+        parts=parts,
+        rows=rows + 1,
+        kept=kept,
+        n_unlabelled=int((~labelled).sum()),
+        useless=useless,
+    )
 
 
 def prepare_cells(
@@ -210,11 +219,13 @@ def prepare_cells(
     target: str | Sequence[str],
     column: str,
     skip_invalid: bool,
+    split: Split = AT_RANDOM,
     seed: int,
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.
 
-    Two rows are the same molecule when their canonical SMILES are the same.
+    Two rows are the same molecule when their canonical SMILES are the same. Split by ``"scaffold"``, all molecules
+    of one are in the same part.
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
@@ -223,10 +234,13 @@ def prepare_cells(
         )
     chemprop_adapter()  # fails now, not after the work
     encoder = CellEncoder.fit(table, target=target, column=column, skip_invalid=skip_invalid)
-    rows = np.flatnonzero(encoder.usable(table))
-    if not len(rows):
+    if split.column is not None:
+        raise InputError("split must be random or scaffold where a column holds molecules")
+    usable, labelled = encoder.usable(table), labelled_rows(table, encoder.targets, every=False)
+    rows = np.flatnonzero(usable & labelled)
+    if not usable.any():
         raise InputError(f"column {column!r}: RDKit cannot read any row; is it a column of SMILES?")
-    strings, y = encoder.transform(table)[rows], encoder.target(table)[rows]
+    strings, y = encoder.transform(table)[rows], encoder.target(table.take(rows))
     molecules = estimator.check(strings)
     n_cases = len(set(molecules))
     if n_cases < 3:
@@ -234,7 +248,10 @@ def prepare_cells(
             f"column {column!r} holds {n_cases} different molecule(s); training, calibration and test need at "
             "least one each"
         )
-    parts = split_group_indices(molecules.canonical, seed)
+    parts = split_group_indices(
+        scaffolds(molecules.canonical) if split.kind == "scaffold" else molecules.canonical, seed
+    )
+    check_every_part(y.reshape(len(y), -1), parts, encoder.targets)
     _, calib, test = parts
     return Prepared(
         encoder=replace(encoder, skip_invalid=False),
@@ -244,4 +261,28 @@ def prepare_cells(
         rows=rows + 1,
         kept=KeptRows(rows[calib] + 1, rows[test] + 1, tuple(strings[calib])),
         n_duplicates=len(molecules) - n_cases,
+        n_unlabelled=int((usable & ~labelled).sum()),
+        mixtures=tuple((rows[of_several_parts(molecules.canonical)] + 1).tolist()),
     )
+
+
+def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:
+    """A target of two values is a class, of which there are no intervals."""
+    for name, column in zip(targets, y.T, strict=True):
+        values = np.unique(column[~np.isnan(column)])
+        if len(values) == 2:
+            raise InputError(
+                f"target {name!r} has only the values {values[0]:g} and {values[1]:g}: that is a class, and lvd "
+                "gives intervals of numbers; leave it out, and use chemprop's classification for it"
+            )
+
+
+def check_every_part(y: Float[NDArray, "n t"], parts: Parts, targets: Sequence[str]) -> None:
+    """Each target has some rows to learn from, to calibrate by and to test on."""
+    for name, column in zip(targets, y.T, strict=True):
+        counts = [int((~np.isnan(column[part])).sum()) for part in parts]
+        if min(counts) < 2:
+            raise InputError(
+                f"target {name!r} is known for {sum(counts)} molecules, of which {counts[0]} train, {counts[1]} "
+                f"calibrate and {counts[2]} test; each part needs at least 2: leave the target out, or give more"
+            )

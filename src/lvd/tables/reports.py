@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -35,15 +35,42 @@ class TargetReport:
     by: tuple[LevelGroups, ...] = ()
 
 
+EXAMPLES = 5
+"""So many levels that were never seen are named for each column."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """How many rows are of a group that no calibration row has, or hold a level that no training row has.
+
+    `levels` names the columns of such levels, each with a few of them.
+    """
+
+    n_groups: int = 0
+    n_levels: int = 0
+    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __add__(self, other: Unseen) -> Unseen:
+        levels = {
+            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
+            for name in {**self.levels, **other.levels}
+        }
+        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
+
+
 @dataclass(frozen=True)
 class FitReport:
     """How a table was used, and the metrics on its test rows, which no step has seen.
 
     `n_repeated` counts the calibration and test rows whose inputs a training row also has, `n_duplicates` the rows
     that repeat the case of an earlier row, which are in the same part with it, `n_skipped` the rows left out
-    because the model cannot read them, and `n_unknown` the test rows that no training row is near. `left_out`
-    names the columns that are neither inputs nor targets, `formatted` those whose categories look like numbers,
-    each with one of them, and `groups` is the column of groups.
+    because the model cannot read them, `n_unlabelled` those without a target, `mixtures` are the numbers of rows
+    with a salt or a mixture, and `n_unknown` the test rows that
+    no training row is near, or that hold a level of `unseen`. `left_out` names the columns that are neither inputs
+    nor targets, `useless` says which of them are constant or identifiers, `formatted` those whose categories look
+    like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
+    `leaks` the columns that alone explain almost all of a target's variance, `groups` is the column of groups, and
+    `median_errors` are the mean errors of a model that predicts the training rows' median for every row.
     """
 
     n_train: int
@@ -52,28 +79,37 @@ class FitReport:
     n_repeated: int
     n_duplicates: int
     n_skipped: int
+    n_unlabelled: int
+    mixtures: tuple[int, ...]
     n_features: int
     inputs: tuple[str, ...]
     left_out: tuple[str, ...]
+    useless: dict[str, str]
     formatted: dict[str, str]
+    pooled: dict[str, tuple[int, int]]
+    leaks: dict[str, float]
     groups: str | None
+    split: str
+    median_errors: list[float]
     n_unknown: int
+    unseen: Unseen
     targets: tuple[TargetReport, ...]
 
 
 @dataclass(frozen=True)
 class EvaluateReport:
-    """The metrics on `n_rows` rows of a table, and how many others the model cannot read.
+    """The metrics on `n_rows` rows of a table, and how many others the model cannot read or have no target.
 
-    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is near, and
-    `n_unseen_groups` those of a group that no calibration row has.
+    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is near or that
+    hold a level of `unseen`.
     """
 
     n_rows: int
     n_skipped: int
+    n_unlabelled: int
     n_repeated: int
     n_unknown: int
-    n_unseen_groups: int
+    unseen: Unseen
     targets: tuple[TargetReport, ...]
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Int, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import InputError, seed_from, to_numpy
 
 Parts: TypeAlias = tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]
@@ -88,6 +88,28 @@ def split_group_indices(labels: NDArray, seed: int, *, sizes: Sequence[float] = 
     rows = rng.permutation(len(labels))
     part_of_row = part_of_group[group_of_row[rows]]
     return rows[part_of_row == 0], rows[part_of_row == 1], rows[part_of_row == 2]
+
+
+def split_time_indices(
+    moments: Float[NDArray, "n"], seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)
+) -> Parts:
+    """A split in which no calibration row is earlier than a training row, and no test row earlier than those.
+
+    Rows of the same moment are in one part, in random order.
+    """
+    order = _generator(seed).permutation(len(moments))
+    order = order[np.argsort(moments[order], kind="stable")]
+    ordered = moments[order]
+    ends = np.append(np.flatnonzero(np.diff(ordered)) + 1, len(ordered))
+    if len(ends) < 3:
+        raise InputError(
+            f"a split in time needs at least 3 different moments, one for each part, got {len(ends)}"
+        )
+    first, second = (int(np.argmin(np.abs(ends - cut))) for cut in _cuts(len(moments), sizes))
+    first = min(first, len(ends) - 3)
+    second = min(max(second, first + 1), len(ends) - 2)
+    train, calib, test = np.split(order, [ends[first], ends[second]])
+    return train, calib, test
 
 
 def _cuts(n: int, sizes: Sequence[float]) -> tuple[int, int]:

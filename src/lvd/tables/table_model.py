@@ -8,31 +8,38 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
-from lvd._validation import InputError, check_choice, check_levels, row_digests
+from lvd._validation import InputError, check_choice, check_levels, present_rows, row_digests
 from lvd.conformal import CalibrationWarning
 from lvd.conformal.guarantees import GUARANTEES
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.local import Explanation
+from lvd.methods.local import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
-from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types
+from lvd.molecules.domain import KnownMolecules
+from lvd.tables.column_coding import example_of_formatted
+from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types, to_texts
 from lvd.tables.inputs import (
     CellEncoder,
-    KeptRows,
     RowEncoder,
     prepare_cells,
     prepare_columns,
 )
+from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
-from lvd.tables.reports import EvaluateReport, FitReport, report_target
+from lvd.tables.reports import EXAMPLES, EvaluateReport, FitReport, Unseen, report_target
+from lvd.tables.review import find_leaks
+from lvd.tables.row_split import KeptRows, Split
 from lvd.tables.splits import split_indices
-from lvd.tables.table_encoder import TableEncoder, example_of_formatted
+from lvd.tables.table_encoder import TableEncoder, labelled_rows
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import PredictReport, write_predictions
 
@@ -45,9 +52,10 @@ class TableModel:
     ----------
     encoder, regressor : what belongs together.
     n_rows, seed : of the table and of its split, which tell which rows of that table calibrate and test.
-    kept : tells the same where the split depends on more than these two.
+    kept : tells the same where the split depends on more than these two, and of rows that came by update.
     guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
     groups : the column whose values are groups, each calibrated by its own rows alone.
+    card : what is told of the model beside it, for `write_card`.
     """
 
     encoder: RowEncoder
@@ -57,6 +65,7 @@ class TableModel:
     kept: KeptRows | None = None
     guarantee: str = "local"
     groups: str | None = None
+    card: ModelCard | None = None
 
     @classmethod
     def fit(
@@ -66,18 +75,24 @@ class TableModel:
         *,
         target: str | Sequence[str],
         drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
         impute: str | None = None,
         column: str | None = None,
         skip_invalid: bool = False,
         guarantee: str = "local",
         groups: str | None = None,
+        split: str = "random",
         seed: int = 0,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
-        All columns but `target` and `drop` are inputs. With `column` only the cells of that one are, as the
-        regressor's estimator reads them, and all rows of one case are in one part; `skip_invalid` leaves out rows
-        that it cannot read. `groups` is a column whose values are groups; it is an input too, unless dropped.
+        All columns but `target` and `drop` are inputs, less those that are constant or number the rows; those of
+        `keep` are not asked. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test on the
+        latest) or ``"group:COLUMN"`` (no group is in two parts), of molecules ``"scaffold"``. Rows without a target are left out. `groups` is a
+        column whose values are groups; it is an input too, unless dropped.
+
+        With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
+        of one case are in one part; `skip_invalid` leaves out rows that it cannot read.
         """
         table = plain_types(table)
         check_choice(guarantee, "guarantee", GUARANTEES)
@@ -86,10 +101,12 @@ class TableModel:
             if groups in ([target] if isinstance(target, str) else target):
                 raise InputError(f"groups must be another column than the target, got {groups!r}")
         if column is None:
-            prepared = prepare_columns(table, target=target, drop=drop, impute=impute, seed=seed)
-        elif drop or impute:
+            prepared = prepare_columns(
+                table, target=target, drop=drop, keep=keep, impute=impute, split=Split.parse(split), seed=seed
+            )
+        elif drop or keep or impute:
             raise InputError(
-                "column= takes the cells of one column alone as inputs; leave drop= and impute= out"
+                "column= takes the cells of one column alone as inputs; leave drop=, keep= and impute= out"
             )
         else:
             prepared = prepare_cells(
@@ -97,10 +114,11 @@ class TableModel:
                 target=target,
                 column=column,
                 skip_invalid=skip_invalid,
+                split=Split.parse(split),
                 seed=seed,
             )
         encoder = prepared.encoder
-        check_names_free(encoder.inputs, encoder.targets)
+        check_names_free(encoder.inputs, encoder.targets, of_molecules=encoder.drawn is not None)
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
@@ -110,15 +128,19 @@ class TableModel:
             model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups)
             calibrating = table.take(prepared.rows[calib] - 1)
             regressor.conformalize(X[calib], y[calib], groups=model.group_labels(calibrating))
+        announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
+        leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
         return model, FitReport(
             n_train=len(train),
             n_calib=len(calib),
             n_test=len(test),
             n_repeated=tested.n_repeated + model.count_training_rows(X[calib]),
             n_duplicates=prepared.n_duplicates,
-            n_skipped=table.num_rows - len(X),
+            n_skipped=table.num_rows - len(X) - prepared.n_unlabelled,
+            n_unlabelled=prepared.n_unlabelled,
+            mixtures=prepared.mixtures,
             n_features=len(encoder.feature_names),
             inputs=encoder.inputs,
             left_out=tuple(
@@ -129,8 +151,16 @@ class TableModel:
                 for one in encoder.columns
                 if (example := example_of_formatted(one)) is not None
             },
+            useless=prepared.useless,
+            pooled={one.name: (len(one.categories), len(one.rare)) for one in encoder.columns if one.rare},
+            leaks=leaks,
             groups=groups,
+            split=split,
+            median_errors=np.nanmean(
+                np.abs(y[test] - np.nanmedian(y[train], axis=0)).reshape(len(test), -1), axis=0
+            ).tolist(),
             n_unknown=tested.n_unknown,
+            unseen=tested.unseen,
             targets=tested.targets,
         )
 
@@ -140,8 +170,11 @@ class TableModel:
         columns |= {"guarantee": self.guarantee, "groups": self.groups}
         if self.kept is not None:
             columns |= self.kept.to_dict()
+        card = None
+        if self.card is not None:
+            columns["card"], card = self.card.to_dict(), self.card.text(self)
         try:
-            saving.save(self.regressor, folder, columns=columns, replace=replace)
+            saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
         except OSError as error:
             raise InputError(
                 f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
@@ -164,7 +197,7 @@ class TableModel:
             )
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
-        kept = KeptRows.from_dict(columns, n_rows) if isinstance(encoder, CellEncoder) else None
+        kept = KeptRows.from_dict(columns, n_rows, of_molecules=isinstance(encoder, CellEncoder))
         if (
             guarantee not in GUARANTEES
             or not isinstance(groups, str | None)
@@ -173,13 +206,14 @@ class TableModel:
             or type(seed) is not int
             or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
             or len(encoder.targets) != regressor.n_targets_
-            or (abs(0.2 * n_rows - n_calib) > 1 if kept is None else len(kept.cells) != n_calib)
+            or (abs(0.2 * n_rows - n_calib) > 1 if kept is None else len(kept.calibration) != n_calib)
         ):
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
         encoder = encoder.skipping_invalid() if skip_invalid else encoder
-        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups)
+        card = ModelCard.from_dict(columns.get("card"))
+        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, card)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
@@ -201,7 +235,7 @@ class TableModel:
 
     def calibration_cells(self) -> pa.Table | None:
         """What the model keeps of the cells of its calibration rows."""
-        if self.kept is None:
+        if self.kept is None or self.kept.cells is None:
             return None
         return pa.table({self.encoder.inputs[0]: list(self.kept.cells)})
 
@@ -212,17 +246,61 @@ class TableModel:
         check_columns(rows, [self.groups])
         return group_labels(as_table(rows)[self.groups])
 
-    def count_unseen_groups(self, rows: pa.Table | pa.RecordBatch) -> int:
-        """How many rows are of a group that no calibration row has, so that their intervals are infinite."""
+    def unseen(self, rows: pa.Table | pa.RecordBatch) -> Unseen:
+        """The rows of a group that no calibration row has, and those with a level that no training row has."""
         labels, known = self.group_labels(rows), _groups_of(self.regressor)
-        return 0 if labels is None or known is None else sum(label not in known for label in labels)
+        n_groups = 0 if labels is None or known is None else sum(label not in known for label in labels)
+        masks = self.encoder.unseen(rows)
+        if not masks:
+            return Unseen(n_groups)
+        texts = {
+            name: pc.unique(to_texts(as_table(rows)[name].filter(pa.array(m)))) for name, m in masks.items()
+        }
+        examples = {name: tuple(found.to_pylist()[:EXAMPLES]) for name, found in texts.items()}
+        return Unseen(n_groups, int(np.logical_or.reduce(list(masks.values())).sum()), examples)
+
+    def infer(
+        self, rows: pa.Table | pa.RecordBatch, levels: Levels, *, numbers: Int[NDArray, "n"] | None = None
+    ) -> tuple[Any, Prediction]:
+        """The inputs of usable rows, and what the regressor says of them.
+
+        A row with a level that no training row has is not known, whatever else it holds. `numbers` are those of the
+        rows in their table, for the error messages.
+        """
+        places = np.arange(1, rows.num_rows + 1) if numbers is None else numbers
+        X = self.inputs(rows, first_row=int(places[0]))
+        with counting_in_table(places):
+            found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
+        new = self.new_levels(rows)
+        if not new.any():
+            return X, found
+        if self.regressor.settings.when_unknown == "infinite":
+            found.intervals[new] = self._everything(found.intervals.ndim - 2)
+        return X, found._replace(known=found.known & ~new)
+
+    def new_levels(self, rows: pa.Table | pa.RecordBatch) -> Bool[NDArray, "n"]:
+        """Whether each row holds a level that no training row has."""
+        masks = list(self.encoder.unseen(rows).values())
+        return np.logical_or.reduce(masks) if masks else np.zeros(rows.num_rows, dtype=bool)
+
+    def _everything(self, n_axes: int) -> Float[NDArray, "2 ..."]:
+        """The interval of a row of which nothing is known: all that y can be."""
+        low, high = self.y_range
+        return np.array([low, high]).reshape(2, *[1] * n_axes)
+
+    @property
+    def y_range(self) -> tuple[float, float]:
+        """What y can be: the bounds that clip intervals, infinite where there are none."""
+        low, high = self.regressor.y_range or (None, None)
+        return (-np.inf if low is None else float(low), np.inf if high is None else float(high))
 
     def predict(
         self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
-        With several targets each name but ``known`` ends in its target's, as in ``y_pred_mu``. `first_row` is the
+        Of molecules also ``nearest``, the calibration molecule most similar to the row's, and ``tanimoto``, how
+        similar it is. With several targets each name but ``known`` ends in its target's, as in ``y_pred_mu``. `first_row` is the
         number of the first of these rows in its table, for the error messages. Rows that are left out hold NaN,
         and None for ``known``.
         """
@@ -234,9 +312,7 @@ class TableModel:
         known = np.full(len(usable), None, dtype=object)
         if usable.any():
             some = rows.filter(pa.array(usable))
-            X = self.inputs(some, first_row=first_row)
-            with counting_in_table(first_row + np.flatnonzero(usable)):
-                predicted = self.regressor.predict_with_evidence(X, levels, **self.choices(some))
+            X, predicted = self.infer(some, levels, numbers=first_row + np.flatnonzero(usable))
             known[usable] = predicted.known
             y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
             intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
@@ -250,7 +326,22 @@ class TableModel:
                 columns[f"upper_{percent_name(level)}{suffix}"] = intervals[:, 1, j, t]
             columns[f"n_effective{suffix}"] = n_effective[:, t]
         columns["known"] = known.astype(bool) if usable.all() else known
-        return columns
+        return columns | self._nearest(rows, usable)
+
+    def _nearest(self, rows: pa.RecordBatch, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
+        """The most similar calibration molecule of each row, where rows are molecules."""
+        if self._molecules is None:
+            return {}
+        nearest, similarity = np.full(len(usable), None, dtype=object), np.full(len(usable), np.nan)
+        places, similarity[usable] = self._molecules.nearest(self.encoder.transform(rows)[usable])
+        nearest[usable] = [self._molecules.smiles[place] for place in places]
+        return {"nearest": nearest, "tanimoto": similarity}
+
+    @cached_property
+    def _molecules(self) -> KnownMolecules | None:
+        """The calibration rows' molecules, where the model keeps them."""
+        cells = None if self.kept is None else self.kept.cells
+        return None if cells is None else KnownMolecules(cells)
 
     def choices(self, rows: pa.Table | pa.RecordBatch) -> dict[str, Any]:
         """What the regressor is told beside the inputs of these rows."""
@@ -272,7 +363,7 @@ class TableModel:
             (rows, self.predict(rows, confidence_level, first_row=first_row))
             for first_row, rows in numbered(batches)
         )
-        return write_predictions(out, predicted, count_unseen=self.count_unseen_groups, on_rows=on_rows)
+        return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
 
     def evaluate(
         self,
@@ -315,26 +406,42 @@ class TableModel:
         X = self.inputs(found, first_row=row)
         own, known = self.encoder.labels(found), None if self.kept is None else self.kept.cells
         numbers = self.calibration_rows
-        explanations = []
         with counting_in_table(np.array([row])):
-            explained = self.regressor.explain(
-                X, confidence_level, n_neighbors=n_neighbors, **self.choices(found)
+            explained = self.explain_rows(found, X, confidence_level, n_neighbors=n_neighbors)
+        return [
+            replace(
+                explanation,
+                row=row,
+                label=own[0] if own else None,
+                evidence=replace(
+                    explanation.evidence,
+                    neighbors=tuple(
+                        replace(
+                            n, index=int(numbers[n.index]), label=None if known is None else known[n.index]
+                        )
+                        for n in explanation.evidence.neighbors
+                    ),
+                ),
             )
-        for explanation in explained:
-            evidence = explanation.evidence
-            neighbors = tuple(
-                replace(n, index=int(numbers[n.index]), label=None if known is None else known[n.index])
-                for n in evidence.neighbors
-            )
-            explanations.append(
-                replace(
-                    explanation,
-                    row=row,
-                    label=own[0] if own else None,
-                    evidence=replace(evidence, neighbors=neighbors),
-                )
-            )
-        return explanations
+            for explanation in explained
+        ]
+
+    def explain_rows(
+        self, rows: pa.Table | pa.RecordBatch, X: Any, confidence_level: float | None, *, n_neighbors: int
+    ) -> list[Explanation]:
+        """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
+        explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
+        new = self.new_levels(rows)
+        if not new.any():
+            return explained
+        low, high = self.y_range
+        ends: dict[str, Any] = {"lower": low, "upper": high}
+        if self.regressor.settings.when_unknown != "infinite":
+            ends = {}
+        return [
+            replace(one, known=False, **ends) if new[number // self.regressor.n_targets_] else one
+            for number, one in enumerate(explained)
+        ]
 
     def _evaluate(
         self,
@@ -349,18 +456,22 @@ class TableModel:
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
         ys, y_preds, intervals, knowns, features, by_values = [], [], [], [], [], []
-        n_rows = n_repeated = n_skipped = n_unseen = 0
+        n_rows = n_repeated = n_skipped = n_unlabelled = 0
+        unseen = Unseen()
         for first_row, batch in numbered(map(plain_types, batches)):
             check_columns(batch, [] if by is None else [by])
             usable = encoder.usable(batch, first_row=first_row)
+            labelled = labelled_rows(
+                batch, encoder.targets, every=encoder.every_target, first_row=first_row
+            )
             n_skipped += int((~usable).sum())
+            n_unlabelled += int((usable & ~labelled).sum())
+            usable &= labelled
             if not usable.any():
                 continue
             rows = batch.filter(pa.array(usable))
-            X = self.inputs(rows, first_row=first_row)
-            with counting_in_table(first_row + np.flatnonzero(usable)):
-                found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
-            ys.append(encoder.target(batch, first_row=first_row)[usable].reshape(len(X), -1))
+            X, found = self.infer(rows, levels, numbers=first_row + np.flatnonzero(usable))
+            ys.append(encoder.target(rows).reshape(len(X), -1))
             y_preds.append(found.y_pred.reshape(len(X), -1)[:, places])
             intervals.append(found.intervals.reshape(len(X), 2, len(levels), -1)[..., places])
             knowns.append(found.known)
@@ -368,20 +479,29 @@ class TableModel:
             n_rows += len(X)
             by_values.append(None if by is None else rows.column(by))
             n_repeated += self.count_training_rows(X)
-            n_unseen += self.count_unseen_groups(rows)
+            unseen += self.unseen(rows)
         if not ys:
-            raise InputError(f"all {n_skipped} rows are left out, so there is nothing to evaluate")
+            raise InputError(
+                f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
+                f"{n_unlabelled} of them have no target"
+            )
         y, y_pred, interval, known, matrix = map(np.concatenate, (ys, y_preds, intervals, knowns, features))
         values = None if by is None else pa.chunked_array(by_values)
-        reports = tuple(
-            report_target(
-                *(target, self.judged_rows(place, y[:, t], y_pred[:, t], known, matrix), interval[..., t]),
-                levels=levels,
-                groups=values,
+        reports = []
+        for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
+            some = np.flatnonzero(~np.isnan(y[:, t]))
+            if not len(some):
+                raise InputError(f"no row has a value of target {target!r}; name the others with target=")
+            judged = self.judged_rows(
+                *(place, y[some, t], y_pred[some, t], known[some]), matrix[some[some < len(matrix)]]
             )
-            for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True))
+            groups = None if values is None else values.take(pa.array(some))
+            reports.append(
+                report_target(target, judged, interval[some, ..., t], levels=levels, groups=groups)
+            )
+        return EvaluateReport(
+            len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports)
         )
-        return EvaluateReport(len(y), n_skipped, n_repeated, int((~known).sum()), n_unseen, reports)
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
         """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""
@@ -396,15 +516,15 @@ class TableModel:
         features: Float[NDArray, "k p"],
     ) -> JudgedRows:
         """Rows of target number `place` for :func:`judge`."""
-        low, high = self.regressor.y_range or (None, None)
+        y_calib, residuals = self.regressor.y_calib_[:, place], self.regressor._known_errors().residuals[:, place]
         return JudgedRows(
             y=y,
             y_pred=y_pred,
             known=known,
             features=features,
-            y_calib=self.regressor.y_calib_[:, place],
-            residuals_calib=self.regressor._known_errors().residuals[:, place],
-            y_range=(-np.inf if low is None else float(low), np.inf if high is None else float(high)),
+            y_calib=y_calib[present_rows(y_calib)],
+            residuals_calib=residuals[present_rows(residuals)],
+            y_range=self.y_range,
         )
 
     def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
@@ -429,10 +549,13 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     return None if labels is None else set(labels.tolist())
 
 
-def check_names_free(inputs: Sequence[str], targets: Sequence[str]) -> None:
+def check_names_free(
+    inputs: Sequence[str], targets: Sequence[str], *, of_molecules: bool = False
+) -> None:
     """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
     suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    added = re.compile(rf"known|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    domain = "|nearest|tanimoto" if of_molecules else ""
+    added = re.compile(rf"known{domain}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
     for noun, names in (("target", targets), ("column", inputs)):
         for name in filter(added.fullmatch, names):
             raise InputError(

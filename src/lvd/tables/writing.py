@@ -25,6 +25,7 @@ from lvd._files import atomic_path
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.tables.reading import table_format
+from lvd.tables.reports import Unseen
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class PredictReport:
     """How many rows were written, and for each pair of columns the share of finite intervals.
 
     `n_skipped` of the rows cannot be read by the model: they have no prediction, and count among no intervals. No
-    training row is near `n_unknown` of them, and `n_unseen_groups` are of a group that no calibration row has.
+    training row is near `n_unknown` of them, or they hold a level of `unseen`.
     """
 
     n_rows: int
     n_skipped: int
     n_unknown: int
-    n_unseen_groups: int
+    unseen: Unseen
     finite_fraction: dict[str, float]
 
 
@@ -135,7 +136,7 @@ def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray])
             "rename them in the input"
         )
     for name, values in added.items():
-        kind = pa.bool_() if values.dtype == object else None  # true, false or missing
+        kind = {"known": pa.bool_(), "nearest": pa.string()}.get(name)  # as all of a batch may be missing
         table = table.append_column(name, pa.array(values, kind, from_pandas=True))
     return table
 
@@ -144,28 +145,28 @@ def write_predictions(
     out: str | os.PathLike[str],
     predicted: Iterable[tuple[pa.RecordBatch | pa.Table, Mapping[str, NDArray]]],
     *,
-    count_unseen: Callable[[pa.RecordBatch | pa.Table], int],
+    unseen: Callable[[pa.RecordBatch | pa.Table], Unseen],
     on_rows: Callable[[int], None] | None = None,
 ) -> PredictReport:
     """Write rows and the columns predicted for them to the file `out` (see `TableWriter`), part by part.
 
-    A row without a prediction has NaN there, and empty cells in the file. `count_unseen` tells how many of some
-    rows are of a group that no calibration row has.
+    A row without a prediction has NaN there, and empty cells in the file. `unseen` tells which of some
+    rows are of groups and levels that fit has not seen.
     """
-    n_rows, n_skipped, n_unknown, n_unseen, n_finite = 0, 0, 0, 0, Counter[str]()
+    n_rows, n_skipped, n_unknown, new, n_finite = 0, 0, 0, Unseen(), Counter[str]()
     with TableWriter(out) as writer:
         for rows, columns in predicted:
             writer.write(rows, columns)
             n_rows += rows.num_rows
             n_skipped += int(np.isnan(next(iter(columns.values()))).sum())
             n_unknown += int((columns["known"] == False).sum())  # noqa: E712  (missing is neither)
-            n_unseen += count_unseen(rows)
+            new += unseen(rows)
             n_finite.update(_count_finite(columns))
             if on_rows is not None:
                 on_rows(rows.num_rows)
     n_predicted = n_rows - n_skipped
     shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
-    return PredictReport(n_rows, n_skipped, n_unknown, n_unseen, shares)
+    return PredictReport(n_rows, n_skipped, n_unknown, new, shares)
 
 
 def _csv_header(names: list[str]) -> bytes:

@@ -1,0 +1,141 @@
+"""What ``lvd fit`` says at its end, and the card that it puts beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lvd.cli import console
+from lvd.cli.shared import show_metrics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lvd.tables.reports import FitReport
+    from lvd.tables.table_model import TableModel
+
+NAMED = 5
+"""So many rows are named."""
+FEW = 0.5
+"""With a smaller share of finite intervals the report says what can be done."""
+
+
+def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None) -> None:
+    """Five lines for a single target, then what may be wrong, and the figures."""
+    n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped + report.n_unlabelled
+    inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
+    if not report.n_features:
+        inputs = f"molecules of column {report.inputs[0]}"
+    columns = [_column_text(name, report) for name in report.left_out]
+    rows = console.left_out(report.n_skipped, report.n_unlabelled)
+    console.show(f"{data}: {n_rows:,} rows, {inputs}")
+    console.show(f"left out: {rows}, {'the columns ' + ', '.join(columns) if columns else 'no column'}")
+    console.show(
+        f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {report.n_train:,} "
+        f"training, {report.n_calib:,} calibration and {report.n_test:,} test rows"
+    )
+    for line in _verdict_lines(report):
+        console.show(line)
+    console.show(f"model written to {out}{'' if page is None else f', page to {page}'}")
+    for note in notes(report):
+        console.show(f"note: {note}")
+    console.show_unknown(report.n_unknown, report.unseen, report.n_test)
+    show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
+
+
+def with_card(
+    model: TableModel, report: FitReport, data: Path, table: pa.Table, settings: dict[str, str | None]
+) -> TableModel:
+    """The model with its card."""
+    from lvd.tables.model_card import ModelCard, Source
+
+    regressor = model.regressor
+    chosen: dict[str, object] = {
+        "model": type(regressor.estimator).__name__,
+        "preset": regressor.preset,
+        **vars(regressor.settings),
+        "guarantee": model.guarantee,
+        "groups": model.groups,
+        "confidence level": regressor.confidence_level,
+        "range of y": regressor.y_range,
+        **settings,
+        "seed": model.seed,
+    }
+    source = Source.of(data, table.num_rows, table.num_columns)
+    texts = {name.replace("_", " "): str(value) for name, value in chosen.items() if value not in (None, "")}
+    left_out = [f"left out: {console.left_out(report.n_skipped, report.n_unlabelled)}"]
+    left_out += [f"left out: column {_column_text(name, report)}" for name in report.left_out]
+    return replace(model, card=ModelCard.of(source, report, texts, [*left_out, *notes(report)]))
+
+
+def notes(report: FitReport) -> Iterator[str]:
+    """What a person should look at."""
+    from lvd.tables.column_coding import PLAIN_NUMBERS
+
+    for column, share in report.leaks.items():
+        yield (
+            f"column {column!r} alone explains {share:.1%} of the target's variance: if it is known only when the "
+            f"target is, the model is worthless in use; leave it out with --drop {column}"
+        )
+    for column, (n_frequent, n_rare) in report.pooled.items():
+        yield (
+            f"column {column!r} has {n_frequent + n_rare:,} texts: {n_frequent:,} frequent ones have a feature "
+            f"each, {n_rare:,} others share one, beside the frequency"
+        )
+    for column, example in report.formatted.items():
+        yield (
+            f"the texts of column {column!r}, such as {example!r}, are categories, not numbers; if they are "
+            f"numbers, {PLAIN_NUMBERS}, and fit again"
+        )
+    if report.n_repeated:
+        yield (
+            f"{report.n_repeated:,} calibration and test rows repeat the inputs of a training row; if they "
+            "are copies of one record, keep one of each and fit again"
+        )
+    if report.n_duplicates:
+        yield (
+            f"{report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
+            "in the same part, so that no molecule of the training rows calibrates or tests"
+        )
+    if report.mixtures:
+        rows = ", ".join(map(str, report.mixtures[:NAMED])) + (", ..." if len(report.mixtures) > NAMED else "")
+        yield (
+            f"{len(report.mixtures):,} rows hold salts or mixtures, of several molecules (rows {rows}): all of their "
+            "parts are read as one molecule; if only one part matters, keep it alone, and fit again"
+        )
+    if _many_infinite(report):
+        more = "" if report.groups is None else " in each group"
+        yield (
+            f"many intervals are infinite: there are too few similar calibration rows{more}. More rows"
+            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help, and so does --bandwidth "
+            "adaptive (in the default preset), which looks as far as needed for similar rows"
+        )
+
+
+def _verdict_lines(report: FitReport) -> Iterator[str]:
+    from lvd.tables.verdict import percent
+
+    for one, median_error in zip(report.targets, report.median_errors, strict=True):
+        for verdict, row in zip(one.verdicts, one.summary.rows, strict=True):
+            yield (
+                f"{one.target}: {verdict.coverage:.1%} of the true values are inside their "
+                f"{percent(verdict.confidence_level)} interval, {verdict.kind}; mean error "
+                f"{row['mean_absolute_deviation']:.4g} (of the median: {median_error:.4g})"
+            )
+
+
+def _column_text(name: str, report: FitReport) -> str:
+    return f"{name} ({report.useless[name]})" if name in report.useless else name
+
+
+def _many_infinite(report: FitReport) -> bool:
+    """Whether few intervals are finite although there are rows enough for the level."""
+    from lvd.methods.conformal import rows_needed
+
+    metrics = [row for one in report.targets for row in one.summary.rows]
+    return any(
+        row["finite_fraction"] < FEW and report.n_calib >= rows_needed(row["confidence_level"])
+        for row in metrics
+    )

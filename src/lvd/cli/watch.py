@@ -1,0 +1,147 @@
+"""``lvd update`` and ``lvd monitor``: a model in use."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.shared import Data, Json, Model, SkipInvalid, check_free
+
+if TYPE_CHECKING:
+    from lvd.tables.model_card import ModelCard, Source
+
+UPDATE_EXAMPLES = console.examples(
+    "lvd update homes-model sold-in-may.csv",
+    "lvd update homes-model sold-in-may.csv --newest 2000 --out homes-model-may",
+)
+MONITOR_EXAMPLES = console.examples(
+    "lvd monitor homes-model sold-in-may.csv",
+    "lvd monitor homes-model sold-in-may.csv --false-alarm-rate 0.001 --json",
+)
+
+
+def update_model(
+    model: Model,
+    data: Data,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", show_default="replaces the model", help="Folder to write the model to."
+        ),
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            show_default="all",
+            help="Keep only so many calibration rows, those that came last, for data that change with time.",
+        ),
+    ] = None,
+    skip_invalid: SkipInvalid = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the model at --out; add a table that was added before.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Add newly labelled rows to the calibration rows of a model; nothing is trained again.
+
+    Intervals follow the errors on the new rows from then on. Texts that training has not seen stay unknown: fit
+    again for them. Use rows that the model was not trained on, each once: a table that was given before is refused.
+    Rows without a target are left out and counted. The card of the model, card.md in its folder, lists the tables
+    that were added.
+    """
+    from lvd.conformal import CalibrationWarning
+    from lvd.tables.model_card import Source
+    from lvd.tables.reading import read_schema, read_table
+    from lvd.tables.table_model import TableModel
+    from lvd.tables.watching import update
+
+    if out is not None:
+        check_free(out, force=force)
+    fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    table = read_table(data, column_types={})
+    source = Source.of(data, table.num_rows, len(read_schema(data)))
+    if fitted.card is not None and not force:
+        _refuse_known(fitted.card, source)
+    with console.working(f"adding {table.num_rows:,} rows"):
+        updated, report = update(fitted, table.to_batches(), n_newest=newest)
+        if updated.card is not None:
+            updated = replace(updated, card=updated.card.updated(source))
+        updated.save(out or model, replace=True)
+    if report.n_repeated:
+        warnings.warn(
+            f"{report.n_repeated} of {report.n_added} rows {fitted.encoder.repeated}: where the model was trained "
+            "on them, their errors are too small, and so will the intervals be; add rows that it has not seen",
+            CalibrationWarning,
+            stacklevel=1,
+        )
+    if json:
+        console.show_json({"model": str(out or model), **asdict(report)})
+        return
+    console.show(f"{report.n_added:,} rows added; {report.n_calib:,} rows calibrate now")
+    console.show_left_out(report.n_skipped, report.n_unlabelled)
+    console.show_unknown(0, report.unseen, report.n_added)
+    console.show(f"model written to {out or model}")
+
+
+def monitor_model(
+    model: Model,
+    data: Data,
+    *,
+    level: Annotated[
+        float | None,
+        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
+    ] = None,
+    false_alarm_rate: Annotated[
+        float, typer.Option(help="How probable an alarm may be when nothing has changed.")
+    ] = 0.01,
+    window: Annotated[
+        int, typer.Option(min=1, help="The coverage shown is that of so many of the last rows.")
+    ] = 200,
+    skip_invalid: SkipInvalid = False,
+    json: Json = False,
+) -> None:
+    """Say whether a model still holds on newly labelled rows, or when it stopped to.
+
+    The rows must be in order of arrival, and must not be those that train or calibrate the model. Their errors are
+    compared with those of the calibration rows by a test martingale: if nothing has changed, an alarm is raised
+    with probability --false-alarm-rate at most, however many rows there are. After an alarm, lvd update --newest
+    calibrates on what is like the present; where the predictions have become bad, fit again.
+    """
+    from lvd.tables.reading import read_rows
+    from lvd.tables.table_model import TableModel
+    from lvd.tables.watching import watch
+
+    fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    with console.working("watching"):
+        report = watch(fitted, read_rows(data), level, false_alarm_rate=false_alarm_rate, window=window)
+    if json:
+        console.show_json(asdict(report) | {"sentence": report.monitor.sentence})
+        return
+    console.show(report.monitor.sentence)
+    low, high = report.monitor.coverage_band
+    console.show(f"exact 95% band of the recent coverage: {low:.1%} to {high:.1%}")
+    console.show_left_out(report.n_skipped, report.n_unlabelled)
+    console.show_unknown(report.n_unknown, report.unseen, report.monitor.n_seen)
+
+
+def _refuse_known(card: ModelCard, source: Source) -> None:
+    from lvd._validation import InputError
+
+    if source.sha256 == card.source.sha256:
+        raise InputError(
+            f"{source.name} is the table that the model was fitted on; give rows that it has not seen"
+        )
+    for day, known in card.updates:
+        if source.sha256 == known.sha256:
+            raise InputError(
+                f"{source.name} was added to this model before, on {day} as {known.name}; give --force to add its "
+                "rows once more"
+            )

@@ -1,0 +1,325 @@
+"""How one column becomes features: learned from its values, never from the target."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError
+from lvd.tables.column_values import (
+    MISSING_MARKS,
+    NUMBER,
+    count,
+    first_text,
+    for_each_column,
+    is_text,
+    list_rows,
+    parse_text,
+    to_mask,
+    to_numbers,
+    to_texts,
+)
+from lvd.tables.dates import (
+    LASTING,
+    PARTS,
+    Part,
+    are_dates,
+    is_moment,
+    split_moments,
+    to_moments,
+    varying_parts,
+)
+
+Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
+
+MAX_CATEGORIES = 100
+"""At most so many levels of a column get a feature of their own; where there are more, the rest are pooled."""
+LEAST_ROWS = 10
+"""Where levels are pooled, those with fewer rows than this are."""
+MAX_CODED = 1000
+"""All columns together get about so many features of levels: with many such columns, each gets fewer."""
+
+PLAIN_NUMBERS = "write plain numbers, such as 1234.5, without separators, units and currency signs"
+_SIGNS = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9%,'\s_]")
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is coded: learned by `learn_column`, applied by `encode_column`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column in the table.
+    kind : {"number", "boolean", "category", "date"}
+        Numbers and true/false values (1 and 0) give one feature, categories one feature each, dates one for each
+        part.
+    categories : tuple of str
+        The levels with a feature of their own, sorted; the empty text is missing.
+    median : float, optional
+        What a missing number or moment is replaced with; without it a missing one is refused.
+    rare : tuple of str
+        The other levels that fit has seen, sorted: they share one feature.
+    shares : tuple of float
+        Where levels are rare: the share of the rows of each of `categories` and `rare`, a feature too.
+    parts : tuple of str
+        What a date becomes.
+    origin : float
+        The first moment of a date, from which its days count.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    median: float | None = None
+    rare: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+    parts: tuple[Part, ...] = ()
+    origin: float = 0.0
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The column's name, or ``name=category`` for each category (``name=`` for missing), ``name: year``..."""
+        if self.kind == "date":
+            return tuple(f"{self.name}: {part}" for part in self.parts)
+        if self.kind != "category":
+            return (self.name,)
+        pooled = (f"{self.name}: rare", f"{self.name}: frequency") if self.rare else ()
+        return (*(f"{self.name}={category}" for category in self.categories), *pooled)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type that this column has when read from a text file."""
+        return {"number": pa.float64(), "boolean": pa.bool_()}.get(self.kind, pa.string())
+
+
+def example_of_formatted(column: Column) -> str | None:
+    """A category such as ``1,234`` or ``5%``, where half of the column's categories or more are such numbers."""
+    known = [text for text in column.categories if text]
+    found = [text for text in known if is_formatted(text)]
+    return found[0] if found and 2 * len(found) >= len(known) else None
+
+
+def level_limit(table: pa.Table) -> int:
+    """How many levels of each column may have a feature of their own."""
+    n_columns = sum(is_text(kind) or pa.types.is_dictionary(kind) for kind in table.schema.types)
+    return max(LEAST_ROWS, min(MAX_CATEGORIES, MAX_CODED // max(1, n_columns)))
+
+
+def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int = MAX_CATEGORIES) -> Column:
+    """Decide how to code a column, from all its values.
+
+    If `impute`, missing numbers will be replaced with the column's median, and missing categories are a
+    category of their own; else both are refused. The values of a dictionary (categorical) column are
+    categories even when they are integers. At most `limit` of them get a feature of their own.
+    """
+    if name == "" or name.startswith("__index_level_"):
+        raise InputError("looks like a row index that was saved with the table")
+    if is_moment(values.type) or (is_text(values.type) and are_dates(values)):
+        return _learn_date(name, to_moments(values), impute)
+    if is_text(values.type) or pa.types.is_dictionary(values.type):
+        return _learn_levels(name, values, impute=impute, limit=limit)
+    array = to_numbers(values)
+    _check_missing(np.isnan(array), impute)
+    median = float(np.nanmedian(array)) if impute else None
+    return Column(name, "boolean" if pa.types.is_boolean(values.type) else "number", median=median)
+
+
+def encode_column(column: Column, values: pa.ChunkedArray, *, first_row: int = 1) -> Float[NDArray, "n k"]:
+    """The features of a column's values, which start at row `first_row` of the table."""
+    if column.kind == "category":
+        return _encode_levels(column, values)
+    if column.kind == "date":
+        array = to_moments(values, first_row=first_row)
+    else:
+        array = to_numbers(values, text_as=column.arrow_type, first_row=first_row)
+    missing = np.isnan(array)
+    if column.kind == "boolean" and (other := ~missing & (array != 0) & (array != 1)).any():
+        raise InputError(f"must be true or false (1 or 0), got other numbers ({list_rows(other, first_row)})")
+    if missing.any():
+        if column.median is None:
+            _refuse_missing(missing, first_row)
+        array = np.where(missing, column.median, array)
+    return split_moments(array, column.parts, column.origin) if column.kind == "date" else array[:, None]
+
+
+def _learn_date(name: str, moments: Float[NDArray, "n"], impute: bool) -> Column:
+    _check_missing(np.isnan(moments), impute)
+    found = moments[~np.isnan(moments)]
+    parts = varying_parts(found)
+    if not parts:
+        raise InputError("is the same moment in every row")
+    median = float(np.median(found)) if impute else None
+    return Column(name, "date", median=median, parts=parts, origin=float(found.min()))
+
+
+def _learn_levels(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int) -> Column:
+    texts = to_texts(values)
+    missing = to_mask(pc.equal(texts, ""))
+    _check_missing(missing, impute)
+    if is_text(values.type):
+        _check_not_numbers(texts, missing)
+    counts = Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
+    known = [text for text in counts if text]
+    if len(known) > MAX_CATEGORIES or looks_unique(len(known), int((~missing).sum())):
+        formatted = sorted(filter(is_formatted, known))
+        if len(formatted) >= 0.5 * len(known):
+            raise InputError(f"holds numbers that are written like {formatted[0]!r}; {PLAIN_NUMBERS}")
+    return _pool(Column(name, "category"), counts, limit)
+
+
+def _pool(column: Column, counts: Counter[str], limit: int) -> Column:
+    """The levels of a column by how many rows have them: all, or the most frequent ones and the rare rest."""
+    if len(counts) <= limit:
+        return replace(column, categories=tuple(sorted(counts)), rare=(), shares=())
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    frequent = sorted(level for level in ordered[:limit] if counts[level] >= LEAST_ROWS)
+    rare = sorted(set(counts) - set(frequent))
+    shares = tuple(counts[level] / counts.total() for level in (*frequent, *rare))
+    return replace(column, categories=tuple(frequent), rare=tuple(rare), shares=shares)
+
+
+def looks_unique(n_distinct: int, n_rows: int) -> bool:
+    """Whether almost every row has a value of its own, as identifiers and free texts have."""
+    return n_distinct >= 10 and n_distinct > 0.9 * n_rows
+
+
+def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> None:
+    """Numbers with a few slips among them are not categories, nor are numbers that floats cannot hold."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    number = to_mask(pc.match_substring_regex(trimmed, NUMBER))
+    other = ~number & ~missing
+    if not (other & ~to_mask(pc.is_in(trimmed, pa.array(MISSING_MARKS)))).any():
+        parse_text(texts, pa.float64())
+    if other.any() and number.sum() >= other.sum():
+        raise InputError(
+            f"{count(number, 'number')} but {count(other, 'other value')}, like {first_text(texts, other)} "
+            f"({list_rows(other, 1)}); correct them, leave missing ones empty, or store it as categorical"
+        )
+
+
+def is_formatted(text: str) -> bool:
+    """Whether only the signs between and beside its digits keep a text from being a number."""
+    return (
+        not re.match(NUMBER, text.strip())
+        and re.fullmatch(r"[+-]?\d+(\.\d*)?", _SIGNS.sub("", text)) is not None
+    )
+
+
+def _check_missing(missing: Bool[NDArray, "n"], impute: bool) -> None:
+    if missing.all():
+        raise InputError("has no values at all")
+    if missing.any() and not impute:
+        _refuse_missing(missing, first_row=1)
+
+
+def _refuse_missing(missing: Bool[NDArray, "n"], first_row: int) -> NoReturn:
+    raise InputError(
+        f"{count(missing, 'missing value')} ({list_rows(missing, first_row)}); "
+        "fill them in, remove these rows, or fit with impute='median'"
+    )
+
+
+def level_index(column: Column, values: pa.ChunkedArray) -> tuple[Int[NDArray, "n"], Bool[NDArray, "n"]]:
+    """The place of each row's level among `categories` and `rare`, and whether it is one of them."""
+    levels = pa.array((*column.categories, *column.rare), pa.string())
+    index = pc.fill_null(pc.index_in(to_texts(values), value_set=levels), -1).to_numpy()
+    return index, index >= 0
+
+
+def _encode_levels(column: Column, values: pa.ChunkedArray) -> Float[NDArray, "n k"]:
+    """One-hot codes, and where levels are pooled, whether it is a rare one, and the frequency.
+
+    A level that fit has not seen is coded as a rare one, of which there was no row.
+    """
+    index, seen = level_index(column, values)
+    n_frequent = len(column.categories)
+    one_hot = (index[:, None] == np.arange(n_frequent)).astype(np.float64)
+    if not column.rare:
+        return one_hot
+    rare = ~seen | (index >= n_frequent)
+    shares = np.where(seen, np.array(column.shares)[index], 0.0)
+    return np.column_stack([one_hot, rare, shares])
+
+
+def learn_from(
+    columns: Sequence[Column], train: pa.Table, *, forget_dates: str | None = None
+) -> tuple[Column, ...]:
+    """The columns with the medians, levels and first moments of these rows.
+
+    Of the dates of column `forget_dates` only what comes back is kept: no year, no days since the first one.
+    """
+    by_name = {column.name: column for column in columns}
+    limit = level_limit(train.select(list(by_name)))
+
+    def relearn(name: str) -> Column:
+        column = by_name[name]
+        if column.kind == "category":
+            counts = pc.value_counts(to_texts(train[name])).to_pylist()
+            return _pool(column, Counter({one["values"]: one["counts"] for one in counts}), limit)
+        if column.kind == "date":
+            moments = to_moments(train[name])
+            if np.isnan(moments).all():
+                raise InputError("has no values at all")
+            lasting = LASTING if name == forget_dates else ()
+            median = None if column.median is None else float(np.nanmedian(moments))
+            parts = tuple(part for part in column.parts if part not in lasting)
+            return replace(column, median=median, origin=float(np.nanmin(moments)), parts=parts)
+        if column.median is None:
+            return column
+        return replace(column, median=learn_column(name, train[name], impute=True).median)
+
+    learned = for_each_column(list(by_name), relearn, noun="training rows of column", may_drop=True)
+    return tuple(column for column in learned if column.feature_names)
+
+
+def column_to_dict(column: Column) -> dict[str, Any]:
+    """A column in types that JSON has; what most columns lack is left out."""
+    content = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(column).items()
+    }
+    always = ("name", "kind", "categories", "median")
+    return {name: value for name, value in content.items() if name in always or value}
+
+
+def column_from_dict(entry: Any) -> Column:
+    """A column out of JSON; anything else is a KeyError, TypeError, ValueError or OverflowError."""
+    (name,), categories = check_texts([entry["name"]]), check_texts(entry["categories"])
+    rare, parts = check_texts(entry.get("rare", [])), check_texts(entry.get("parts", []))
+    shares, origin = entry.get("shares", []), entry.get("origin", 0.0)
+    kind, median = entry["kind"], entry["median"]
+    levels = (*categories, *rare)
+    if kind not in get_args(Kind) or (kind == "category") != bool(levels) or (kind == "date") != bool(parts):
+        raise ValueError(f"kind {kind!r} with {len(levels)} categories and {len(parts)} parts")
+    if len(set(levels)) < len(levels) or len(set(parts)) < len(parts) or not set(parts) <= set(PARTS):
+        raise ValueError("repeated categories or unknown parts")
+    if len(shares) != (len(levels) if rare else 0) or not all(0.0 < share <= 1.0 for share in shares):
+        raise ValueError("shares that are not those of the categories")
+    if (median is not None and not math.isfinite(median)) or not math.isfinite(origin):
+        raise ValueError(f"median {median!r}, origin {origin!r}")
+    return Column(
+        name,
+        kind,
+        categories,
+        None if median is None else float(median),
+        rare,
+        tuple(map(float, shares)),
+        tuple(part for part in PARTS if part in parts),
+        float(origin),
+    )
+
+
+def check_texts(values: Any) -> tuple[str, ...]:
+    """A list of texts out of JSON, as a tuple."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r} is not a list of texts")
+    return tuple(values)

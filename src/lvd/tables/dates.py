@@ -1,0 +1,124 @@
+"""Dates and times as moments, seconds since the start of 1970, and moments as numbers that a model can use."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lvd._typing import Bool, Float, NDArray
+from lvd._validation import InputError
+from lvd.tables.column_values import MISSING_MARKS, count, first_text, is_text, list_rows, to_mask
+
+Part: TypeAlias = Literal["year", "month", "weekday", "hour", "days"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""What a moment becomes: the calendar's parts, Monday is 0, and the days since an origin."""
+LASTING: tuple[Part, ...] = ("year", "days")
+"""Parts that never come back: no later row has a value of the training rows."""
+
+DAY = 86_400.0
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
+_ZONE = r" ?(Z|[+-]\d{2}:?\d{2})$"
+_ISO = rf"^\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}}([T ]{_CLOCK}({_ZONE[:-1]})?)?$"
+_COMPACT = r"^(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})$"
+_TIME = rf"^{_CLOCK}$"
+_LIKE_DATE = (
+    r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]|$)"
+    r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$"
+)
+WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31T17:30:00"
+
+
+def is_moment(arrow_type: pa.DataType) -> bool:
+    """Whether values of this type are dates or times; durations are numbers."""
+    return pa.types.is_temporal(arrow_type) and not pa.types.is_duration(arrow_type)
+
+
+def are_dates(texts: pa.ChunkedArray) -> bool:
+    """Whether all texts that are not missing are dates or times, in ISO 8601 or in a way that is refused."""
+    trimmed = _without_marks(texts)
+    if trimmed.null_count == len(trimmed):
+        return False
+    return bool(pc.all(pc.match_substring_regex(trimmed, rf"{_LIKE_DATE}|{_COMPACT}")).as_py())
+
+
+def to_moments(values: pa.ChunkedArray, *, first_row: int = 1) -> Float[NDArray, "n"]:
+    """Dates and times as seconds since the start of 1970, of times alone since midnight; missing ones NaN.
+
+    A time with a zone is taken as that of UTC.
+    """
+    if is_text(values.type):
+        values = _parse(values, first_row)
+    elif not is_moment(values.type):
+        raise InputError(f"must hold dates or times, as in fit, got {values.type}; {WRITE_ISO}")
+    if pa.types.is_time(values.type):
+        numbers = values.cast(pa.time64("us")).cast(pa.int64())
+    else:
+        numbers = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False).cast(
+            pa.int64()
+        )
+    return numbers.cast(pa.float64(), safe=False).to_numpy() / 1e6
+
+
+def split_moments(
+    moments: Float[NDArray, "n"], parts: tuple[Part, ...], origin: float
+) -> Float[NDArray, "n k"]:
+    """The parts of each moment as columns, days counted from `origin`."""
+    stamps = np.floor(moments).astype("datetime64[s]")
+    days = stamps.astype("datetime64[D]")
+    found = {
+        "year": days.astype("datetime64[Y]").astype(np.float64) + 1970.0,
+        "month": days.astype("datetime64[M]").astype(np.int64) % 12 + 1.0,
+        "weekday": (days.astype(np.int64) + 3) % 7 + 0.0,
+        "hour": (moments % DAY) / 3600.0,
+        "days": (moments - origin) / DAY,
+    }
+    return np.stack([found[part] for part in parts], axis=1)
+
+
+def varying_parts(moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
+    """The parts that are not the same at all moments: no hours of dates alone, no days of times alone."""
+    values = split_moments(moments, PARTS, 0.0)
+    varies = values.min(axis=0) < values.max(axis=0)
+    if varies[PARTS.index("hour")] and not varies[: PARTS.index("hour")].any():
+        varies[PARTS.index("days")] = False
+    return tuple(part for part, one in zip(PARTS, varies, strict=True) if one)
+
+
+def _without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    trimmed = pc.utf8_trim_whitespace(texts.cast(pa.string()))
+    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), trimmed)
+
+
+def _parse(values: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
+    texts = _without_marks(values)
+    compact = pc.replace_substring_regex(texts, _COMPACT, r"\1-\2-\3T\4:\5:\6")
+    clock = to_mask(pc.match_substring_regex(compact, _TIME))
+    if clock.any():
+        _refuse(texts, ~clock, first_row)
+        compact = pc.binary_join_element_wise("1970-01-01", compact, "T")
+    _refuse(texts, ~to_mask(pc.match_substring_regex(compact, _ISO)), first_row)
+    plain = pc.replace_substring(compact, "/", "-")
+    for one_digit in (r"^(\d{4}-)(\d-)", r"^(\d{4}-\d{2}-)(\d(?:[T ]|$))", r"([T ])(\d:)"):
+        plain = pc.replace_substring_regex(plain, one_digit, r"\1" + r"0\2")
+    zoned = to_mask(pc.match_substring_regex(plain, _ZONE))
+    if zoned.any():
+        _refuse(texts, ~zoned, first_row, "has no time zone where others have one")
+        plain = pc.replace_substring_regex(plain, " (Z|[+-])", r"\1")
+    try:
+        return plain.cast(pa.timestamp("us", "UTC" if zoned.any() else None))
+    except pa.ArrowInvalid as error:
+        raise InputError(f"holds a date or time that does not exist ({error}); correct the table") from None
+
+
+def _refuse(
+    texts: pa.ChunkedArray, wrong: Bool[NDArray, "n"], first_row: int, why: str = "is no date or time"
+) -> None:
+    wrong = wrong & ~to_mask(texts.is_null())
+    if wrong.any():
+        raise InputError(
+            f"{first_text(texts, wrong)} {why} ({count(wrong, 'such value')}, {list_rows(wrong, first_row)}); "
+            f"{WRITE_ISO}"
+        )

@@ -1,0 +1,128 @@
+"""What a person would notice about the columns of a table: constants, identifiers, and leaks of the target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError
+from lvd.tables.column_coding import MAX_CATEGORIES, Column, is_formatted, looks_unique
+from lvd.tables.column_values import NUMBER, is_text, to_mask, to_texts
+from lvd.tables.dates import are_dates
+
+IDENTIFIER = re.compile(
+    r"(^|[_\W])(?i:id|ids|key|uuid|guid|index|idx|nr|row|record|serial)$|[a-z](ID|Id|Key)$"
+)
+"""Names of columns that number the rows."""
+LEAK = 0.99
+"""A column that alone explains so much of the target's variance is pointed out."""
+LEAK_ROWS, LEAK_LEAVES, LEAK_FOLDS = 2000, 64, 3
+
+
+def find_useless(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
+    """The columns that are the same in every row or number the rows, each with what it is.
+
+    Whole numbers that count the rows are left in where no other column would be.
+    """
+    constant = {name: "constant" for name in names if _is_constant(table[name])}
+    others = [name for name in names if name not in constant]
+    identifiers = {name: "identifier" for name in others if _is_identifier(name, table[name])}
+    if identifiers and len(identifiers) == len(others):
+        identifiers = {name: what for name, what in identifiers.items() if not _are_integers(table[name])}
+    return constant | identifiers
+
+
+def find_leaks(
+    columns: Sequence[Column], X: Float[NDArray, "n p"], y: Float[NDArray, "n *t"], seed: int
+) -> dict[str, float]:
+    """The columns that alone predict a target almost perfectly: the share of its variance that each explains.
+
+    By a small tree on rows that it has not seen; of some of the rows, where there are many.
+    """
+    from sklearn.model_selection import KFold, cross_val_predict
+    from sklearn.tree import DecisionTreeRegressor
+
+    rows = np.random.default_rng(seed).permutation(len(X))[:LEAK_ROWS]
+    if len(rows) < 10 * LEAK_FOLDS or len(columns) < 2:
+        return {}
+    some, targets = X[rows], y[rows].reshape(len(rows), -1)
+    variance = targets.var(axis=0)
+    ends = np.cumsum([len(column.feature_names) for column in columns])
+    found = {}
+    for column, end in zip(columns, ends.tolist(), strict=True):
+        block = some[:, end - len(column.feature_names) : end]
+        tree = DecisionTreeRegressor(max_leaf_nodes=LEAK_LEAVES, random_state=0)
+        predicted = cross_val_predict(tree, block, targets, cv=KFold(LEAK_FOLDS)).reshape(targets.shape)
+        misses = ((targets - predicted) ** 2).mean(axis=0)
+        explained = float(np.max(1.0 - misses / np.where(variance > 0.0, variance, np.inf)))
+        if explained > LEAK:
+            found[column.name] = explained
+    return found
+
+
+def _is_constant(values: pa.ChunkedArray) -> bool:
+    """Whether there are no two different values, missing ones aside."""
+    if is_text(values.type) or pa.types.is_dictionary(values.type):
+        texts = pc.unique(to_texts(values)).to_pylist()
+        return len({text for text in texts if text}) < 2 and (len(texts) < 2 or is_text(values.type))
+    try:
+        known = pc.drop_null(pc.unique(values))
+    except pa.ArrowNotImplementedError:  # lists, structs, small decimals: whoever learns the column decides
+        return False
+    if pa.types.is_floating(known.type):
+        known = known.filter(pc.invert(pc.is_nan(known)))
+    return len(known) < 2
+
+
+def _is_identifier(name: str, values: pa.ChunkedArray) -> bool:
+    if name == "" or name.startswith("__index_level_"):
+        return True
+    if _are_integers(values):
+        return _numbers_the_rows(name, values)
+    if not is_text(values.type):
+        return False
+    texts = to_texts(values)
+    known = pc.unique(texts.filter(pc.not_equal(texts, "")))
+    if not looks_unique(len(known), int(to_mask(pc.not_equal(texts, "")).sum())) or are_dates(values):
+        return False
+    if 2 * sum(map(is_formatted, known.to_pylist()[: 2 * MAX_CATEGORIES])) >= min(
+        len(known), 2 * MAX_CATEGORIES
+    ):
+        return False  # numbers with signs in them: learning the column says what to do
+    number = to_mask(pc.match_substring_regex(pc.utf8_trim_whitespace(known), NUMBER))
+    return bool(2 * number.sum() < len(known)) or IDENTIFIER.search(name) is not None
+
+
+def _numbers_the_rows(name: str, values: pa.ChunkedArray) -> bool:
+    """Whether almost all whole numbers differ, and they fill their range or are called an identifier."""
+    known = pc.drop_null(pc.unique(values))
+    numbers = known.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    n_distinct = int((~np.isnan(numbers)).sum())
+    if not looks_unique(n_distinct, len(values) - values.null_count):
+        return False
+    span = float(np.nanmax(numbers) - np.nanmin(numbers)) + 1.0
+    return IDENTIFIER.search(name) is not None or n_distinct > 0.9 * span
+
+
+def _are_integers(values: pa.ChunkedArray) -> bool:
+    if pa.types.is_integer(values.type):
+        return True
+    if not pa.types.is_floating(values.type):
+        return False
+    array = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    array = array[np.isfinite(array)]
+    return len(array) > 0 and bool((array == np.floor(array)).all())
+
+
+def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
+    """At least one column is an input."""
+    if names and len(useless) == len(names):
+        listed = ", ".join(f"{name!r} ({what})" for name, what in list(useless.items())[:10])
+        raise InputError(
+            f"no column is left to predict from: {listed}; to use one nevertheless: keep={list(useless)[:1]}"
+        )

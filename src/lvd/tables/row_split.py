@@ -1,0 +1,127 @@
+"""Which rows train, calibrate and test: at random, in time, by groups or scaffolds; and what a model keeps of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Float, Int, NDArray
+from lvd._validation import InputError
+from lvd.tables.column_coding import check_texts
+from lvd.tables.column_values import check_columns, count, for_each_column, group_labels, is_text, to_numbers
+from lvd.tables.dates import are_dates, is_moment, to_moments
+from lvd.tables.splits import Parts, split_group_indices, split_indices, split_time_indices
+
+
+@dataclass(frozen=True)
+class Split:
+    """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
+
+    Molecules may be divided by their scaffolds.
+    """
+
+    kind: str = "random"
+    column: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Split:
+        """``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
+        kind, colon, column = text.partition(":")
+        if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
+            return cls(kind, column or None)
+        raise InputError(
+            f"split must be random, time:COLUMN or group:COLUMN, of molecules random or scaffold, got {text!r}"
+        )
+
+    def __str__(self) -> str:
+        return self.kind if self.column is None else f"{self.kind}:{self.column}"
+
+    def parts(self, table: pa.Table, rows: Int[NDArray, "n"], seed: int) -> Parts:
+        """The places in `rows` of those that train, calibrate and test."""
+        if self.column is None:
+            return split_indices(len(rows), seed)
+        check_columns(table, [self.column])
+        values = table[self.column].combine_chunks()
+        some = pa.chunked_array([values.take(pa.array(rows))])
+        if self.kind == "group":
+            return split_group_indices(group_labels(some).astype(str), seed)
+        (moments,) = for_each_column([self.column], lambda _: _as_moments(some), noun="split by column")
+        if (missing := np.isnan(moments)).any():
+            raise InputError(
+                f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in or remove these"
+            )
+        return split_time_indices(moments, seed)
+
+    def leaves_out(self, table: pa.Table) -> set[str]:
+        """The column that rows are split by, where its values outside the training part are all new."""
+        if self.column is None:
+            return set()
+        values = table[self.column]
+        is_date = is_moment(values.type) or (is_text(values.type) and are_dates(values))
+        return set() if self.kind == "time" and is_date else {self.column}
+
+
+AT_RANDOM = Split()
+
+
+def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"]:
+    if is_moment(values.type) or (is_text(values.type) and are_dates(values)):
+        return to_moments(values)
+    return to_numbers(values)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """What a model keeps of its table where the seed alone does not tell the split.
+
+    The numbers of the calibration and of the test rows, counting from 1. `n_added` rows came later, by update:
+    they count on from the last row of the table of fit. Of molecules also the calibration rows' SMILES, so that
+    neighbours can be shown without the table.
+    """
+
+    calibration: Int[NDArray, "m"]
+    test: Int[NDArray, "k"]
+    cells: tuple[str, ...] | None = None
+    n_added: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All there is to know, in types that JSON has."""
+        rows: dict[str, Any] = {"calibration": self.calibration.tolist(), "test": self.test.tolist()}
+        if self.n_added:
+            rows["added"] = self.n_added
+        return {"rows": rows} if self.cells is None else {"molecules": {**rows, "smiles": list(self.cells)}}
+
+    @classmethod
+    def from_dict(cls, columns: dict[str, Any], n_rows: Any, *, of_molecules: bool) -> KeptRows | None:
+        """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
+        damaged = "the list of the model's rows is damaged"
+        if not of_molecules and "rows" not in columns:
+            return None
+        try:
+            content = columns["molecules" if of_molecules else "rows"]
+            added = content.get("added", 0)
+            calibration = _row_numbers(content["calibration"], n_rows + added)
+            test = _row_numbers(content["test"], n_rows)
+            cells = check_texts(content["smiles"]) if of_molecules else None
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"{damaged} ({error!r}); fit again") from None
+        if (
+            np.intersect1d(calibration, test).size
+            or (cells is not None and len(cells) != len(calibration))
+            or type(added) is not int
+            or added < 0
+        ):
+            raise InputError(f"{damaged}; fit again")
+        return cls(calibration, test, cells, added)
+
+
+def _row_numbers(values: Any, n_rows: Any) -> Int[NDArray, "m"]:
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise TypeError("row numbers must be integers")
+    numbers = np.array(values, dtype=np.int64)
+    if len(np.unique(numbers)) < len(numbers) or not ((numbers >= 1) & (numbers <= n_rows)).all():
+        raise ValueError(f"row numbers must lie between 1 and {n_rows}, each once")
+    return numbers
