@@ -100,10 +100,10 @@ def notes(report: FitReport) -> Iterator[str]:
             "in the same part, so that no molecule of the training rows calibrates or tests"
         )
     if report.mixtures:
-        rows = ", ".join(map(str, report.mixtures[:NAMED])) + (", ..." if len(report.mixtures) > NAMED else "")
+        named = [str(row) for row in report.mixtures[:NAMED]] + ["..."] * (len(report.mixtures) > NAMED)
         yield (
-            f"{len(report.mixtures):,} rows hold salts or mixtures, of several molecules (rows {rows}): all of their "
-            "parts are read as one molecule; if only one part matters, keep it alone, and fit again"
+            f"{len(report.mixtures):,} rows hold salts or mixtures (rows {', '.join(named)}): all of their parts "
+            "are read as one molecule; if only one part matters, keep it alone, and fit again"
         )
     if _many_infinite(report):
         more = "" if report.groups is None else " in each group"

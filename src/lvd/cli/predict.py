@@ -71,8 +71,10 @@ def predict(
     equally similar calibration rows the interval rests on; and known: true where a training row is near, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
     y_pred_mu; known is one column. Of molecules also nearest, the calibration molecule most similar to the row's,
-    and tanimoto, their similarity from 0 to 1 (Morgan fingerprints). An infinite interval, from -inf to inf, says that too little is known about
-    rows like this one; lvd explain says how much is missing.
+    and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
+
+    An infinite interval, from -inf to inf, says that too little is known about rows like this one; lvd explain says
+    how much is missing.
 
     A model fitted with --groups needs that column here too; rows of a group that no calibration row has get
     infinite intervals, and are counted.

@@ -1,4 +1,4 @@
-"""Which rows train, calibrate and test: at random, in time, by groups or scaffolds; and what a model keeps of the answer."""
+"""Which rows train, calibrate and test: at random, in time or by groups; and what a model keeps of the answer."""
 
 from __future__ import annotations
 

@@ -88,11 +88,12 @@ class TableModel:
 
         All columns but `target` and `drop` are inputs, less those that are constant or number the rows; those of
         `keep` are not asked. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test on the
-        latest) or ``"group:COLUMN"`` (no group is in two parts), of molecules ``"scaffold"``. Rows without a target are left out. `groups` is a
+        latest) or ``"group:COLUMN"`` (no group is in two parts). Rows without a target are left out. `groups` is a
         column whose values are groups; it is an input too, unless dropped.
 
         With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
-        of one case are in one part; `skip_invalid` leaves out rows that it cannot read.
+        of one case are in one part, or, split by ``"scaffold"``, all molecules of a scaffold; `skip_invalid` leaves
+        out rows that it cannot read. Each target then uses the rows that have it.
         """
         table = plain_types(table)
         check_choice(guarantee, "guarantee", GUARANTEES)
@@ -300,9 +301,9 @@ class TableModel:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
         Of molecules also ``nearest``, the calibration molecule most similar to the row's, and ``tanimoto``, how
-        similar it is. With several targets each name but ``known`` ends in its target's, as in ``y_pred_mu``. `first_row` is the
-        number of the first of these rows in its table, for the error messages. Rows that are left out hold NaN,
-        and None for ``known``.
+        similar it is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
+        `first_row` is the number of the first of these rows in its table, for the error messages. Rows that are
+        left out hold NaN, and None for ``known``.
         """
         rows, levels = plain_types(rows), self.resolve_levels(confidence_level)
         usable = self.encoder.usable(rows, first_row=first_row)
@@ -461,9 +462,7 @@ class TableModel:
         for first_row, batch in numbered(map(plain_types, batches)):
             check_columns(batch, [] if by is None else [by])
             usable = encoder.usable(batch, first_row=first_row)
-            labelled = labelled_rows(
-                batch, encoder.targets, every=encoder.every_target, first_row=first_row
-            )
+            labelled = labelled_rows(batch, encoder.targets, every=encoder.every_target, first_row=first_row)
             n_skipped += int((~usable).sum())
             n_unlabelled += int((usable & ~labelled).sum())
             usable &= labelled
@@ -516,7 +515,8 @@ class TableModel:
         features: Float[NDArray, "k p"],
     ) -> JudgedRows:
         """Rows of target number `place` for :func:`judge`."""
-        y_calib, residuals = self.regressor.y_calib_[:, place], self.regressor._known_errors().residuals[:, place]
+        known_errors = self.regressor._known_errors()
+        y_calib, residuals = self.regressor.y_calib_[:, place], known_errors.residuals[:, place]
         return JudgedRows(
             y=y,
             y_pred=y_pred,
@@ -549,9 +549,7 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     return None if labels is None else set(labels.tolist())
 
 
-def check_names_free(
-    inputs: Sequence[str], targets: Sequence[str], *, of_molecules: bool = False
-) -> None:
+def check_names_free(inputs: Sequence[str], targets: Sequence[str], *, of_molecules: bool = False) -> None:
     """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
     suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
     domain = "|nearest|tanimoto" if of_molecules else ""
