@@ -6,21 +6,29 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.conformal.familiar import MAX_UNKNOWN, Familiarity
+from lvd.conformal.familiar import BEYOND, Familiarity
 
 
 def test_few_ordinary_rows_are_called_unknown(rng):
     rows = rng.normal(size=(20_000, 3))
     familiarity = Familiarity.of([rows[:4000], rows[:4000, :2]], 0)
     unknown = ~familiarity.known([rows[4000:], rows[4000:, :2]])
-    assert 0.0 < unknown.mean() < 1.5 * MAX_UNKNOWN
+    assert 0.0 < unknown.mean() < 1.5 * BEYOND
 
 
-def test_one_space_in_which_a_row_is_far_is_enough(rng):
+def test_near_in_one_space_is_enough_unless_the_row_is_very_far_in_another(rng):
     rows = rng.normal(size=(500, 2))
+    rows[-1] = 6.0  # an outlier, so that what is near is well defined
     familiarity = Familiarity.of([rows, rows[:, :1]], 0)
-    asked = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [1e200, 0.0]])
-    assert familiarity.known([asked, asked[:, :1]]).tolist() == [True, False, False, False]
+    up = np.array([0.0, familiarity.spaces[0].limit])
+    top = rows[np.argmax(rows[:-1, 1])]
+    asked = np.array([[0.0, 0.0], top + 1.5 * up, top + 3.0 * up, [9.0, 9.0], [1e200, 0.0]])
+    assert familiarity.known([asked, asked[:, :1]]).tolist() == [True, True, False, False, False]
+
+
+def test_rows_that_are_all_the_same():
+    familiarity = Familiarity.of([np.ones((30, 2))], 0)
+    assert familiarity.known([np.array([[1.0, 1.0], [1.0, 1.1]])]).tolist() == [True, False]
 
 
 @pytest.fixture(scope="module")
