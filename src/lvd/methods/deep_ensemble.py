@@ -14,7 +14,7 @@ from torch import Tensor
 from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive, resolve_device
 from lvd.methods.base import keep
-from lvd.methods.mixture import MixtureRegressor
+from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import NetStack
@@ -72,6 +72,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         keep(self, locals())
 
     def _check_parameters(self) -> None:
+        check_training(self.hidden_sizes, self.epochs, self.batch_size, self.learning_rate)
         check_positive(self.n_members, "n_members", integer=True)
         if self.estimator is not None and not hasattr(self.estimator, "ensemble"):
             raise InputError(

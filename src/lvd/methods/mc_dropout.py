@@ -15,7 +15,7 @@ from torch import Tensor
 from lvd._typing import Float, Levels, NDArray, RandomState
 from lvd._validation import InputError, check_positive, resolve_device
 from lvd.methods.base import keep
-from lvd.methods.mixture import MixtureRegressor
+from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
 from lvd.models.stack import NetStack, Parameters, map_outputs
 
@@ -78,6 +78,7 @@ class MCDropoutRegressor(MixtureRegressor):
         keep(self, locals())
 
     def _check_parameters(self) -> None:
+        check_training(self.hidden_sizes, self.epochs, self.batch_size, self.learning_rate)
         rates, precisions = np.atleast_1d(self.dropout_rates), np.atleast_1d(self.precisions)
         if rates.size == 0 or not ((rates >= 0.0) & (rates < 1.0)).all():
             raise InputError(

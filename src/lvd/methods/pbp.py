@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import check_positive, like
-from lvd.methods.base import IntervalRegressor, keep, refuse_choices
-from lvd.methods.mixture import normal_intervals
+from lvd._typing import Float, Levels, NDArray, RandomState
+from lvd.methods.base import keep
+from lvd.methods.mixture import NormalRegressor, check_training
 from lvd.models.heads import gaussian_log_density
 from lvd.models.probabilistic import ProbabilisticNet
 
 
-class PBPRegressor(IntervalRegressor):
+class PBPRegressor(NormalRegressor):
     """A Bayesian network whose weights are Gaussians, learned by assumed density filtering.
 
     Rows pass one at a time. Means and variances go forward through linear and ReLU layers, the gradients of the
@@ -61,31 +59,18 @@ class PBPRegressor(IntervalRegressor):
     ) -> None:
         keep(self, locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> PBPRegressor:
-        """Train on all rows."""
-        inputs, targets, seed = self._begin(X, y, lambda _: ProbabilisticNet(self.hidden_sizes))
-        self.model_.fit(inputs, targets, epochs=self.epochs, seed=seed)
-        return self
-
     def _check_parameters(self) -> None:
-        for size in self.hidden_sizes:
-            check_positive(size, "hidden_sizes", integer=True)
-        check_positive(self.epochs, "epochs", integer=True)
+        check_training(self.hidden_sizes, self.epochs)
 
-    def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:
-        """The logarithm of the predicted density at each y, in the units of y: of the shape of y."""
-        check_is_fitted(self, "model_")
-        inputs, targets = self._check_rows(X, y, self.n_targets_)
-        mean, variance = self.model_.moments(inputs)
-        log_density = gaussian_log_density(*map(torch.as_tensor, (targets, mean, variance)))
-        return like(self._as_given(log_density.numpy()), X)
+    def _new_model(self) -> ProbabilisticNet:
+        return ProbabilisticNet(self.hidden_sizes)
 
-    def _predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n t"]:
-        return self.model_.moments(X)[0]
+    def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:
+        self.model_.fit(X, y, epochs=self.epochs, seed=seed)
 
-    def _predict_interval(
-        self, X: Float[NDArray, "n p"], levels: Float[NDArray, "l"], **choices: Any
-    ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        refuse_choices(self, choices)
+    def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
         mean, variance = self.model_.moments(X)
-        return mean, normal_intervals(mean, variance**0.5, levels)
+        return mean, variance**0.5
+
+    def _log_densities(self, X: Any, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        return gaussian_log_density(*map(torch.as_tensor, (y, *self.model_.moments(X)))).numpy()
