@@ -160,9 +160,9 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         return torch.as_tensor((X - network.x_mean_) / network.x_scale_, dtype=like.dtype, device=like.device)
 
 
-def _count_parameters(network: NetRegressor, n_rows: int, n_inputs: int, n_targets: int) -> int:
+def _count_parameters(network: NetRegressor, n_inputs: int, n_targets: int) -> int:
     """The trainable parameters, before training."""
     if network.module is not None:
         return sum(p.numel() for p in network.module.parameters() if p.requires_grad)
-    sizes = [n_inputs, *network.sizes(n_targets, n_rows), n_targets]
+    sizes = [n_inputs, *network.hidden_sizes, n_targets]
     return sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))
