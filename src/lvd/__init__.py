@@ -24,6 +24,7 @@ _HOMES = {
     "MCDropoutRegressor": "lvd.methods",
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.models",
+    "TreesRegressor": "lvd.models",
     "PBPRegressor": "lvd.methods",
     "SharedRowsWarning": "lvd.methods",
     "SplitConformalRegressor": "lvd.methods",
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
         SplitConformalRegressor,
     )
     from lvd.methods.saving import load
-    from lvd.models import NetRegressor
+    from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
     from lvd.tables import distributed
     from lvd.tables.splits import three_way_split
@@ -85,6 +86,7 @@ __all__ = [
     "MCDropoutRegressor",
     "MahalanobisKernel",
     "NetRegressor",
+    "TreesRegressor",
     "PBPRegressor",
     "SharedRowsWarning",
     "SplitConformalRegressor",

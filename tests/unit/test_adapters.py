@@ -265,7 +265,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("estimator", "changes", "message"),
         [
-            ("ridge", {}, "estimator must be None, a torch module, .* got str"),
+            ("ridge", {}, "estimator must be one of 'net', 'trees', 'paper', got 'ridge'"),
             (None, {"prefit": True}, "prefit=True needs a trained estimator; pass it as the first argument"),
             (Ridge(), {"embedding": "0"}, "embedding names a layer, which only torch modules have; give a"),
             (NetRegressor(), {"embedding": len}, "embedding is a function, which is for scikit-learn"),

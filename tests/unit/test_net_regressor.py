@@ -112,8 +112,8 @@ class TestLengthOfTraining:
             ({"n_batches": 3}, 80, 3),
             ({"n_batches": None, "epochs": 5, "batch_size": 16}, 80, 25),
             ({"n_batches": None, "epochs": 1, "batch_size": 100}, 80, 1),
-            ({"n_batches": None, "batch_size": 100}, 80, 1000),
-            ({"n_batches": None, "batch_size": 1}, 80, 1600),
+            ({"n_batches": None, "early_stopping": False}, 80, 1000),
+            ({"n_batches": None, "early_stopping": False, "batch_size": 1}, 80, 1600),
         ],
     )
     def test_batches(self, data, settings, n_rows, expected):

@@ -29,7 +29,8 @@ from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import IntervalRegressor, refuse_choices
-from lvd.models import as_model
+from lvd.models import Model, as_model
+from lvd.models.candidates import Candidates
 from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.wrap import seeded_clone
 from lvd.scores import (
@@ -94,6 +95,16 @@ class ConformalBase(IntervalRegressor):
         """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
         return "y"
 
+    def _new_model(self, seed: int) -> Model | Candidates:
+        """The model for the estimator, or several of which the better is yet to be chosen."""
+        return as_model(
+            self.estimator,
+            prefit=self.prefit,
+            embedding=vars(self).get("embedding"),
+            device=self.device,
+            random_state=seed,
+        )
+
     @property
     def _infinite_when_unknown(self) -> bool:
         """Whether rows that are not known get infinite intervals."""
@@ -123,14 +134,13 @@ class ConformalBase(IntervalRegressor):
         self._check_bounds()
         levels, seed = check_levels(self.confidence_level), seed_from(self.random_state)
         score = self._conformity_score()
-        model = as_model(
-            self.estimator,
-            prefit=self.prefit,
-            embedding=vars(self).get("embedding"),
-            device=self.device,
-            random_state=seed,
-        )
-        self.model_ = score.prepare(model, levels)
+        self.__dict__.pop("choice_", None)
+        model: Any = self._new_model(seed)
+        first = model.first if isinstance(model, Candidates) else model
+        prepared: Any = score.prepare(first, levels)
+        self.model_ = (
+            model if prepared is first else prepared
+        )  # a score that makes a model of its own has no choice
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
@@ -174,11 +184,15 @@ class ConformalBase(IntervalRegressor):
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
         """Fit the model, a kernel for each target, and the score."""
+        crossed = None
+        if isinstance(self.model_, Candidates):
+            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed)
         announce("training the model")
         self.model_.fit(X, y)
         self.seed_, self.score_ = seed, score
         self.kernels_: list[MahalanobisKernel] = []
-        training = TrainingRows(EvaluatedRows(X, self.model_.evaluate(X)), y, self.model_, self.device, seed)
+        rows = EvaluatedRows(X, self.model_.evaluate(X))
+        training = TrainingRows(rows, y, self.model_, self.device, seed, crossed)
         self.familiarity_ = (
             Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
         )

@@ -39,7 +39,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
     Parameters
     ----------
-    estimator : the network. None builds an MLP; a torch module or a NetRegressor.
+    estimator : the network. None builds a small MLP, trained as in the paper; a torch module or a NetRegressor.
     order : terms of the expansion, 1 or 2. The second comes closer to leaving the row out where training has
         reached a minimum; where it has not, it may run wild in directions of little curvature.
     damping : what is added to the Hessian's diagonal. Too little, and directions in which the loss is flat
@@ -84,10 +84,13 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
         """Train on all rows, and work out the parameters without each of them."""
-        new_model = partial(as_model, self.estimator, prefit=self.prefit, device=self.device)
+        estimator = "paper" if self.estimator is None and not self.prefit else self.estimator
+        new_model = partial(as_model, estimator, prefit=self.prefit, device=self.device)
         inputs, targets, _ = self._begin(X, y, lambda seed: new_model(random_state=seed))
         network = self._network()
-        self._check_memory(_count_parameters(network, inputs.shape[1], targets.shape[1]), len(targets))
+        self._check_memory(
+            _count_parameters(network, len(inputs), inputs.shape[1], targets.shape[1]), len(targets)
+        )
         self.model_.fit(inputs, targets)
         run, parameters = flatten_module(network.module_, targets.shape[1])
         rows = self._scaled(inputs, parameters)
@@ -157,12 +160,12 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
     def _scaled(self, X: NDArray, like: Tensor) -> Tensor:
         network = self._network()
-        return torch.as_tensor((X - network.x_mean_) / network.x_scale_, dtype=like.dtype, device=like.device)
+        return torch.as_tensor(network.standardised(X), dtype=like.dtype, device=like.device)
 
 
-def _count_parameters(network: NetRegressor, n_inputs: int, n_targets: int) -> int:
+def _count_parameters(network: NetRegressor, n_rows: int, n_inputs: int, n_targets: int) -> int:
     """The trainable parameters, before training."""
     if network.module is not None:
         return sum(p.numel() for p in network.module.parameters() if p.requires_grad)
-    sizes = [n_inputs, *network.hidden_sizes, n_targets]
+    sizes = [n_inputs, *network.sizes(n_targets, n_rows), n_targets]
     return sum((n_in + 1) * n_out for n_in, n_out in pairwise(sizes))

@@ -11,24 +11,27 @@ from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
+from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
+from lvd.models.candidates import Candidates
 from lvd.scores import ConformityScore
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Choices that belong together; `mass` is that of adaptive bandwidths."""
+    """Choices that belong together; `mass` is that of adaptive bandwidths, `estimator` the model of None."""
 
     conformity_score: str | ConformityScore
     kernel_target: str
     bandwidth: float | str
     when_unknown: str
+    estimator: str
     mass: float = 3.0
 
 
 PRESETS = {
-    "default": Preset("scaled", "errors", "adaptive", "infinite"),
-    "paper": Preset("absolute", "y", 1.0, "widen"),
+    "default": Preset("scaled", "errors", "adaptive", "infinite", "auto"),
+    "paper": Preset("absolute", "y", 1.0, "widen", "paper"),
 }
 
 
@@ -48,8 +51,10 @@ class LVDRegressor(LocalRegressor):
 
     Parameters
     ----------
-    estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
-        scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
+    estimator : the model. None or ``"auto"`` takes the better of ``"net"`` (:class:`NetRegressor`) and ``"trees"``
+        (:class:`TreesRegressor`) by cross-validation on the training rows; in the preset ``"paper"`` None is the
+        paper's network. Or a torch module, one of lvd's regressors, a scikit-learn regressor or Pipeline, or a pair
+        of functions ``(predict, embed)`` of a trained model.
     preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
@@ -74,6 +79,12 @@ class LVDRegressor(LocalRegressor):
         estimators, a function from rows to embeddings.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
+
+    Attributes
+    ----------
+    model_ : the trained model.
+    choice_ : where the better of two was taken, their errors on held-out training rows by name, as shares of the
+        standard deviation of y.
 
     Examples
     --------
@@ -125,6 +136,16 @@ class LVDRegressor(LocalRegressor):
         check_choice(settings.kernel_target, "kernel_target", ("errors", "y"))
         check_choice(settings.when_unknown, "when_unknown", ("infinite", "widen"))
         return settings
+
+    def _new_model(self, seed: int) -> Model | Candidates:
+        name = self.settings.estimator if self.estimator is None and not self.prefit else self.estimator
+        if isinstance(name, str) and name == "auto" and self.embedding is None and not self.prefit:
+            models = (as_model(one, device=self.device, random_state=seed) for one in ("net", "trees"))
+            return Candidates(dict(zip(("net", "trees"), models, strict=True)))
+        named = "net" if isinstance(name, str) and name == "auto" else name
+        return as_model(
+            named, prefit=self.prefit, embedding=self.embedding, device=self.device, random_state=seed
+        )
 
     @property
     def _kernel_target(self) -> str:

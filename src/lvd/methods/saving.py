@@ -14,7 +14,7 @@ from lvd.conformal.familiar import Familiarity, Surroundings
 from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
-from lvd.models import NetRegressor
+from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Fitted
@@ -221,7 +221,16 @@ _UPGRADES = {
 }
 
 for _part in (
-    *(NetRegressor, SklearnModel, FunctionModel, Fitted, QuantileModel, NetStack, ProbabilisticNet),
+    *(
+        NetRegressor,
+        TreesRegressor,
+        SklearnModel,
+        FunctionModel,
+        Fitted,
+        QuantileModel,
+        NetStack,
+        ProbabilisticNet,
+    ),
     *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
     *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Surroundings, Prior),
 ):

@@ -41,9 +41,12 @@ from lvd.models.torch_modules import (
     train,
     weights_in_float64,
 )
+from lvd.models.validated import FARTHEST, FEWEST_ROWS, default_rate, default_sizes, train_validated
 
 EVALUATION_ROWS = 8192
 LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
+PAPER_SIZES, PAPER_RATE, PAPER_BATCH = (100,), 1e-2, 100
+VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
 
 
 class NetRegressor(RegressorMixin, BaseEstimator):
@@ -56,9 +59,18 @@ class NetRegressor(RegressorMixin, BaseEstimator):
     ----------
     module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`.
         A copy is trained, the module itself is left alone. With `prefit` it is used as it is, untouched.
-    hidden_sizes : widths of the ReLU layers of the built-in MLP.
-    n_batches, epochs : length of training, one of the two; by default 20 epochs, at least 1000 batches.
-    batch_size, learning_rate, weight_decay : of Adam, on batches drawn with replacement.
+    hidden_sizes : widths of the ReLU layers of the built-in MLP; by default (256, 64), with fewer than 500 rows
+        (96,), wider for many targets, and without early stopping (100,).
+    n_batches, epochs : length of training, one of the two, where there is no early stopping; by default 20 epochs,
+        at least 1000 batches.
+    early_stopping : hold rows out and keep the weights that predict them best. The layers then belong to four
+        networks side by side, each of which holds out an eighth of the rows, starts at a ridge regression and is
+        trained by AdamW, and the prediction is their mean; standardised inputs are cut at 5. By default so for the
+        built-in MLP when no length is given and there are at least 20 rows. False trains for a fixed length, as the
+        paper does.
+    batch_size : rows in a batch, by default at most 128; without early stopping 100, drawn with replacement.
+    learning_rate, weight_decay : of AdamW, by default 0.01 each (with fewer than 500 rows a rate of 0.02); without
+        early stopping of Adam, 0.01 and 0.
     scale_inputs, scale_target : standardise with the training rows' mean and standard deviation.
     loss : a function of predictions and (scaled) targets; mean squared error by default.
     embedding_layer : the embedding is what enters this layer; by default the Linear layer called last.
@@ -75,16 +87,19 @@ class NetRegressor(RegressorMixin, BaseEstimator):
     ((200,), (200, 20))
     """
 
+    module_: nn.Module
+
     def __init__(
         self,
         module: nn.Module | None = None,
         *,
-        hidden_sizes: Sequence[int] = (100,),
+        hidden_sizes: Sequence[int] | None = None,
         n_batches: int | None = None,
         epochs: int | None = None,
-        batch_size: int = 100,
-        learning_rate: float = 1e-2,
-        weight_decay: float = 0.0,
+        early_stopping: bool | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
         scale_inputs: bool = True,
         scale_target: bool = True,
         loss: Loss | None = None,
@@ -97,6 +112,7 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         self.hidden_sizes = hidden_sizes
         self.n_batches = n_batches
         self.epochs = epochs
+        self.early_stopping = early_stopping
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
@@ -133,9 +149,43 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         if self.prefit:
             self._keep_prefit(X)
             return self
-        self.module_ = self._new_module(seed).to(resolve_device(self.device))
         self.x_mean_, self.x_scale_ = mean_and_scale(X, self.scale_inputs)
         self.y_mean_, self.y_scale_ = mean_and_scale(targets, self.scale_target)
+        self.__dict__.pop("farthest_", None)
+        if self._validates(len(X)):
+            if self.scale_inputs:
+                self.farthest_ = FARTHEST
+            self._train_validated(X, targets, seed, on_batch)
+        else:
+            self._train_for_long(X, targets, seed, on_batch)
+        return self
+
+    def _train_validated(
+        self, X: NDArray, targets: NDArray, seed: int, on_batch: Callable[[], None] | None
+    ) -> None:
+        device = resolve_device(self.device)
+        inputs, scaled = (
+            torch.as_tensor(array, dtype=torch.float32, device=device)
+            for array in (self.standardised(X), (targets - self.y_mean_) / self.y_scale_)
+        )
+        with workers(1):
+            self.module_ = train_validated(
+                inputs,
+                scaled,
+                self.sizes(self.n_targets_, len(X)),
+                batch_size=self.batch_size or VALIDATED_BATCH,
+                learning_rate=self.learning_rate or default_rate(len(X)),
+                weight_decay=VALIDATED_DECAY if self.weight_decay is None else self.weight_decay,
+                loss=self._shaped_loss(),
+                seed=seed,
+                on_batch=on_batch,
+            ).eval()
+            self._look_at(inputs[:2])
+
+    def _train_for_long(
+        self, X: NDArray, targets: NDArray, seed: int, on_batch: Callable[[], None] | None
+    ) -> None:
+        self.module_ = self._new_module(seed, len(X)).to(resolve_device(self.device))
         inputs = self._tensor((X - self.x_mean_) / self.x_scale_)
         scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
         # The built-in network is too small for torch's threads, which would only wait for each other; a
@@ -146,13 +196,14 @@ class NetRegressor(RegressorMixin, BaseEstimator):
                 self.module_,
                 inputs,
                 scaled,
-                draw_with_replacement(len(X), self._count_batches(len(X)), self.batch_size, seed),
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
+                draw_with_replacement(
+                    len(X), self._count_batches(len(X)), self.batch_size or PAPER_BATCH, seed
+                ),
+                learning_rate=self.learning_rate or PAPER_RATE,
+                weight_decay=self.weight_decay or 0.0,
                 loss=self._shaped_loss(),
                 on_batch=on_batch,
             )
-        return self
 
     def evaluate(self, X: Any) -> Evaluation:
         """Predictions (n, t) and embeddings (n, h) in one pass."""
@@ -164,8 +215,7 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         with evaluating(self.module_):
             weights = weights_in_float64(self.module_) if in_float64 else None
             for rows in chunk_slices(len(X), EVALUATION_ROWS):
-                scaled = (X[rows] - self.x_mean_) / self.x_scale_
-                inputs = self._tensor(scaled, torch.float64 if in_float64 else None)
+                inputs = self._tensor(self.standardised(X[rows]), torch.float64 if in_float64 else None)
                 output, embedding = forward_with_embedding(
                     self.module_, self.embedding_layer_, inputs, weights
                 )
@@ -199,25 +249,44 @@ class NetRegressor(RegressorMixin, BaseEstimator):
                 check_positive(getattr(self, name), name, integer=True)
         if self.n_batches is not None and self.epochs is not None:
             raise InputError("give n_batches or epochs, not both")
-        for size in self.hidden_sizes:
+        for size in self.hidden_sizes or ():
             check_positive(size, "hidden_sizes", integer=True)
-        check_positive(self.batch_size, "batch_size", integer=True)
-        check_positive(self.learning_rate, "learning_rate")
+        if self.batch_size is not None:
+            check_positive(self.batch_size, "batch_size", integer=True)
+        if self.learning_rate is not None:
+            check_positive(self.learning_rate, "learning_rate")
+        given = next((n for n in ("module", "n_batches", "epochs") if vars(self)[n] is not None), None)
+        if self.early_stopping and given is not None:
+            raise InputError(
+                f"early_stopping=True is for the built-in network without {given}=; leave one out"
+            )
         if self.prefit and self.module is None:
             raise InputError("prefit=True needs a trained module; pass it as the first argument")
+
+    def sizes(self, n_targets: int, n_rows: int) -> Sequence[int]:
+        """The widths of the layers of the built-in MLP."""
+        if self.hidden_sizes is not None:
+            return self.hidden_sizes
+        return default_sizes(n_rows, n_targets) if self._validates(n_rows) else PAPER_SIZES
+
+    def _validates(self, n_rows: int) -> bool:
+        fixed = self.module is not None or self.n_batches is not None or self.epochs is not None
+        return self.early_stopping is not False and not fixed and n_rows >= FEWEST_ROWS
 
     def _count_batches(self, n_rows: int) -> int:
         if self.n_batches is not None:
             return self.n_batches
+        a_pass = n_rows / (self.batch_size or PAPER_BATCH)
         if self.epochs is not None:
-            return math.ceil(self.epochs * n_rows / self.batch_size)
-        return max(LEAST_BATCHES, math.ceil(LEAST_EPOCHS * n_rows / self.batch_size))
+            return math.ceil(self.epochs * a_pass)
+        return max(LEAST_BATCHES, math.ceil(LEAST_EPOCHS * a_pass))
 
-    def _new_module(self, seed: int) -> nn.Module:
+    def _new_module(self, seed: int, n_rows: int) -> nn.Module:
         if self.module is not None:
             return copy.deepcopy(self.module)
         generator = torch.Generator().manual_seed(seed)
-        return build_mlp(self.n_features_in_, self.hidden_sizes, self.n_targets_, generator=generator)
+        sizes = self.sizes(self.n_targets_, n_rows)
+        return build_mlp(self.n_features_in_, sizes, self.n_targets_, generator=generator)
 
     def _keep_prefit(self, X: NDArray) -> None:
         assert self.module is not None
@@ -225,6 +294,12 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1:]), np.ones(X.shape[1:])
         self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
         self._look_at(self._tensor(X[:2]))
+
+    def standardised(self, X: NDArray) -> NDArray:
+        """The rows as they enter the network."""
+        scaled = (X - self.x_mean_) / self.x_scale_
+        farthest = getattr(self, "farthest_", None)
+        return np.asarray(scaled) if farthest is None else np.clip(scaled, -farthest, farthest)
 
     def _tensor(self, array: NDArray, dtype: torch.dtype | None = None) -> Tensor:
         """On the device of the module, and in its precision unless told."""

@@ -10,13 +10,16 @@ from sklearn.base import clone
 from torch import nn
 
 from lvd._typing import RandomState
-from lvd._validation import InputError
+from lvd._validation import InputError, check_choice
 from lvd.models.adapters import Embed, FunctionModel, SklearnModel
+from lvd.models.boosted import TreesRegressor
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
 
 FOREIGN = {"chemprop": "lvd.molecules"}
 """Packages, and the part of lvd for their objects: ``wrap_foreign(estimator, prefit=)`` there gives a model."""
+BUILT_IN = ("net", "trees", "paper")
+"""The models that have a name: the network, boosted trees, and the network as the paper trains it."""
 
 
 def as_model(
@@ -27,7 +30,15 @@ def as_model(
     device: str = "auto",
     random_state: RandomState = None,
 ) -> Model:
-    """The model for `estimator`: None, a torch module, a model of lvd's, scikit-learn, or two functions."""
+    """The model for `estimator`: the name of a built-in one (None: the network), a torch module, a model of lvd's,
+    scikit-learn, or two functions."""
+    early_stopping = None
+    if isinstance(estimator, str):
+        name = check_choice(estimator, "estimator", BUILT_IN)
+        estimator = TreesRegressor(random_state=random_state) if name == "trees" else None
+        early_stopping = False if name == "paper" else None
+        if prefit:
+            raise InputError(f"prefit=True needs a trained estimator, got {name!r}; pass the model itself")
     foreign = FOREIGN.get(type(estimator).__module__.split(".")[0])
     is_net = foreign is None and (estimator is None or isinstance(estimator, nn.Module))
     is_sklearn = not (is_net or foreign or isinstance(estimator, Model)) and hasattr(estimator, "predict")
@@ -50,6 +61,7 @@ def as_model(
         return NetRegressor(
             estimator,
             embedding_layer=layer,
+            early_stopping=early_stopping,
             prefit=prefit,
             device=device,
             random_state=random_state,
@@ -62,8 +74,8 @@ def as_model(
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
         return SklearnModel(fresh, prefit=prefit, embed=embed)
     raise InputError(
-        "estimator must be None, a torch module, a ChempropEstimator, a scikit-learn regressor or a pair of "
-        f"functions (predict, embed), got {type(estimator).__name__}"
+        "estimator must be None, a torch module, a ChempropEstimator, a scikit-learn regressor, 'net', 'trees' or "
+        f"a pair of functions (predict, embed), got {type(estimator).__name__}"
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import KFold
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
@@ -20,11 +19,10 @@ from lvd._validation import row_digests
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
+from lvd.models.candidates import FEWEST_ROWS, N_FOLDS, held_out_folds
 from lvd.models.model import came_trained
 
-N_FOLDS, FEWEST_ROWS = 5, 20
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
-"""Errors on held-out rows come from so many folds; with fewer rows than this the model's own serve."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +63,8 @@ class TrainingRows:
     model: Model
     device: str
     seed: int
+    crossed: Float[NDArray, "n t"] | None = None
+    """Predictions of some rows, NaN elsewhere, by models that have not seen their fold; the others are made."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -81,9 +81,10 @@ class TrainingRows:
         """Predictions by models like this one, each trained without the fold that it predicts."""
         if came_trained(self.model) or len(self.y) < FEWEST_ROWS:
             return self.rows.y_pred
-        predictions = np.empty_like(self.y)
-        folds = KFold(N_FOLDS, shuffle=True, random_state=self.seed).split(self.y)
-        for number, (inside, outside) in enumerate(folds, start=1):
+        predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
+        for number, (inside, outside) in enumerate(held_out_folds(len(self.y), self.seed), start=1):
+            if np.isfinite(predictions[outside]).all():
+                continue
             announce(f"errors on rows held out: fold {number} of {N_FOLDS}")
             model = clone(self.model)
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
@@ -93,7 +94,7 @@ class TrainingRows:
     def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
         rows = EvaluatedRows(self.rows.inputs, self.rows.evaluation, kernels)
-        moved = TrainingRows(rows, self.y, self.model, self.device, self.seed)
+        moved = TrainingRows(rows, self.y, self.model, self.device, self.seed, self.crossed)
         if "held_out_predictions" in vars(self):
             vars(moved)["held_out_predictions"] = self.held_out_predictions
         return moved

@@ -1,0 +1,77 @@
+"""The better of the built-in models, by cross-validation on the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from lvd._progress import announce
+from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd.models.model import Model
+
+N_FOLDS, FEWEST_ROWS = 5, 20
+"""Errors on held-out rows come from so many folds; with fewer rows than this the model's own serve."""
+JUDGED_ROWS = 1000
+"""As many folds are judged as hold so many rows."""
+
+
+def held_out_folds(n_rows: int, seed: int) -> list[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]:
+    """The rows inside and outside of training, fold by fold."""
+    return list(KFold(N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
+
+
+class Choice(NamedTuple):
+    """The model that was chosen, its predictions of the rows that were judged (NaN elsewhere), and the errors.
+
+    `errors` holds, by name, the root mean squared error on held-out rows as a share of the standard deviation of y.
+    """
+
+    model: Model
+    held_out: Float[NDArray, "n t"]
+    errors: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Models of which the better is yet to be chosen; the first one is preferred, and reads the rows for all."""
+
+    models: Mapping[str, Model]
+
+    def check(self, X: ArrayLike) -> Any:
+        """What the models accept."""
+        return self.first.check(X)
+
+    def same_case(self, X: Any) -> NDArray:
+        """As the models have it."""
+        return self.first.same_case(X)
+
+    def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> Choice:
+        """The model with the smallest squared error on rows held out; of very few rows, the first."""
+        if len(y) < FEWEST_ROWS:
+            return Choice(self.first, np.full_like(y, np.nan), {})
+        folds = held_out_folds(len(y), seed)[: int(np.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / len(y))))]
+        judged = np.concatenate([outside for _, outside in folds])
+        scale = np.where(np.ptp(y, axis=0) > 0.0, y.std(0), 1.0)
+        held_out = {name: np.full_like(y, np.nan) for name in self.models}
+        for number, (inside, outside) in enumerate(folds, start=1):
+            announce(f"choosing the model: fold {number} of {len(folds)}")
+            for name, model in self.models.items():
+                fitted = clone(model)
+                fitted.fit(X[inside], y[inside])
+                held_out[name][outside] = fitted.evaluate(X[outside]).y_pred
+        errors = {
+            name: float(np.sqrt(np.mean(((y - y_pred)[judged] / scale) ** 2)))
+            for name, y_pred in held_out.items()
+        }
+        best = min(errors, key=errors.__getitem__)
+        return Choice(self.models[best], held_out[best], errors)
+
+    @property
+    def first(self) -> Model:
+        """The one that is preferred."""
+        return next(iter(self.models.values()))

@@ -1,0 +1,224 @@
+"""The built-in network: four small ones, each stopped by a fold of its own, side by side as one MLP.
+
+Each member starts at a ridge regression, which a pair of its ReLU units carries through all layers, so that it is
+never far behind a linear model; what training adds is kept only where it serves rows that the member has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lvd._typing import Bool, Float, Int
+from lvd._validation import InputError
+from lvd.models.stack import Parameters, forward, layers, new_stack
+from lvd.models.torch_modules import Loss
+
+MOST_MEMBERS, LEAST_WIDTH = 4, 8
+FEWEST_ROWS = 20
+"""With fewer rows than this there are none to hold out."""
+FOLDS, LEAST_BATCH, BATCHES = 8, 64, 20
+FEW_ROWS = 500
+"""With fewer training rows than this there is one layer, trained faster."""
+RATE, FAST_RATE = 1e-2, 2e-2
+FARTHEST = 5.0
+"""Standardised inputs are cut at so many standard deviations: a slip in a table must not throw a prediction off."""
+ROUND, MOST_ROUNDS, PATIENCE = 25, 100, 12
+"""Batches between two looks at the held-out rows, and looks: the most at one rate, and those without progress."""
+RATE_DROPS = (1.0, 0.3, 0.09)
+LEAST_GAIN = 1e-4
+STRENGTHS = np.logspace(-3, 5, 33)
+FIRST_SHARE = 0.1
+"""How much of their usual size the output weights of units start with that are not of the ridge regression."""
+
+
+def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
+    """The widths of the layers, with room for a ridge regression of each target."""
+    room = 2 * n_targets + LEAST_WIDTH
+    if n_rows < FEW_ROWS:
+        return (MOST_MEMBERS * max(24, room),)
+    return MOST_MEMBERS * max(64, room), MOST_MEMBERS * max(16, room)
+
+
+def default_rate(n_rows: int) -> float:
+    """The rate at which training begins."""
+    return FAST_RATE if n_rows < FEW_ROWS else RATE
+
+
+def train_validated(
+    inputs: Float[Tensor, "n p"],
+    targets: Float[Tensor, "n t"],
+    hidden_sizes: Sequence[int],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    weight_decay: float,
+    loss: Loss,
+    seed: int,
+    on_batch: Callable[[], None] | None = None,
+) -> nn.Sequential:
+    """An MLP of these widths: the mean of its members, each with the weights that did best on its fold."""
+    n_members = count_members(hidden_sizes)
+    generator = torch.Generator().manual_seed(seed)
+    folds = torch.randperm(len(inputs), generator=generator) % FOLDS
+    held_out = folds == torch.arange(n_members)[:, None]
+    sizes = [inputs.shape[1], *(size // n_members for size in hidden_sizes), targets.shape[1]]
+    parameters = new_stack(n_members, sizes, generator)
+    for member in range(n_members):
+        inside = ~held_out[member]
+        start_at_ridge(parameters, member, ridge(inputs[inside], targets[inside]))
+    search = _Search(
+        inputs, targets, held_out, loss=loss, batch_size=batch_size, generator=generator, on_batch=on_batch
+    )
+    return join(search.run(parameters, learning_rate, weight_decay))
+
+
+def count_members(hidden_sizes: Sequence[int]) -> int:
+    """As many as divide all widths and leave each member some units, at most four."""
+    fits = (n for n in (MOST_MEMBERS, 2) if all(s % n == 0 and s // n >= LEAST_WIDTH for s in hidden_sizes))
+    return next(fits, 1) if hidden_sizes else 1
+
+
+def ridge(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[Tensor, "t p+1"]:
+    """The weights and offset of the ridge regression whose strength has the least leave-one-out error."""
+    X, y = inputs.double().cpu().numpy(), targets.double().cpu().numpy()
+    x_mean, y_mean = X.mean(0), y.mean(0)
+    left, size, right = np.linalg.svd(X - x_mean, full_matrices=False)
+    along = left.T @ (y - y_mean)
+
+    def error(strength: float) -> float:
+        kept = size**2 / (size**2 + strength)
+        leverage = left**2 @ kept + 1.0 / len(X)
+        residuals = y - y_mean - left @ (kept[:, None] * along)
+        return float(np.mean((residuals / (1.0 - leverage).clip(min=1e-6)[:, None]) ** 2))
+
+    strength = min(STRENGTHS, key=error)
+    weights = right.T @ ((size / (size**2 + strength))[:, None] * along)
+    return torch.as_tensor(np.column_stack([weights.T, y_mean - x_mean @ weights]))
+
+
+def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t q"]) -> None:
+    """Let the first units be the positive and the negative part of a linear prediction, up to the output."""
+    n_targets, stacked = len(linear), layers(parameters)
+    weight, bias = stacked[-1][0][member], stacked[-1][1][member]
+    if len(stacked) == 1:
+        weight.copy_(linear[:, :-1])
+        bias.copy_(linear[:, -1])
+        return
+    if any(len(one[0][member]) < 2 * n_targets for one in stacked[:-1]):
+        return
+    signed = torch.cat([linear, -linear]).to(weight)
+    pair, unit = slice(2 * n_targets), torch.eye(2 * n_targets)
+    for depth, (all_weights, all_biases) in enumerate(stacked[:-1]):
+        all_weights[member, pair] = signed[:, :-1] if depth == 0 else 0.0
+        all_biases[member, pair] = signed[:, -1] if depth == 0 else 0.0
+        if depth > 0:
+            all_weights[member, pair, pair] = unit
+    weight.mul_(FIRST_SHARE)
+    weight[:, pair] = torch.cat([unit[:n_targets, :n_targets], -unit[:n_targets, :n_targets]], dim=1)
+    bias.zero_()
+
+
+class _Search:
+    """Training of all members at once: rounds of batches, between which each member's held-out rows are asked."""
+
+    def __init__(
+        self,
+        inputs: Float[Tensor, "n p"],
+        targets: Float[Tensor, "n t"],
+        held_out: Bool[Tensor, "m n"],
+        *,
+        loss: Loss,
+        batch_size: int,
+        generator: torch.Generator,
+        on_batch: Callable[[], None] | None,
+    ) -> None:
+        self.inputs, self.targets, self.loss, self.on_batch = inputs, targets, loss, on_batch
+        self.inside = [(~rows).nonzero()[:, 0] for rows in held_out]
+        self.outside = [rows.nonzero()[:, 0].to(inputs.device) for rows in held_out]
+        self.generator = generator
+        self.n_rows = min(map(len, self.inside))
+        self.batch_size = min(batch_size, max(LEAST_BATCH, self.n_rows // BATCHES))
+
+    def run(self, parameters: Parameters, learning_rate: float, weight_decay: float) -> Parameters:
+        """The best weights of each member, at a rate that falls where there is no more progress."""
+        weights = {k: v.to(self.inputs.device).requires_grad_() for k, v in parameters.items()}
+        kept = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        optimizer = torch.optim.AdamW(
+            weights.values(), lr=learning_rate, weight_decay=weight_decay, fused=True
+        )
+        best, batches = self._held_out_losses(weights), self._batches()
+        for drop in RATE_DROPS:
+            optimizer.param_groups[0]["lr"] = drop * learning_rate
+            waited = 0
+            for _ in range(MOST_ROUNDS):
+                for _ in range(max(ROUND, self.n_rows // self.batch_size)):
+                    self._step(optimizer, weights, next(batches))
+                losses = self._held_out_losses(weights)
+                better = losses < best * (1.0 - LEAST_GAIN)
+                best = torch.where(better, losses, best)
+                for name, tensor in weights.items():
+                    kept[name][better] = tensor.detach()[better]
+                waited = 0 if bool(better.any()) else waited + 1
+                if waited >= PATIENCE:
+                    break
+            with torch.no_grad():
+                for name, tensor in weights.items():
+                    tensor.copy_(kept[name])
+        if not torch.isfinite(best).all():
+            raise InputError(
+                "training diverged: the loss of the held-out rows is not finite; lower learning_rate, or scale "
+                "the inputs and the target"
+            )
+        return kept
+
+    def _batches(self) -> Iterator[Int[Tensor, "m b"]]:
+        """Batches of row numbers, each member's in an order of its own."""
+        while True:
+            order = torch.stack(
+                [
+                    rows[torch.randperm(len(rows), generator=self.generator)[: self.n_rows]]
+                    for rows in self.inside
+                ]
+            ).to(self.inputs.device)
+            yield from order.split(self.batch_size, dim=1)[: max(1, self.n_rows // self.batch_size)]
+
+    def _step(self, optimizer: torch.optim.Optimizer, weights: Parameters, rows: Int[Tensor, "m b"]) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = forward(weights, self.inputs[rows])
+        torch.stack(
+            [self.loss(*pair) for pair in zip(outputs, self.targets[rows], strict=True)]
+        ).sum().backward()
+        optimizer.step()
+        if self.on_batch is not None:
+            self.on_batch()
+
+    def _held_out_losses(self, weights: Parameters) -> Float[Tensor, "m"]:
+        with torch.no_grad():
+            outputs = forward(weights, self.inputs.expand(len(self.outside), -1, -1))
+            return torch.stack(
+                [
+                    self.loss(one[rows], self.targets[rows])
+                    for one, rows in zip(outputs, self.outside, strict=True)
+                ]
+            )
+
+
+def join(parameters: Parameters) -> nn.Sequential:
+    """One MLP whose output is the mean of the members': their layers side by side, and none sees another's."""
+    stacked, built = layers(parameters), []
+    for depth, (weights, biases) in enumerate(stacked):
+        if len(stacked) == 1:
+            weight, bias = weights.mean(0), biases.mean(0)
+        elif depth == len(stacked) - 1:
+            weight, bias = torch.cat([*weights], dim=1) / len(weights), biases.mean(0)
+        else:
+            weight = torch.cat([*weights]) if depth == 0 else torch.block_diag(*weights)
+            bias = biases.flatten()
+        linear: nn.Linear = nn.utils.skip_init(nn.Linear, *reversed(weight.shape), device=weight.device)
+        linear.load_state_dict({"weight": weight, "bias": bias})
+        built += [linear, nn.ReLU()]
+    return nn.Sequential(*built[:-1])
