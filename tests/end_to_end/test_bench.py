@@ -200,7 +200,7 @@ def test_counts_of_groups_belong_to_the_page_on_molecules(lvd_here, table, tmp_p
     outcome = lvd_here("bench", "page", table, "--groups", tmp_path / "g.csv", "--out", tmp_path / "page.md")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        "error: --groups is for the page on molecules; give --molecules with it, or leave --groups out\n"
+        "error: --groups is for the page on molecules; add --molecules, or leave --groups out\n"
     )
     assert list(tmp_path.iterdir()) == []
 
