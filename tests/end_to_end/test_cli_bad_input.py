@@ -30,7 +30,7 @@ BAD_TABLES = {
     ),
     "missing column": (
         b"x,y\n" + b"".join(b",%d\n" % i for i in range(30)),
-        "column 'x': has no values at all",
+        "no column is left to predict from: 'x' (constant); to use one nevertheless: --keep x",
     ),
     "twice the same name": (
         ("x,x,y\n" + GOOD_ROWS.replace(",", ",1,")).encode(),
@@ -38,11 +38,22 @@ BAD_TABLES = {
     ),
     "NaN among inputs": ((GOOD + "nan,1\n").encode(), "column 'x': 1 missing value (row 31)"),
     "infinity among inputs": ((GOOD + "inf,1\n").encode(), "column 'x': 1 infinite value (row 31)"),
-    "NaN as target": ((GOOD + "1,nan\n").encode(), "target 'y': 1 missing value (row 31)"),
+    "no target at all": (
+        b"x,y\n" + b"".join(b"%d,\n" % (i % 7) for i in range(30)),
+        "target 'y': has no values at all; choose another target",
+    ),
     "infinity as target": ((GOOD + "1,-inf\n").encode(), "target 'y': 1 infinite value (row 31)"),
-    "dates": (
-        b"x,y\n" + b"".join(b"2020-01-%02d,%d\n" % (i, i) for i in range(1, 29)),
-        "column 'x': holds dates or times; turn them into numbers first",
+    "dates in no known order": (
+        b"x,y\n" + b"".join(b"%02d.01.2020,%d\n" % (i, i) for i in range(1, 29)),
+        "column 'x': '01.01.2020' is no date or time (28 such values, rows 1, 2, 3, 4, 5, ...); write dates as",
+    ),
+    "dates that do not exist": (
+        b"x,y\n" + b"".join(b"2021-02-%02d,%d\n" % (i, i) for i in range(1, 31)),
+        "column 'x': holds a date or time that does not exist",
+    ),
+    "nothing but constants": (
+        b"x,z,y\n" + b"".join(b"1,a,%d\n" % i for i in range(30)),
+        "no column is left to predict from: 'x' (constant), 'z' (constant); to use one nevertheless: --keep x",
     ),
     "ragged row": ((GOOD + "1,2,3\n").encode(), "row 31 has 3 cells, the header 2"),
     "too few rows": (b"x,y\n1,2\n2,1\n", "2 rows cannot be split"),
@@ -90,10 +101,6 @@ def test_no_table_at_all(lvd_here, homes, tmp_path):
     [
         (lambda text: text.replace(",area,", ",aera,"), "no column 'area'; did you mean 'aera'"),
         (lambda text: text.replace("garden,price", "garten,price"), "no column 'garden'"),
-        (
-            lambda text: text.replace(",north,", ",west,", 1),
-            "column 'district': 1 value never seen in fit: 'west'",
-        ),
         (lambda text: text + "x,1,,north,true,1\n", "column 'rooms': 1 missing value (row 121)"),
         (lambda text: text + "x,inf,2,north,true,1\n", "column 'area': 1 infinite value (row 121)"),
         (lambda text: text + "x,big,2,north,true,1\n", "column 'area': must be a number, got 'big'"),
@@ -241,3 +248,74 @@ def test_wrong_options(lvd_here, homes, tmp_path):
     check_refused(lvd_here(*predict, "--level", 1), "--level must lie in (0, 1), got 1")
     check_refused(lvd_here(*predict, "--json"), "both print to standard output")
     assert names(tmp_path) == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (("--split", "time"), "--split must be random, time:COLUMN or group:COLUMN"),
+        (("--split", "time:z"), "the table has no column 'z'"),
+        (("--split", "group:x"), "no column is left to predict from besides"),
+        (("--keep", "z"), "the table has no column 'z'"),
+        (("--target", "x", "--report", "page.html"), "a page shows one target, here are 2"),
+    ],
+)
+def test_choices_of_fit_that_cannot_be(lvd_here, tmp_path, monkeypatch, choices, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(GOOD)
+    check_refused(lvd_here("fit", "t.csv", "--target", "y", *choices, "--out", "model"), message)
+    assert names(tmp_path) == ["t.csv"]
+
+
+def test_update_and_monitor(lvd_here, homes, tmp_path):
+    model = shutil.copytree(homes.model, tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    no_target = tmp_path / "t.csv"
+    no_target.write_text(homes.new.read_text().replace(",price", ",prize", 1))
+    text = tmp_path / "text.csv"
+    text.write_text(homes.new.read_text() + "x,1,2,north,true,dear\n")
+    for command in ("update", "monitor"):
+        check_refused(
+            lvd_here(command, model, no_target), "the table has no column 'price'; did you mean 'prize'?"
+        )
+        check_refused(
+            lvd_here(command, model, text),
+            "target 'price': must be a number, got 'dear' (1 such value, row 121)",
+        )
+        check_refused(lvd_here(command, model, tmp_path / "no.csv"), "no.csv does not exist")
+        check_refused(lvd_here(command, tmp_path / "no", homes.new), "no saved model at")
+        check_refused(
+            lvd_here(command, model, homes.new, "--skip-invalid"), "--skip-invalid is for models fitted with"
+        )
+    check_refused(lvd_here("update", model, homes.table), "is the table that the model was fitted on")
+    check_refused(lvd_here("update", model, homes.new, "--out", model), "exists already; give --force")
+    check_refused(lvd_here("update", model, homes.new, "--out", tmp_path / "a" / "b"), "does not exist")
+    check_refused(lvd_here("monitor", model, homes.new, "--level", 2), "--level must lie in (0, 1), got 2")
+    check_refused(
+        lvd_here("monitor", model, homes.new, "--false-alarm-rate", 0),
+        "--false-alarm-rate must lie in (0, 1), got 0",
+    )
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert lvd_here("update", model, homes.new).code == 0
+    check_refused(lvd_here("update", model, homes.new), "was added to this model before, on ")
+    assert lvd_here("update", model, homes.new, "--force", "--newest", 150).code == 0
+    card = (model / "card.md").read_text()
+    assert card.count("- updated on ") == 2
+    assert "- calibration rows now: 150" in card
+    assert "update " in lvd_here("explain", model, homes.new, "--row", 1).out
+    check_refused(
+        lvd_here(
+            "report",
+            model,
+            homes.new,
+            "--compare",
+            "cqr",
+            "--fitted-on",
+            homes.table,
+            "--out",
+            tmp_path / "p.html",
+        ),
+        "--compare must be 'split' for a model that was updated",
+    )
+    page = ("report", model, homes.new, "--fitted-on", homes.table, "--out", tmp_path / "p.html")
+    assert lvd_here(*page).code == 0

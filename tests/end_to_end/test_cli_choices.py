@@ -160,7 +160,7 @@ def test_groups_are_calibrated_apart_and_unseen_ones_counted(lvd_here, tables, g
         widths["north"] > 1.5 * widths["south"]
     )  # north has six times the noise, and the network cannot see it
     report = json.loads(lvd_here("evaluate", grouped, tables / "moved.csv", "--json").out)
-    assert report["n_unseen_groups"] == n_east
+    assert report["unseen"]["n_groups"] == n_east
     (verdict,) = report["targets"][0]["verdicts"]
     assert verdict["kind"] == "too many unknown"
 
@@ -195,7 +195,7 @@ def test_groups_have_one_name_however_they_are_written(lvd_here, tmp_path):
     outcome = lvd_here(
         "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--json"
     )
-    assert json.loads(outcome.out)["n_unseen_groups"] == 1
+    assert json.loads(outcome.out)["unseen"]["n_groups"] == 1
     ends = [row["upper_90"] for row in read((tmp_path / "out.csv").read_text())]
     assert [end == "inf" for end in ends] == [False, False, True, False]
 
@@ -258,7 +258,13 @@ def test_unknown_rows_stay_finite_on_request(lvd_here, tables, tmp_path):
 def test_stages_are_shown_on_terminals_alone(lvd_on_terminal, lvd_here, tables, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stages = []
-    monkeypatch.setattr("rich.status.Status.update", lambda self, status=None, **_: stages.append(status))
+
+    def note(self, task, *, description, completed):
+        stages.append(description)
+        left.append(completed)
+
+    left = []
+    monkeypatch.setattr("rich.progress.Progress.update", note)
     words = fit_words(tables / "homes.csv", tmp_path / "model", "--epochs", 1, "--force")
     assert lvd_here(*words).err == ""
     assert stages == []
@@ -267,3 +273,4 @@ def test_stages_are_shown_on_terminals_alone(lvd_on_terminal, lvd_here, tables, 
     assert "fitting 900 rows: errors on rows held out: fold 5 of 5" in stages
     assert "fitting 900 rows: learning the kernel" in stages
     assert any("scale" in stage for stage in stages)
+    assert left == sorted(left)

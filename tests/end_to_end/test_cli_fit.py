@@ -27,7 +27,9 @@ def test_the_report(homes):
     assert lines[1] == "left out: no row, the columns id"
     assert lines[2] == "split (seed 0): 300 training, 100 calibration and 100 test rows"
     assert "price, on the 100 test rows, which no step has seen" in lines
-    assert lines[-1] == f"model written to {homes.model}"
+    assert lines[3].startswith("price: ")
+    assert " of the true values are inside their 90% interval, " in lines[3]
+    assert lines[4] == f"model written to {homes.model}"
     assert "\x1b" not in homes.report
 
 

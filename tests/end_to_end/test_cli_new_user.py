@@ -8,6 +8,8 @@ import json
 import pytest
 
 import lvd
+from lvd.tables.inputs import prepare_columns
+from lvd.tables.reading import read_table
 
 
 def tour(run, data, target, *options):
@@ -70,18 +72,18 @@ def test_energy_has_two_targets_of_which_one_is_left_out(lvd_here, shared_dir, t
     assert check_result(tmp_path, report, "Y1")["mean_absolute_deviation"] < 2
 
 
-def test_bike_is_refused_with_its_dates_and_tells_how_to_go_on(lvd_here, shared_dir, tmp_path):
-    bike = shared_dir / "data" / "bike.csv.gz"
-    outcome = lvd_here("fit", bike, "--target", "cnt", "--out", tmp_path / "model")
-    assert outcome.code == 2
-    assert "column 'dteday': holds dates or times" in outcome.err
-    assert outcome.err.splitlines()[-1] == "to leave out: --drop dteday"
+def test_bike_has_dates_and_numbered_rows(shared_dir):
+    table = read_table(shared_dir / "data" / "bike.csv.gz")
+    prepared = prepare_columns(table, target="cnt", drop=["casual", "registered"], seed=0)
+    assert prepared.useless == {"instant": "identifier"}
+    dates = [name for name in prepared.encoder.feature_names if name.startswith("dteday")]
+    assert dates == ["dteday: year", "dteday: month", "dteday: weekday", "dteday: days"]
 
 
 @pytest.mark.slow
 def test_bike(lvd_here, shared_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    left_out = [f"--drop={name}" for name in ("instant", "dteday", "casual", "registered")]
+    left_out = [f"--drop={name}" for name in ("casual", "registered")]
     report = tour(lvd_here, shared_dir / "data" / "bike.csv.gz", "cnt", *left_out, "--epochs", 20)
-    assert report["left_out"] == ["instant", "dteday", "casual", "registered"]
+    assert report["left_out"] == ["instant", "casual", "registered"]
     assert check_result(tmp_path, report, "cnt")["mean_absolute_deviation"] < 80

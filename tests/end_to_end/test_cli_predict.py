@@ -135,8 +135,9 @@ def test_json_says_how_many_intervals_are_finite(lvd_here, homes, tmp_path):
     upper = np.array(read_columns(out.read_text())["upper_90"], dtype=float)
     finite = {"90": np.isfinite(upper).mean()}
     n_unknown = read_columns(out.read_text())["known"].count("false")
-    counts = {"n_rows": 120, "n_skipped": 0, "n_unknown": n_unknown, "n_unseen_groups": 0}
-    assert report == {"out": str(out), **counts, "finite_fraction": finite}
+    counts = {"n_rows": 120, "n_skipped": 0, "n_unknown": n_unknown}
+    unseen = {"n_groups": 0, "n_levels": 0, "levels": {}}
+    assert report == {"out": str(out), **counts, "unseen": unseen, "finite_fraction": finite}
 
 
 def test_only_a_terminal_shows_progress_and_colours(lvd_on_terminal, lvd_here, homes, tmp_path, monkeypatch):

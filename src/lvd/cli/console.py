@@ -131,7 +131,7 @@ def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], 
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    start, total, ends = monotonic(), sum(weights.values()), math.inf
+    start, total, done, ends = monotonic(), sum(weights.values()), 0.0, math.inf
 
     def text_left() -> str:
         left = ends - monotonic()
@@ -142,22 +142,22 @@ def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], 
         task = bar.add_task(what, total=total)
 
         def begin(stage: str) -> None:
-            nonlocal ends
-            done = done_before(stage, weights)
-            if done:
-                spent = monotonic() - start
-                ends = start + spent * total / done
-            bar.update(task, description=f"{what}: {stage}", completed=done or 0.0)
+            nonlocal done, ends
+            reached = done_before(stage, weights)
+            done = done if reached is None else max(done, reached)
+            if reached:
+                ends = start + (monotonic() - start) * total / done
+            bar.update(task, description=f"{what}: {stage}", completed=done)
 
         yield begin
 
 
-def done_before(stage: str, weights: Mapping[str, float]) -> float:
-    """The weight of all that comes before this stage; 0 for a stage that is not among them."""
+def done_before(stage: str, weights: Mapping[str, float]) -> float | None:
+    """The weight of all that comes before this stage; None for a stage that is not among them."""
     names = list(weights)
     found = next((name for name in names if stage.startswith(name)), None)
     if found is None:
-        return 0.0
+        return None
     before = sum(weights[name] for name in names[: names.index(found)])
     part = re.search(r"(\d+) of (\d+)$", stage)
     return before + (weights[found] * (int(part[1]) - 1) / int(part[2]) if part else 0.0)

@@ -121,7 +121,9 @@ def _are_integers(values: pa.ChunkedArray) -> bool:
 
 def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
     """At least one column is an input."""
-    if names and len(useless) == len(names):
+    if not names:
+        raise InputError("no column is left to predict from besides the target and those dropped; keep one")
+    if len(useless) == len(names):
         listed = ", ".join(f"{name!r} ({what})" for name, what in list(useless.items())[:10])
         raise InputError(
             f"no column is left to predict from: {listed}; to use one nevertheless: keep={list(useless)[:1]}"
