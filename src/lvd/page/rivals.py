@@ -89,17 +89,13 @@ def make_rivals(
     fitted_on: pa.Table | None,
 ) -> list[Method]:
     """The named rivals at all levels of the page, for target number `place` of the model."""
-    methods = []
-    for name in names:
-        if name == "split":
-            how = "one width for all rows, from the same calibration errors"
-            methods.append(
-                Method("Split", PROMISES["marginal"], how, split_intervals(judged, evaluated.levels))
-            )
-        else:
-            assert fitted_on is not None
-            methods.append(_fit_rival(RIVALS[name], evaluated, model, place, fitted_on))
-    return methods
+    how = "one width for all rows, from the same calibration errors"
+    return [
+        Method("Split", PROMISES["marginal"], how, split_intervals(judged, evaluated.levels))
+        if name == "split"
+        else _fit_rival(RIVALS[name], evaluated, model, place, fitted_on)
+        for name in names
+    ]
 
 
 def _fit_rival(
@@ -149,17 +145,14 @@ def _fit_rival(
     )
 
 
-@dataclass(frozen=True)
-class MethodFigures:
-    """What one method achieves.
+@dataclass(frozen=True, eq=False)
+class MethodFigures(Method):
+    """A method and what it achieves.
 
     `common_width` is over the rows where all methods are finite, `interval_score` over all rows, where an infinite
     interval counts as the range of y.
     """
 
-    name: str
-    promise: str
-    how: str
     coverage: float
     lower: float
     upper: float
@@ -192,9 +185,7 @@ def compare_methods(
         lower, upper = binomial_band(hits.sum(), len(hits))
         figures.append(
             MethodFigures(
-                name=method.name,
-                promise=method.promise,
-                how=method.how,
+                **vars(method),
                 coverage=float(hits.mean()),
                 lower=float(lower),
                 upper=float(upper),
