@@ -57,7 +57,7 @@ def start(*arguments: object, **options: object) -> subprocess.Popen:
     )
 
 
-def run_outside(*arguments: object, **options: object) -> Outcome:
+def run_outside(*arguments: object, timeout: float = 280, **options: object) -> Outcome:
     with start(*arguments, **options) as process:
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=timeout)
     return Outcome(process.returncode, out.decode(), err.decode())
