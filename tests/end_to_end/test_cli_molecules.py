@@ -20,6 +20,7 @@ if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
 import lvd.molecules
+from lvd.molecules.domain import scaffolds
 from lvd.molecules.smiles import canonical_smiles
 
 ENDS = ("", "O", "N", "Cl", "S", "C#N", "C=O", "OC", "C(C)C", "c1ccccc1")
@@ -90,7 +91,7 @@ def test_fit_counts_what_it_leaves_out_and_keeps_copies_together(files):
     counts = [int(text) for text in re.findall(r"(\d+) (?:training|calibration|test)\b", lines[2])]
     assert sum(counts) == n_rows
     assert counts[2] == len(read(files.test))
-    assert lines[3].startswith("note: 3 rows repeat the molecule of an earlier row; all rows of a molecule")
+    assert "note: 3 rows repeat the molecule of an earlier row; all rows of a molecule" in files.report
     assert [line for line in lines if " test rows, which no step" in line] == [
         f"{target}, on the {counts[2]} test rows, which no step has seen" for target in ("mu", "homo")
     ]
@@ -137,7 +138,7 @@ def test_predict_keeps_rows_that_it_skips(lvd_here, files, new, tmp_path):
         f"{column}_{target}"
         for target in ("mu", "homo")
         for column in ("y_pred", "lower_50", "upper_50", "lower_80", "upper_80", "n_effective")
-    ] + ["known"]
+    ] + ["known", "nearest", "tanimoto"]
     assert list(found[0]) == [*given[0], *added]
     assert [row["smiles"] for row in found] == map_smiles(new)
     assert {found[1][name] for name in added} == {""}
@@ -145,6 +146,86 @@ def test_predict_keeps_rows_that_it_skips(lvd_here, files, new, tmp_path):
     lvd_here("predict", files.model, new, "--skip-invalid", *levels, "--out", tmp_path / "out.parquet")
     table = pq.read_table(tmp_path / "out.parquet")
     assert [table[name].null_count for name in added] == [1] * len(added)
+
+
+def test_predict_names_the_nearest_calibration_molecule(lvd_here, files, tmp_path):
+    kept = json.loads((files.model / "manifest.json").read_text())["columns"]["molecules"]["smiles"]
+    write_table(tmp_path / "table.csv", [kept[3], "CCCCCBr"])
+    lvd_here("predict", files.model, tmp_path / "table.csv", "--out", tmp_path / "out.csv")
+    same, other = read(tmp_path / "out.csv")
+    assert (same["nearest"], float(same["tanimoto"])) == (kept[3], 1.0)
+    assert other["nearest"] in kept
+    assert 0.0 < float(other["tanimoto"]) < 1.0
+
+
+@pytest.fixture(scope="module")
+def holes(lvd_here, tmp_path_factory) -> Files:
+    """A model split by scaffolds, of targets that are not known everywhere, one of them rarely."""
+    folder = tmp_path_factory.mktemp("holes")
+    found = Files(folder / "model", folder / "table.csv", folder / "test.csv", "")
+    rings = ("c1ccccc1", "C1CCCCC1", "C1CCNCC1", "c1ccncc1", "C1CCOC1", "c1ccsc1", "C1CC1", "c1ccc2ccccc2c1")
+    smiles = ["C" * n + ring for n in range(12) for ring in rings] + ["CC(=O)[O-].[Na+]", "CCO.Cl"]
+    write_table(found.table, smiles)
+    rows = read(found.table)
+    for number, row in enumerate(rows):
+        row["mu"] = "" if number % 3 == 0 or number == 4 else row["mu"]
+        row["homo"] = "" if number == 4 else row["homo"]
+    write_rows(found.table, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
+        outcome = lvd_here(
+            *("fit", found.table, "--smiles", "smiles", *TARGETS, *TINY, "--split", "scaffold"),
+            *("--level", 0.5, "--out", found.model, "--test-out", found.test),
+        )
+    assert (outcome.code, outcome.err) == (0, "")
+    return found._replace(report=outcome.out)
+
+
+def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_each_target_uses_the_rows_that_have_it(lvd_here, holes):
+    assert "left out: 1 row without a target" in holes.report
+    test = read(holes.test)
+    found = json.loads(lvd_here("evaluate", holes.model, holes.test, "--json").out)
+    counts = [sum(row[name] != "" for row in test) for name in ("mu", "homo")]
+    assert counts[0] < counts[1] == found["n_rows"] == len(test)
+    with_mu = [row for row in test if row["mu"]]
+    write_rows(holes.test.with_name("mu.csv"), with_mu)
+    alone = json.loads(lvd_here("evaluate", holes.model, holes.test.with_name("mu.csv"), "--json").out)
+    assert alone["targets"][0]["summary"] == found["targets"][0]["summary"]
+    outcome = lvd_here("explain", holes.model, holes.test, "--row", 1, "--json")
+    table = read(holes.table)
+    for explanation in json.loads(outcome.out):
+        for neighbor in explanation["evidence"]["neighbors"]:
+            assert float(table[neighbor["index"] - 1][explanation["target"]]) == neighbor["target"]
+
+
+def test_no_scaffold_is_on_two_sides_of_the_split(holes):
+    rows = read(holes.table)
+    kept = json.loads((holes.model / "manifest.json").read_text())["columns"]["molecules"]
+    parts = [set(scaffolds(kept["smiles"])), set(scaffolds(map_smiles(holes.test)))]
+    apart = {*kept["calibration"], *kept["test"], 5}
+    parts.append(set(scaffolds(row["smiles"] for n, row in enumerate(rows, 1) if n not in apart)))
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 9
+    assert "split (scaffold, seed 0)" in holes.report
+
+
+def test_salts_and_mixtures_are_named(holes):
+    assert "note: 2 rows hold salts or mixtures (rows 97, 98): all of their parts are read" in holes.report
+
+
+def test_the_report_draws_the_scaffolds_with_the_lowest_coverage(lvd_here, holes, tmp_path):
+    arguments = ("report", holes.model, holes.table, "--target", "homo", "--out", tmp_path / "r.html")
+    assert lvd_here(*arguments).code == 0
+    page = (tmp_path / "r.html").read_text()
+    section = page[page.index("By Bemis-Murcko scaffold") :].split("</table>")[0]
+    assert "scaffolds of fewer than 10 rows" in section
+    assert section.count("<br><svg") == 8
 
 
 def test_predict_of_rows_that_are_all_skipped(lvd_here, files, tmp_path):
@@ -203,7 +284,7 @@ def test_the_report_draws_rows_and_neighbours_by_itself(lvd_here, files, new, tm
     assert lvd_here(*arguments).code == 2
     outcome = lvd_here(*arguments, "--skip-invalid", "--compare", "split")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("left out: 1 row that the model cannot read\n")
+    assert outcome.out.startswith("left out: 1 row that the model cannot read")
     page = (tmp_path / "r.html").read_text()
     assert "Left out: 1 row that the model cannot read" in page
     assert "Across features" not in page
@@ -237,7 +318,7 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
     ("options", "message"),
     [
         (("--smiles", "smile"), "the table has no column 'smile'; did you mean 'smiles'?"),
-        (("--smiles", "smiles", "--drop", "name"), "leave --drop and --impute out"),
+        (("--smiles", "smiles", "--drop", "name"), "leave --drop, --keep and --impute out"),
         (("--smiles", "mu"), "column 'mu' holds the molecules and cannot be a target"),
         (
             ("--smiles", "name", "--skip-invalid"),
@@ -248,6 +329,14 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
             "column 'smiles': RDKit cannot read 3 molecules (rows 51, 52, 53): 'C1CC', mis",
         ),
         (("--skip-invalid",), "are about molecules; give --smiles COLUMN"),
+        (
+            ("--smiles", "smiles", "--split", "group:name"),
+            "--split must be random or scaffold where a column",
+        ),
+        (
+            ("--split", "scaffold"),
+            "--split must be random, time:COLUMN or group:COLUMN where no column holds",
+        ),
         (("--hidden-size", 10), "are about molecules; give --smiles COLUMN"),
     ],
 )
@@ -256,6 +345,18 @@ def test_fit_refuses(lvd_here, files, tmp_path, options, message):
     assert outcome.code == 2
     assert message in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_classes_are_refused(lvd_here, files, tmp_path):
+    rows = [{**row, "active": str(n % 2)} for n, row in enumerate(read(files.test))]
+    write_rows(tmp_path / "table.csv", rows)
+    columns = ("--smiles", "smiles", "--target", "mu", "--target", "active")
+    outcome = lvd_here("fit", tmp_path / "table.csv", *columns, "--out", tmp_path / "model")
+    assert outcome.code == 2
+    assert (
+        "target 'active' has only the values 0 and 1: that is a class, and lvd gives intervals" in outcome.err
+    )
+    assert not (tmp_path / "model").exists()
 
 
 def test_other_models_have_no_molecules_to_skip(lvd_here, homes, tmp_path):

@@ -108,8 +108,8 @@ class LVDEstimator(UncertaintyEstimator):
 
     def __call__(
         self, dataloader: Any, models: list[MPNN], trainer: pl.Trainer
-    ) -> tuple[Float[Tensor, "m n t"], Float[Tensor, "1 n t"]]:
-        """Each network's predictions, and one uncertainty."""
+    ) -> tuple[Float[Tensor, "m n t"], Float[Tensor, "m n t"]]:
+        """Each network's predictions, and one uncertainty for all, as often as chemprop writes one for each."""
         if self.arguments is None:
             raise InputError(
                 "the uncertainty method lvd works in the command lvd-chemprop, which calibrates it"
@@ -122,7 +122,7 @@ class LVDEstimator(UncertaintyEstimator):
         predicted, known = interval_rows(calibration, y, rows, level)
         LVDEstimator.added = columns_of(predicted, known, rows.smiles, names)
         half = np.diff(predicted.intervals[:, :, 0], axis=1)[:, 0] / 2.0
-        return rows.y_preds, torch.as_tensor(half)[None]
+        return rows.y_preds, torch.as_tensor(half).repeat(len(models), 1, 1)
 
 
 def calibration_loader(args: Namespace, model: MPNN, names: list[str] | None) -> Any:
