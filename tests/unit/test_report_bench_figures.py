@@ -94,7 +94,7 @@ def test_figures_are_drawn_from_one_protocol(tmp_path):
     sound = Result(
         BenchRun("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0
     )
-    both = bench_figures.Source(collect([paper, sound]), [paper, sound])
+    both = bench_figures.FigureSource(collect([paper, sound]), [paper, sound])
     chosen = both.of_protocol("sound")
     assert ({row.protocol for row in chosen.rows}, chosen.results) == ({"sound"}, [sound])
     path = bench_figures.draw_figure("coverage_level", chosen, tmp_path)

@@ -25,14 +25,18 @@ def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
         )
     array = array.reshape(len(array), 2, -1)
     lower, upper = array[:, 0], array[:, 1]
-    _refuse(np.isnan(lower) | np.isnan(upper), "hold NaN", "an unbounded end is -inf or +inf, not NaN")
-    _refuse(
+    _refuse_intervals(
+        np.isnan(lower) | np.isnan(upper), "hold NaN", "an unbounded end is -inf or +inf, not NaN"
+    )
+    _refuse_intervals(
         lower > upper,
         "have the lower end above the upper end",
         "if they are empty sets, as those of smoothed=True may be, pass both ends at the prediction, as "
         "LVDRegressor.predict_interval does, which gives them width 0; if not, check the order of the columns",
     )
-    _refuse((lower == np.inf) | (upper == -np.inf), "hold no number", "an unbounded interval is (-inf, +inf)")
+    _refuse_intervals(
+        (lower == np.inf) | (upper == -np.inf), "hold no number", "an unbounded interval is (-inf, +inf)"
+    )
     return array
 
 
@@ -75,7 +79,7 @@ def check_levels_of(intervals: Float[NDArray, "n 2 l"], levels: Levels) -> Float
     return vector
 
 
-def _refuse(bad: NDArray, what: str, remedy: str) -> None:
+def _refuse_intervals(bad: NDArray, what: str, remedy: str) -> None:
     rows = np.flatnonzero(bad.any(axis=1))
     if rows.size:
         first = ", ".join(map(str, rows[:5]))

@@ -21,7 +21,7 @@ def mean_absolute_deviation(y: ArrayLike, y_pred: ArrayLike) -> float:
     >>> mean_absolute_deviation([1, 2, 3], [1, 3, 5])
     1.0
     """
-    return float(_errors(y, y_pred).mean())
+    return float(_absolute_errors(y, y_pred).mean())
 
 
 def residual_auroc(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike) -> float:
@@ -111,7 +111,7 @@ def _gaussian_form(points: Float[NDArray, "n"], vector: Float[NDArray, "n"], sca
     return form
 
 
-def _errors(y: ArrayLike, y_pred: ArrayLike) -> Float[NDArray, "n"]:
+def _absolute_errors(y: ArrayLike, y_pred: ArrayLike) -> Float[NDArray, "n"]:
     targets, predictions = check_vector(y), check_vector(y_pred, "y_pred")
     check_same_length(y=targets, y_pred=predictions)
     return np.abs(targets - predictions)
@@ -121,7 +121,7 @@ def _errors_and_widths(
     y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
     _, array = check_targets_and_intervals(y, intervals)
-    return _errors(y, y_pred), tied_widths(array)
+    return _absolute_errors(y, y_pred), tied_widths(array)
 
 
 def _pearson(a: Float[NDArray, "n"], b: Float[NDArray, "n"]) -> float:

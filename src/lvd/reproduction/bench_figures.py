@@ -117,30 +117,30 @@ def width_error(results: Sequence[Result]) -> Figure:
 
 
 @dataclass(frozen=True)
-class Source:
+class FigureSource:
     """What figures are drawn from: metrics, and the intervals of every row, None where only tables are left."""
 
     rows: Sequence[Measured]
     results: Sequence[Result] | None
 
-    def of_protocol(self, protocol: str | None) -> Source:
+    def of_protocol(self, protocol: str | None) -> FigureSource:
         """What belongs to one protocol; it need not be named where there is only one."""
         chosen = only_protocol(self.rows, protocol)
-        return Source(
+        return FigureSource(
             [row for row in self.rows if row.protocol == chosen],
             self.results and [result for result in self.results if result.run.protocol == chosen],
         )
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> FigureSource:
     """From a folder of runs, or from compact tables."""
     if compact_tables(path):
-        return Source(read_results(path), None)
+        return FigureSource(read_results(path), None)
     results = read_all(path)
-    return Source(collect(results), results)
+    return FigureSource(collect(results), results)
 
 
-FIGURES: dict[str, Callable[[Source], Figure]] = {
+FIGURES: dict[str, Callable[[FigureSource], Figure]] = {
     "three_bands": lambda source: three_bands(),
     "synthetic": lambda source: synthetic(),
     "jackknife": lambda source: jackknife(),
@@ -151,7 +151,7 @@ NEED_INTERVALS = ("width_error",)
 """Figures that compact tables do not suffice for."""
 
 
-def draw_figure(name: str, source: Source, folder: Path) -> Path:
+def draw_figure(name: str, source: FigureSource, folder: Path) -> Path:
     """Draw one of `FIGURES` from the results of one protocol into a folder; returns the file."""
     path = folder / f"{name}.png"
     save_figure(FIGURES[name](source), path)
