@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
+from lvd._parallel import chunk_slices
 from lvd._typing import Bool, Float, NDArray
 from lvd.models.scaling import mean_and_scale
 
-MOST_ROWS = 5000
+MOST_ROWS, CHUNK = 5000, 2**22
 BEYOND, FEWEST_BEYOND = 0.005, 2
 """The share of training rows, and the fewest, that are further from the others than what is called near: an
 outlier or two among them should not decide what is far."""
@@ -41,6 +41,8 @@ class Surroundings:
     @classmethod
     def of(cls, rows: Float[NDArray, "n p"], seed: int) -> Surroundings:
         """The limit leaves a small share of the training rows' own distances beyond it."""
+        from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
+
         mean, scale = mean_and_scale(rows)
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
         placed = ((rows[chosen] - mean) / scale).astype(np.float32)
@@ -52,11 +54,19 @@ class Surroundings:
         """How far the nearest training row is, in units of the limit; at most 1 where it is near."""
         with np.errstate(over="ignore"):
             placed = ((rows - self.mean) / self.scale).clip(-1e18, 1e18).astype(np.float32)
-        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(self.rows)
-        nearest = search.kneighbors(placed)[0][:, 0].astype(np.float64)
+        nearest = nearest_distances(placed, self.rows)
         if self.limit == 0.0:  # all training rows are the same
             return np.where(nearest > 0.0, np.inf, 0.0)
         return nearest / self.limit
+
+
+def nearest_distances(queries: Float[NDArray, "n p"], rows: Float[NDArray, "r p"]) -> Float[NDArray, "n"]:
+    """How far the nearest row is from each query: found by a product of matrices, then measured exactly."""
+    squares, wide = (rows.astype(np.float64) ** 2).sum(axis=1), rows.T.astype(np.float64)
+    nearest = np.empty(len(queries), dtype=np.intp)
+    for some in chunk_slices(len(queries), max(1, CHUNK // max(1, len(rows)))):
+        nearest[some] = np.argmin(squares - 2.0 * (queries[some].astype(np.float64) @ wide), axis=1)
+    return np.sqrt(((queries.astype(np.float64) - rows[nearest]) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)

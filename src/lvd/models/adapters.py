@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets
@@ -42,7 +42,7 @@ class SklearnModel(BaseEstimator):
     @property
     def remembers(self) -> bool:
         """Whether the estimator, as trees do, nearly reproduces the targets of its training rows."""
-        last = self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
+        last = self.estimator[-1] if _is_pipeline(self.estimator) else self.estimator
         return hasattr(last, "apply") or hasattr(last, "staged_predict") or hasattr(last, "kneighbors")
 
     def check(self, X: ArrayLike) -> Any:
@@ -103,7 +103,7 @@ class SklearnModel(BaseEstimator):
 
     def _transformed(self, X: Any) -> tuple[Any, Any]:
         """What the last step of a Pipeline gets to see, and that step; a frame stays one, for its names."""
-        if not isinstance(self.fitted_, Pipeline):
+        if not _is_pipeline(self.fitted_):
             return X, self.fitted_
         inner = self.fitted_[:-1].transform(X) if len(self.fitted_) > 1 else X
         return inner.toarray() if hasattr(inner, "toarray") else inner, self.fitted_[-1]
@@ -143,6 +143,12 @@ class FunctionModel:
                 f"got {y_pred.shape} and {embeddings.shape} for {len(X)} rows"
             )
         return Evaluation(y_pred, embeddings)
+
+
+def _is_pipeline(estimator: Any) -> bool:
+    """Whether it is a scikit-learn Pipeline; where that was never loaded, nothing can be one."""
+    module = sys.modules.get("sklearn.pipeline")
+    return module is not None and isinstance(estimator, module.Pipeline)
 
 
 def _all_numbers(inputs: Any) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import KFold
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
@@ -22,6 +21,8 @@ JUDGED_ROWS = 1000
 
 def held_out_folds(n_rows: int, seed: int) -> list[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]:
     """The rows inside and outside of training, fold by fold."""
+    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+
     return list(KFold(N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
 
 

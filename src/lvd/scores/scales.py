@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.model_selection import KFold
 from torch import Tensor
 
 from lvd._parallel import workers
@@ -33,6 +31,8 @@ def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
 
 def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
     """The fold of each row."""
+    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+
     numbers = np.empty(n_rows, np.int64)
     for fold, (_, rows) in enumerate(KFold(N_FOLDS, shuffle=True, random_state=seed).split(numbers)):
         numbers[rows] = fold
@@ -90,6 +90,8 @@ class BoostedScale:
     ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the model that has not seen it."""
         folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
         self.models_, crossed = [], np.empty(len(errors))
         for fold in range(N_FOLDS):
             inside, outside = folds != fold, folds == fold

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
@@ -110,6 +109,8 @@ def interpolates(training: TrainingRows) -> bool:
     embeddings = training.rows.evaluation.embeddings[:NEIGHBOR_ROWS]
     if len(embeddings) < 2:
         return False
+    from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
+
     nearest = NearestNeighbors(n_neighbors=2).fit(embeddings).kneighbors(embeddings)[1][:, 1]
     y, errors = training.y[: len(embeddings)], np.abs(training.errors[: len(embeddings)])
     return bool(np.nanmedian(errors) < SMALL_ERROR * np.nanmedian(np.abs(y - y[nearest])))
