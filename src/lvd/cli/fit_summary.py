@@ -13,16 +13,32 @@ from lvd.cli.shared import show_metrics
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lvd.methods import LVDRegressor
     from lvd.tables.reports import FitReport
     from lvd.tables.table_model import TableModel
 
+MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
 """So many rows are named."""
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
 
 
-def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None) -> None:
+def model_text(regressor: LVDRegressor) -> str:
+    """The kind of the model, and how it was chosen."""
+    kind = type(regressor.model_).__name__
+    name = next((name for name, (cls, _) in MODELS.items() if cls == kind), None)
+    errors: dict[str, float] = getattr(regressor, "choice_", {})
+    if name is None or not errors:
+        return MODELS[name][1] if name else kind
+    others = ", ".join(f"{MODELS[one][1]} {error:.3g}" for one, error in errors.items() if one != name)
+    return (
+        f"{MODELS[name][1]}, chosen by cross-validation: error {errors[name]:.3g} of the target's standard "
+        f"deviation, {others}"
+    )
+
+
+def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, chosen: str) -> None:
     """Five lines for a single target, then what may be wrong, and the figures."""
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
@@ -38,7 +54,8 @@ def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path 
     )
     for line in _verdict_lines(report):
         console.show(line)
-    console.show(f"model written to {out}{'' if page is None else f', page to {page}'}")
+    written = f"model written to {out}{'' if page is None else f', page to {page}'}"
+    console.show(f"{written}; it is {chosen}")
     for note in notes(report):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)
@@ -53,9 +70,9 @@ def with_card(
 
     regressor = model.regressor
     chosen: dict[str, object] = {
-        "model": type(regressor.estimator).__name__,
+        "model": model_text(regressor),
         "preset": regressor.preset,
-        **vars(regressor.settings),
+        **{name: value for name, value in vars(regressor.settings).items() if name != "estimator"},
         "guarantee": model.guarantee,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,

@@ -26,9 +26,10 @@ FEW_ROWS = 500
 RATE, FAST_RATE = 1e-2, 2e-2
 FARTHEST = 5.0
 """Standardised inputs are cut at so many standard deviations: a slip in a table must not throw a prediction off."""
-ROUND, MOST_ROUNDS, PATIENCE = 25, 100, 12
-"""Batches between two looks at the held-out rows, and looks: the most at one rate, and those without progress."""
-RATE_DROPS = (1.0, 0.3, 0.09)
+ROUND, MOST_ROUNDS = 25, 100
+"""Batches between two looks at the held-out rows, and the most looks at one rate."""
+STAGES = ((1.0, 12), (0.3, 6), (0.09, 6))
+"""Shares of the first rate, and after how many looks without progress the next begins."""
 LEAST_GAIN = 1e-4
 STRENGTHS = np.logspace(-3, 5, 33)
 FIRST_SHARE = 0.1
@@ -151,7 +152,7 @@ class _Search:
             weights.values(), lr=learning_rate, weight_decay=weight_decay, fused=True
         )
         best, batches = self._held_out_losses(weights), self._batches()
-        for drop in RATE_DROPS:
+        for drop, patience in STAGES:
             optimizer.param_groups[0]["lr"] = drop * learning_rate
             waited = 0
             for _ in range(MOST_ROUNDS):
@@ -163,7 +164,7 @@ class _Search:
                 for name, tensor in weights.items():
                     kept[name][better] = tensor.detach()[better]
                 waited = 0 if bool(better.any()) else waited + 1
-                if waited >= PATIENCE:
+                if waited >= patience:
                     break
             with torch.no_grad():
                 for name, tensor in weights.items():
@@ -189,9 +190,8 @@ class _Search:
     def _step(self, optimizer: torch.optim.Optimizer, weights: Parameters, rows: Int[Tensor, "m b"]) -> None:
         optimizer.zero_grad(set_to_none=True)
         outputs = forward(weights, self.inputs[rows])
-        torch.stack(
-            [self.loss(*pair) for pair in zip(outputs, self.targets[rows], strict=True)]
-        ).sum().backward()
+        # The mean over all members' rows: each member's gradient is that of its own, up to a factor.
+        self.loss(outputs.flatten(0, 1), self.targets[rows].flatten(0, 1)).backward()
         optimizer.step()
         if self.on_batch is not None:
             self.on_batch()
