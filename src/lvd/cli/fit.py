@@ -302,7 +302,8 @@ def fit(
     With --smiles one graph network (chemprop's) reads the molecules and predicts all targets, and each target has a
     kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
     in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names
-    the neighbours by them, and lvd report draws them. Without a GPU, 5,000 molecules of ten atoms take minutes.
+    the neighbours by them, and lvd report draws them. Of several targets some cells may be empty: each target uses
+    the rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
     With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
     not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.

@@ -24,7 +24,7 @@ class KnownMolecules:
     >>> known = KnownMolecules(["CCO", "c1ccccc1"])
     >>> rows, similarities = known.nearest(["OCC", "CCCO"])
     >>> rows.tolist(), similarities.round(2).tolist()
-    ([0, 0], [1.0, 0.44])
+    ([0, 0], [1.0, 0.56])
     """
 
     def __init__(self, smiles: Sequence[str]) -> None:
