@@ -267,10 +267,10 @@ def prepare_cells(
 
 
 def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:
-    """A target of two values is a class, of which there are no intervals."""
+    """A target of two values, such as 0 and 1, is a class, of which there are no intervals."""
     for name, column in zip(targets, y.T, strict=True):
         values = np.unique(column[~np.isnan(column)])
-        if len(values) == 2:
+        if len(values) == 2 and (values == np.round(values)).all():
             raise InputError(
                 f"target {name!r} has only the values {values[0]:g} and {values[1]:g}: that is a class, and lvd "
                 "gives intervals of numbers; leave it out, and use chemprop's classification for it"
