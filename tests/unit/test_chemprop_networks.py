@@ -131,5 +131,5 @@ def test_settings_that_change_the_graphs_are_refused(tmp_path):
     folder.mkdir(parents=True)
     models.save_model(folder / "best.pt", network())
     (tmp_path / "run" / "config.toml").write_text("add-h = false\nignore-stereo = true\n")
-    with pytest.raises(lvd.InputError, match=r"was trained with --ignore-stereo .* train it without"):
+    with pytest.raises(lvd.InputError, match=r"was trained with ignore-stereo .* train it without"):
         lvd.read_trusted_checkpoint(folder / "best.pt")

@@ -132,9 +132,7 @@ def test_rows_to_skip_are_those_of_single_columns(fitted, tmp_path):
 
 
 def test_one_column_takes_no_others():
-    with pytest.raises(
-        lvd.InputError, match="column= takes the cells of one column alone as inputs, and keeps"
-    ):
+    with pytest.raises(lvd.InputError, match="column= takes the cells of one column alone as inputs; leave"):
         TableModel.fit(make_table(), new_regressor(), target="y", column="kind", drop=["x"])
     with pytest.raises(lvd.InputError, match="estimator must be a ChempropEstimator"):
         TableModel.fit(make_table(), new_regressor(), target="y", column="kind")

@@ -124,6 +124,6 @@ def refuse_other_graphs(checkpoint: Path) -> None:
         found = [name for name in MOLECULE_SETTINGS if re.search(rf"^{name}\s*=\s*true", text, re.MULTILINE)]
         if found:
             raise InputError(
-                f"{os.fspath(checkpoint)!r} was trained with --{found[0]} (see {file}), which lvd does not follow; "
+                f"{os.fspath(checkpoint)!r} was trained with {found[0]} (see {file}), which lvd does not follow; "
                 "train it without"
             )
