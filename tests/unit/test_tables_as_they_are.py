@@ -15,7 +15,7 @@ from lvd.tables.inputs import prepare_columns
 from lvd.tables.model_card import ModelCard, Source
 from lvd.tables.reading import read_table
 from lvd.tables.review import find_leaks, find_useless
-from lvd.tables.row_split import KeptRows, Split
+from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_time_indices
 from lvd.tables.table_model import TableModel
 from lvd.tables.watching import update, watch
@@ -139,7 +139,7 @@ class TestRowsWithoutATarget:
 class TestSplits:
     def parts(self, text, **columns):
         table = make_table(**columns)
-        return Split.parse(text).parts(table, np.arange(N), 0)
+        return RowSplit.parse(text).parts(table, np.arange(N), 0)
 
     def test_in_time(self):
         days = np.random.default_rng(0).permutation(N) // 3
@@ -164,7 +164,7 @@ class TestSplits:
     @pytest.mark.parametrize("text", ["", "time", "time:", "group", "random:x", "Time:x", "by:x"])
     def test_other_words(self, text):
         with pytest.raises(lvd.InputError, match="split must be random, time:COLUMN or group:COLUMN"):
-            Split.parse(text)
+            RowSplit.parse(text)
 
     def test_bad_columns(self):
         with pytest.raises(lvd.InputError, match="the table has no column 'z'"):
@@ -291,7 +291,7 @@ class TestCard:
     def test_round_trip_and_text(self, tmp_path, fitted):
         card = self.card(tmp_path).updated(Source("new.csv", 3, 2, "f" * 64))
         assert ModelCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
-        text = card.text(fitted)
+        text = card.text(fitted._facts())
         for line in ("- t.csv: 1 rows, 2 columns, sha256 ", "- a note", "- preset: default", "| y | 90% | "):
             assert line in text
         assert "new.csv: 3 rows, 2 columns, sha256 ffff" in text

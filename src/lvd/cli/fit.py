@@ -312,11 +312,11 @@ def fit(
     from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
-    from lvd.tables.row_split import Split
+    from lvd.tables.row_split import RowSplit
     from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
 
-    Split.parse(split)
+    RowSplit.parse(split)
     if report is not None:
         check_page(report, target, data, out)
     if smiles is None and (skip_invalid or hidden_size is not None or checkpoint is not None):

@@ -26,7 +26,7 @@ from lvd.tables.column_values import (
     to_texts,
 )
 from lvd.tables.review import check_some_left, find_useless
-from lvd.tables.row_split import AT_RANDOM, KeptRows, Split
+from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
 from lvd.tables.splits import Parts, split_group_indices
 from lvd.tables.table_encoder import (
     DAMAGED,
@@ -166,7 +166,7 @@ def prepare_columns(
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
     impute: str | None = None,
-    split: Split = AT_RANDOM,
+    split: RowSplit = AT_RANDOM,
     seed: int,
 ) -> Prepared:
     """All columns but the targets and those dropped as features, and the split, by default the paper's.
@@ -219,7 +219,7 @@ def prepare_cells(
     target: str | Sequence[str],
     column: str,
     skip_invalid: bool,
-    split: Split = AT_RANDOM,
+    split: RowSplit = AT_RANDOM,
     seed: int,
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.

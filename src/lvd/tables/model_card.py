@@ -18,7 +18,6 @@ from lvd.tables.verdict import percent
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
-    from lvd.tables.table_model import TableModel
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow")
 
@@ -40,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Result:
+class TestedLevel:
     """How the intervals did on the test rows."""
 
     target: str
@@ -61,7 +60,7 @@ class ModelCard:
     split: str
     settings: dict[str, str]
     notes: tuple[str, ...]
-    results: tuple[Result, ...]
+    results: tuple[TestedLevel, ...]
     date: str
     versions: dict[str, str]
     updates: tuple[tuple[str, Source], ...] = ()
@@ -73,7 +72,7 @@ class ModelCard:
         """The card of a model that was fitted today."""
         n_test = report.n_test
         results = tuple(
-            Result(
+            TestedLevel(
                 one.target,
                 verdict.confidence_level,
                 verdict.coverage,
@@ -110,18 +109,18 @@ class ModelCard:
                 split=content["split"],
                 settings=dict(content["settings"]),
                 notes=tuple(content["notes"]),
-                results=tuple(Result(**one) for one in content["results"]),
+                results=tuple(TestedLevel(**one) for one in content["results"]),
                 date=content["date"],
                 versions=dict(content["versions"]),
                 updates=tuple((day, Source(**source)) for day, source in content["updates"]),
             )
-            card.text(None)
+            card.text()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"the model's card is damaged ({error!r}); save the model again") from None
         return card
 
-    def text(self, model: TableModel | None) -> str:
-        """The card as Markdown."""
+    def text(self, facts: Sequence[str] = ()) -> str:
+        """The card as Markdown, with `facts` about the model as it is now."""
         lines = [
             "# Model card",
             "",
@@ -132,12 +131,7 @@ class ModelCard:
         ]
         lines += [_source_line(self.source), f"- split: {self.split}"]
         lines += [f"- updated on {day} with {_source_line(source)[2:]}" for day, source in self.updates]
-        if model is not None:
-            lines += [
-                f"- targets: {', '.join(model.encoder.targets)}",
-                f"- inputs: {', '.join(model.encoder.inputs)}",
-            ]
-            lines += [f"- calibration rows now: {model.regressor.n_calib_:,}"]
+        lines += [f"- {fact}" for fact in facts]
         lines += [f"- {note}" for note in self.notes]
         lines += ["", "## Settings", "", *(f"- {name}: {value}" for name, value in self.settings.items())]
         lines += ["", "## On the test rows, which no step had seen", "", *_result_table(self.results), ""]
@@ -158,7 +152,7 @@ def _source_line(source: Source) -> str:
     return f"- {source.name}: {source.n_rows:,} rows, {source.n_columns:,} columns, sha256 {source.sha256}"
 
 
-def _result_table(results: Sequence[Result]) -> list[str]:
+def _result_table(results: Sequence[TestedLevel]) -> list[str]:
     lines = [
         "| target | level | coverage | exact 95% band | interval score | one width for all | verdict |",
         "|---|---|---|---|---|---|---|",

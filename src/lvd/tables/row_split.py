@@ -17,7 +17,7 @@ from lvd.tables.splits import Parts, split_group_indices, split_indices, split_t
 
 
 @dataclass(frozen=True)
-class Split:
+class RowSplit:
     """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
 
     Molecules may be divided by their scaffolds.
@@ -27,7 +27,7 @@ class Split:
     column: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Split:
+    def parse(cls, text: str) -> RowSplit:
         """``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
         kind, colon, column = text.partition(":")
         if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
@@ -64,7 +64,7 @@ class Split:
         return set() if self.kind == "time" and is_date else {self.column}
 
 
-AT_RANDOM = Split()
+AT_RANDOM = RowSplit()
 
 
 def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"]:

@@ -37,7 +37,7 @@ from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import EXAMPLES, EvaluateReport, FitReport, Unseen, report_target
 from lvd.tables.review import find_leaks
-from lvd.tables.row_split import KeptRows, Split
+from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder, labelled_rows
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
@@ -103,7 +103,13 @@ class TableModel:
                 raise InputError(f"groups must be another column than the target, got {groups!r}")
         if column is None:
             prepared = prepare_columns(
-                table, target=target, drop=drop, keep=keep, impute=impute, split=Split.parse(split), seed=seed
+                table,
+                target=target,
+                drop=drop,
+                keep=keep,
+                impute=impute,
+                split=RowSplit.parse(split),
+                seed=seed,
             )
         elif drop or keep or impute:
             raise InputError(
@@ -115,7 +121,7 @@ class TableModel:
                 target=target,
                 column=column,
                 skip_invalid=skip_invalid,
-                split=Split.parse(split),
+                split=RowSplit.parse(split),
                 seed=seed,
             )
         encoder = prepared.encoder
@@ -173,7 +179,7 @@ class TableModel:
             columns |= self.kept.to_dict()
         card = None
         if self.card is not None:
-            columns["card"], card = self.card.to_dict(), self.card.text(self)
+            columns["card"], card = self.card.to_dict(), self.card.text(self._facts())
         try:
             saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
         except OSError as error:
@@ -181,6 +187,11 @@ class TableModel:
                 f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
                 "the folder above it must exist, be yours to write to, and have space"
             ) from error
+
+    def _facts(self) -> list[str]:
+        """What the card tells of the model as it is now."""
+        names = (f"targets: {', '.join(self.encoder.targets)}", f"inputs: {', '.join(self.encoder.inputs)}")
+        return [*names, f"calibration rows now: {self.regressor.n_calib_:,}"]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, skip_invalid: bool = False) -> TableModel:
