@@ -27,3 +27,17 @@ def test_every_public_name_is_there():
 def test_an_unknown_name():
     with pytest.raises(AttributeError, match="module 'lvd' has no attribute 'magic'"):
         _ = lvd.magic
+
+
+def test_what_predicts_tables_loads_nothing_that_only_fitting_needs():
+    late = (
+        "sklearn.neighbors",
+        "sklearn.ensemble",
+        "sklearn.pipeline",
+        "sklearn.model_selection",
+        "sympy",
+        "numba",
+    )
+    code = f"import sys, lvd.tables.table_model; print([m for m in {late} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
