@@ -81,8 +81,9 @@ class TestStages:
         np.testing.assert_array_equal(reg.predict(X), y_pred)
         assert [kernel.smoothness for kernel in reg.kernels_] == [smoothness]
 
-    def test_the_stages_by_hand(self, data, fitted):
+    def test_the_stages_by_hand(self, data):
         X, y = data
+        fitted = quick(preset="paper", calib_size=None).fit(X[:120], y[:120]).conformalize(X[120:], y[120:])
         y_calib = fitted.predict(X[120:])
         conformal = lvd.LocalConformal(fitted.kernels_[0]).conformalize(
             fitted.embed(X[120:]), np.abs(y[120:] - y_calib)

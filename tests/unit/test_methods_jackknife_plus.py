@@ -79,7 +79,7 @@ def test_frames_and_pipelines(rows):
         ({"cv": 32}, r"got cv=32 and 31 sample\(s\)"),
         ({"cv": 0}, "cv must be a positive integer, got 0"),
         ({"n_jobs": 0}, "n_jobs must be a positive integer, got 0"),
-        ({"estimator": (lambda X: X[:, 0], lambda X: X)}, "can be trained again .* use a post hoc method"),
+        ({"estimator": (lambda X: X[:, 0], lambda X: X)}, "fitted again without .* use a post hoc method"),
     ],
 )
 def test_bad_parameters(rows, parameters, message):

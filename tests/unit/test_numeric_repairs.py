@@ -271,7 +271,7 @@ class TestMessages:
     )
     def test_labels_that_are_not_taken_are_refused_before_training(self, regressor, rows):
         message = (
-            f"{type(regressor).__name__} weighs all .* takes no groups=; leave it out, or use LVDRegressor"
+            f"{type(regressor).__name__} gives all .* takes no groups=; leave it out, or use LVDRegressor"
         )
         with pytest.raises(lvd.InputError, match=message):
             regressor.fit(*rows, groups=np.zeros(80))

@@ -223,7 +223,7 @@ class TestContent:
         manifest = read(folder)
         manifest["objects"].pop()
         seal(folder, manifest)
-        with pytest.raises(lvd.InputError, match=r"describes a \w+, no model"):
+        with pytest.raises(lvd.InputError, match=r"describes a \w+, which is not a model"):
             lvd.load(folder)
 
     def test_a_parameter_of_a_later_version_has_its_default(self, folder):

@@ -67,5 +67,5 @@ def test_what_it_cannot_do_is_refused():
     weighted = make(prior=Prior()).conformalize([[0.0]], [1.0], weights=[1.0])
     with pytest.raises(lvd.InputError, match="without weights="):
         weighted.radius([[0.0]], guarantee="transductive", weights=[1.0])
-    with pytest.raises(lvd.InputError, match="not negative"):
+    with pytest.raises(lvd.InputError, match="not be negative"):
         make(prior=Prior()).conformalize([[0.0]], [-1.0]).radius([[0.0]], guarantee="transductive")
