@@ -14,6 +14,14 @@ def full_matrix_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> T
     return torch.searchsorted(cumulative, wanted)
 
 
+def float64_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> Tensor:
+    """The same in float64 and by differences, which do not cancel."""
+    squared = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    cumulative = squared.neg_().exp_().cumsum(1)
+    wanted = torch.stack([level * (cumulative[:, -1] + 1) for level in levels], 1)
+    return torch.searchsorted(cumulative, wanted)
+
+
 def row_by_row_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> list[list[int]]:
     """One query at a time, as the paper's script does it."""
     ranks = []

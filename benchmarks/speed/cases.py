@@ -1,0 +1,167 @@
+"""Calibration rows and queries, the calls that answer them, and how they are timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+import lvd
+from benchmarks import rivals
+from benchmarks.floors import synchronise
+from lvd.conformal.transductive import Prior
+from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+
+LEVELS = [0.9, 0.95]
+N_COMPONENTS, N_COLUMNS = 10, 100
+NEAR, FAR = "near", "far apart"
+MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
+"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+TRAINING_ROWS = 4096
+ROUNDS, MOST_REPEATS = 3, 100
+SLOW_SECONDS = 4.0
+"""What takes longer is timed once, without a call before to warm up."""
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel that projects embeddings, calibration rows with scores, and queries, all embeddings."""
+
+    kernel: lvd.MahalanobisKernel
+    rows: Any
+    scores: Any
+    queries: Any
+    kind: str
+
+    @classmethod
+    def of(cls, n: int, m: int, kind: str, device: str = "cpu") -> Case:
+        """Near: one dense cloud, in which every row has weight. Far apart: few rows have weight for a query."""
+        rng = np.random.default_rng(0)
+        axes = np.linalg.qr(rng.normal(size=(N_COLUMNS, N_COMPONENTS)))[0]
+        draw = _cloud if kind == NEAR else _sheet
+        points = [draw(size, m, rng) for size in (TRAINING_ROWS, m, n)]
+        training, rows, queries = (torch.as_tensor(part @ axes.T, device=device) for part in points)
+        kernel = lvd.MahalanobisKernel.from_components(
+            axes.T,
+            mean=np.zeros(N_COLUMNS),
+            scale=np.ones(N_COLUMNS),
+            distance="sum",
+            embeddings=training,
+            y=np.zeros(TRAINING_ROWS),
+            device=device,
+        )
+        scores = torch.as_tensor(rng.exponential(size=m), device=device)
+        if device == "cpu":
+            rows, scores, queries = (part.numpy() for part in (rows, scores, queries))
+        return cls(kernel, rows, scores, queries, kind)
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """What a figure says of it."""
+        return {"case": self.kind, "queries": len(self.queries), "rows": len(self.rows)}
+
+    def conformal(self, **choices: Any) -> lvd.LocalConformal:
+        """The public class, calibrated."""
+        conformal = lvd.LocalConformal(self.kernel, confidence_level=LEVELS, prior=Prior(), **choices)
+        return conformal.conformalize(self.rows, self.scores)
+
+    def plain_torch(self) -> Call:
+        """Projection, the whole matrix of weights, its cumulative sums and a search, in float32 all along."""
+        rows, radii = self._sorted(torch.float32)
+        queries = torch.as_tensor(self.queries).float()
+        components = queries.new_tensor(self.kernel.components_)
+        chunk = max(1, MATRIX_ELEMENTS[rows.device.type] // len(rows))
+
+        def radius() -> torch.Tensor:
+            parts = (queries @ components.T).split(chunk)
+            return radii[torch.cat([rivals.full_matrix_ranks(part, rows, LEVELS) for part in parts])]
+
+        return radius
+
+    def by_differences(self) -> torch.Tensor:
+        """All radii in plain float64 operations on differences, as exact as float64 is."""
+        rows, radii = self._sorted(torch.float64)
+        parts = self.kernel.scaled(self.queries).split(max(1, 2**26 // len(rows)))
+        return radii[torch.cat([rivals.float64_ranks(part, rows, LEVELS) for part in parts])]
+
+    def by_oracle(self, n_queries: int) -> np.ndarray:
+        """The radii of the first queries by the definition, in float64."""
+        points = self.kernel.scaled(self.rows).cpu().numpy()
+        scores = torch.as_tensor(self.scores).cpu().numpy()
+        order = np.argsort(scores, kind="stable")
+        points, scores = points[order], scores[order]
+        weights = (
+            gaussian_weights(q, points) for q in self.kernel.scaled(self.queries[:n_queries]).cpu().numpy()
+        )
+        return np.array([[weighted_quantile(scores, w, 1.0, level) for level in LEVELS] for w in weights])
+
+    def _sorted(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Coordinates in the order of their scores, and the radius that belongs to each rank, the infinite too."""
+        points, scores = self.kernel.scaled(self.rows), torch.as_tensor(self.scores)
+        order = torch.argsort(scores, stable=True)
+        return points[order].to(dtype), torch.cat([scores[order], scores.new_tensor([torch.inf])])
+
+
+def _cloud(size: int, m: int, rng: np.random.Generator) -> np.ndarray:
+    return 0.6 / N_COMPONENTS**0.5 * rng.normal(size=(size, N_COMPONENTS))
+
+
+def _sheet(size: int, m: int, rng: np.random.Generator) -> np.ndarray:
+    """Two directions of variation, wide enough that about five hundred of m rows have weight for a query."""
+    points = 0.05 * rng.normal(size=(size, N_COMPONENTS))
+    points[:, :2] += rng.uniform(0.0, (m / 160.0) ** 0.5, size=(size, 2))
+    return points
+
+
+def count_equal(found: Any, expected: np.ndarray) -> dict[str, float]:
+    """How many of the radii are the expected ones, for a figure."""
+    some = torch.as_tensor(found).cpu().numpy()[: len(expected)]
+    return {"equal": float((some == expected).sum()), "checked": float(expected.size)}
+
+
+def race(calls: dict[str, Call], seconds: float, device: str = "cpu") -> dict[str, float]:
+    """The median time of each, repeated for about so many seconds, in turns.
+
+    A turn is several calls after one that is not counted: what another contestant left in caches, and threads of
+    its that still spin, are no part of it.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            if times[name] and sum(times[name]) > max(seconds, SLOW_SECONDS):
+                continue
+            first = timed(call, device)[0]
+            if first > SLOW_SECONDS:
+                times[name].append(first)
+                continue
+            repeats = int(np.clip(seconds / ROUNDS / first, 1, MOST_REPEATS))
+            times[name] += [timed(call, device)[0] for _ in range(repeats)]
+    return {name: float(np.median(found)) for name, found in times.items()}
+
+
+def timed(call: Call, device: str = "cpu") -> tuple[float, Any]:
+    synchronise(device)
+    start = time.perf_counter()
+    result = call()
+    synchronise(device)
+    return time.perf_counter() - start, result
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads for torch and for numpy's products."""
+    before = torch.get_num_threads()
+    with threadpool_limits(count):
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

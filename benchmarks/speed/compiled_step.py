@@ -1,0 +1,90 @@
+"""Sketch: the leave-one-out sums and the gradient of a step by compiled differences, to measure what they gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import no_type_check
+
+import numpy as np
+import torch
+from numba import njit
+
+from lvd._parallel import chunk_slices
+from lvd.kernels.compiled import BLOCK, OPTIONS, Blocks, make_blocks, weigh, widen
+from lvd.kernels.leave_one_out import LeaveOneOut
+
+
+def compiled_gradient(problem: LeaveOneOut, components: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """What :meth:`LeaveOneOut.loss_and_gradient` gives second."""
+    points = (problem.rows @ components.T) * problem.scale**-0.5
+    blocks = make_blocks(points.numpy(), np.ones(len(points)), None, np.float32)
+    blocks.points[np.isinf(blocks.points)] = 0.0  # past the last row, where weights are 0 already
+    y = np.zeros((len(blocks.points), BLOCK), np.float32)
+    y.reshape(-1)[: len(points)] = problem.y.numpy()
+    queries, own = widen(points[batch].numpy(), np.float32), batch.numpy()
+    n_threads = torch.get_num_threads()
+    parts = chunk_slices(len(y), -(-len(y) // n_threads))
+    sums, on_columns = np.zeros((len(parts), len(queries), 2)), np.zeros_like(blocks.points)
+    on_batch = np.zeros((len(parts), *queries.shape))
+
+    def over_parts(work: Callable[[int, slice, Blocks], None]) -> None:
+        some = [Blocks(blocks.points[part], blocks.ratios[part], blocks.precisions) for part in parts]
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(work, range(len(parts)), parts, some))
+
+    over_parts(lambda i, part, some: add_weights(queries, own - part.start * BLOCK, some, y[part], sums[i]))
+    numerator, denominator = torch.as_tensor(sums.sum(0), dtype=torch.float32).T
+    predicted, denominator, clamped = problem._predict(batch, numerator, denominator)
+    slope = -2.0 * (predicted - problem.y[batch]) / denominator
+    offset = torch.where(clamped, 0.0, -slope * predicted)
+    over_parts(
+        lambda i, part, some: add_pulls(
+            queries, own - part.start * BLOCK, some, y[part], slope.numpy(), offset.numpy(), on_batch[i],
+            on_columns[part],
+        )
+    )  # fmt: skip
+    k = components.shape[0]
+    at_rows = on_columns.transpose(1, 0, 2).reshape(on_columns.shape[1], -1)[:k, : len(points)]
+    at_batch = torch.as_tensor(on_batch.sum(0)[:, :k], dtype=torch.float32)
+    gradient = at_batch.T @ problem.rows[batch] + torch.as_tensor(at_rows) @ problem.rows
+    return gradient * (2.0 * problem.scale**-0.5)
+
+
+@njit(**OPTIONS)
+@no_type_check
+def add_weights(queries, own, blocks, y, sums):
+    """Add the sums of weights times targets, and of weights; `own` are the rows that do not count."""
+    weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
+    for block in range(len(y)):
+        for i in range(len(queries)):
+            weigh(queries[i], queries.dtype.type(1), blocks, block, weights, exponents)
+            if own[i] // BLOCK == block:
+                weights[own[i] % BLOCK] = 0
+            products, total = np.float32(0), np.float32(0)
+            for j in range(BLOCK):
+                products += weights[j] * y[block, j]
+                total += weights[j]
+            sums[i, 0] += products
+            sums[i, 1] += total
+
+
+@njit(**OPTIONS)
+@no_type_check
+def add_pulls(queries, own, blocks, y, slope, offset, on_batch, on_columns):  # noqa: PLR0917
+    """Add how the loss pulls at the points of the batch and at those of all rows."""
+    weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
+    for block in range(len(y)):
+        for i in range(len(queries)):
+            weigh(queries[i], queries.dtype.type(1), blocks, block, weights, exponents)
+            if own[i] // BLOCK == block:
+                weights[own[i] % BLOCK] = 0
+            for j in range(BLOCK):
+                weights[j] *= slope[i] * y[block, j] + offset[i]
+            for d in range(len(queries[i])):
+                pulled = np.float32(0)
+                for j in range(BLOCK):
+                    pull = weights[j] * (queries[i, d] - blocks.points[block, d, j])
+                    pulled += pull
+                    on_columns[block, d, j] -= pull
+                on_batch[i, d] += pulled

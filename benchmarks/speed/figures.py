@@ -1,0 +1,106 @@
+"""What is measured, figure by figure: a line of a csv file for each, with the machine and the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import lvd
+from lvd import InputError
+from lvd.reproduction.result_store import processor_name, read_dataclasses, write_dataclasses
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and with what."""
+
+    date: str
+    machine: str
+    device: str
+    python: str
+    torch: str
+    numpy: str
+    numba: str
+    triton: str
+    lvd: str
+
+
+@dataclass(frozen=True)
+class Figure(Setting):
+    """One figure: `measure` says what of `who`, in which `case` of which `section`; 0 queries or rows mean none.
+
+    Measures are ``seconds`` (the median of repeats), ``first_seconds``, ``peak_mb``, ``equal`` and ``checked``
+    (radii that are the oracle's, of how many), and counts.
+    """
+
+    threads: int
+    section: str
+    case: str
+    queries: int
+    rows: int
+    who: str
+    measure: str
+    value: float
+
+
+def this_setting(device: str) -> Setting:
+    """Today, this machine, these versions."""
+    gpu = f"{torch.cuda.get_device_name()}, " if device == "cuda" else ""
+    return Setting(
+        datetime.now(UTC).date().isoformat(),
+        f"{gpu}{processor_name()}, {os.cpu_count()} cores",
+        device,
+        platform.python_version(),
+        *(_version(name) for name in ("torch", "numpy", "numba", "triton")),
+        lvd.__version__,
+    )
+
+
+class Recorder:
+    """Takes figures down, in the file as soon as they are known, and tells of each."""
+
+    def __init__(self, path: Path, setting: Setting, tell: Callable[[Figure], None]) -> None:
+        self.path, self.setting, self.tell = path, setting, tell
+        self.figures: list[Figure] = []
+
+    def note(
+        self, section: str, who: str, *, case: str = "", queries: int = 0, rows: int = 0, **measures: float
+    ) -> None:
+        """Take down each of the measures by its name."""
+        for measure, value in measures.items():
+            figure = Figure(
+                *asdict(self.setting).values(),
+                torch.get_num_threads(),
+                *(section, case, queries, rows, who, measure, float(value)),
+            )
+            self.figures.append(figure)
+            self.tell(figure)
+        write_dataclasses(self.figures, self.path, Figure, digits=5)
+
+
+def read_figures(paths: Iterable[Path]) -> list[Figure]:
+    """The figures of several runs."""
+    command = "python -m benchmarks.speed --out"
+    figures: list[Figure] = []
+    for path in paths:
+        found = read_dataclasses(path, Figure, what="a file of speeds", made_by=command)
+        if not found:
+            raise InputError(f"{path} is empty; make one with: {command}")
+        figures += found
+    return figures
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return MISSING

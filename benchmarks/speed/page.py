@@ -1,0 +1,334 @@
+"""The page on speed, written from files of figures: what was not measured is said to be missing."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from benchmarks.results import MISSING, duration, number
+from benchmarks.speed.cases import LEVELS, N_COLUMNS, N_COMPONENTS
+from benchmarks.speed.figures import Figure, read_figures
+from lvd import InputError
+from lvd._files import atomic_path
+from lvd.reproduction.formats import Grid, bare_table
+
+FILES = {
+    "queries,rows,lvd,wanted": "engine",
+    "fit,calibrate,intervals": "training",
+    "device,": "molecules",
+    ",".join(field.name for field in fields(Figure)): "figures",
+}
+"""What a file holds, by how its first line begins."""
+OURS, PLAIN, FLOOR = "lvd", "plain torch", "floor of the exponentials"
+
+
+def write_page(target: Path, paths: Sequence[Path]) -> None:
+    """The page from the template beside this file."""
+    by_kind: dict[str, list[Path]] = {kind: [] for kind in FILES.values()}
+    for path in paths:
+        by_kind[_kind_of(path)].append(path)
+    figures = read_figures(by_kind["figures"])
+    cpu, gpu = (Figures(one for one in figures if one.device == device) for device in ("cpu", "cuda"))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters |= {"table": bare_table, "duration": duration}
+    text = environment.get_template("speed.md.jinja").render(
+        files=" ".join(f"results/{path.name}" for path in paths),
+        levels=" and ".join(map(str, LEVELS)),
+        n_columns=N_COLUMNS,
+        n_components=N_COMPONENTS,
+        cpu=cpu,
+        gpu=gpu,
+        engine=_engine(by_kind["engine"]),
+        training=_training(by_kind["training"]),
+        molecules=_molecules(by_kind["molecules"]),
+    )
+    with atomic_path(target) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+class Figures:
+    """The figures of one device, as tables; a table without figures is None."""
+
+    def __init__(self, figures: Iterable[Figure]) -> None:
+        self.figures = list(figures)
+
+    @property
+    def setting(self) -> str:
+        """Machine, date and versions."""
+        one = self.figures[0]
+        names = ("python", "torch", "numpy", "numba", "triton", "lvd")
+        versions = ", ".join(
+            f"{name} {getattr(one, name)}" for name in names if getattr(one, name) != MISSING
+        )
+        return f"{one.machine}; {one.date}; {versions}"
+
+    def find(self, section: str, **wanted: object) -> list[Figure]:
+        """The figures of a section with these values."""
+        return [
+            one
+            for one in self.figures
+            if one.section == section and all(getattr(one, name) == value for name, value in wanted.items())
+        ]
+
+    def value(self, section: str, measure: str = "seconds", **wanted: object) -> float:
+        """The last such figure, nan without one."""
+        found = self.find(section, measure=measure, **wanted)
+        return found[-1].value if found else float("nan")
+
+    def sizes(self, section: str) -> list[dict[str, object]]:
+        """The cases of a section in the order they were measured."""
+        keys = dict.fromkeys((one.case, one.queries, one.rows) for one in self.find(section))
+        return [dict(zip(("case", "queries", "rows"), key, strict=True)) for key in keys]
+
+    def names(self, section: str, **wanted: object) -> list[str]:
+        """Who was measured there."""
+        return list(dict.fromkeys(one.who for one in self.find(section, **wanted)))
+
+    def ratio(self, who: str, base: str, section: str = "radius", **wanted: object) -> float:
+        """How many times as long `who` takes as `base`."""
+        return self.value(section, who=who, **wanted) / self.value(section, who=base, **wanted)
+
+    @property
+    def radii(self) -> Grid | None:
+        """Whole calls beside plain torch, for each number of threads."""
+        counts = sorted({one.threads for one in self.find("radius")})
+        if not counts:
+            return None
+        headings = ["queries x rows"]
+        for count in counts:
+            where = "" if len(counts) == 1 else f", {count} thread{'s' if count > 1 else ''}"
+            headings += [f"**lvd**{where}", f"plain torch{where}", f"times lvd{where}", f"floor{where}"]
+        headings += ["lvd equal to the oracle", "plain torch equal"]
+        lines = []
+        for size in self.sizes("radius"):
+            line = [_size(size)]
+            for count in counts:
+                wanted = {**size, "threads": count}
+                seconds = [self.value("radius", who=who, **wanted) for who in (OURS, PLAIN, FLOOR)]
+                times = number(seconds[1] / seconds[0], ".3g")
+                line += [duration(seconds[0]), duration(seconds[1]), times, duration(seconds[2])]
+            lines.append([*line, self._equal("radius", OURS, size), self._equal("radius", PLAIN, size)])
+        return Grid("", "", tuple(headings), lines)
+
+    @property
+    def slower(self) -> list[str]:
+        """The sizes at which plain torch is faster, on any number of threads."""
+        return [
+            f"{_size(size)} on {count} thread{'s' if count > 1 else ''}"
+            for size in self.sizes("radius")
+            for count in sorted({one.threads for one in self.find("radius", **size)})
+            if self.ratio(PLAIN, OURS, **size, threads=count) < 1.0
+        ]
+
+    @property
+    def past(self) -> Grid | None:
+        """What other choices cost beside plain LVD."""
+        names = [name for name in self.names("radius") if name not in {OURS, PLAIN, FLOOR}]
+        lines = [
+            [_size(size), duration(self.value("radius", who=OURS, **size))]
+            + [self._beside(name, OURS, "radius", size) for name in names]
+            for size in self.sizes("radius")
+            if any(self.find("radius", who=name, **size) for name in names)
+        ]
+        headings = ("queries x rows", "plain LVD", *(f"{name} (times plain LVD)" for name in names))
+        return Grid("", "", headings, lines) if lines else None
+
+    @property
+    def settling(self) -> Grid | None:
+        """Radii that are not certified, and what float64 takes for them."""
+        lines = []
+        for size in self.sizes("settling"):
+            counts = [
+                number(self.value("settling", name, **size))
+                for name in ("uncertified", "compared", "wider", "narrower")
+            ]
+            seconds = self.value("settling", **size)
+            share = number(seconds / self.value("radius", who=OURS, **size), ".3g")
+            lines.append([_size(size), *counts, duration(seconds), share])
+        headings = (
+            "queries x rows", "queries not certified", "their radii", "wider than float64", "narrower",
+            "these in float64", "times the call",
+        )  # fmt: skip
+        return Grid("", "", headings, lines) if lines else None
+
+    @property
+    def guarantees(self) -> Grid | None:
+        """The guarantees beside the local one."""
+        lines = [
+            [who, duration(self.value("guarantee", "first_seconds", who=who)),
+             duration(self.value("guarantee", who=who)), number(self.ratio(who, "local", "guarantee"), ".3g")]
+            for who in self.names("guarantee")
+        ]  # fmt: skip
+        return (
+            Grid("", "", ("guarantee", "first call", "later call", "times local"), lines) if lines else None
+        )
+
+    def size_of(self, section: str) -> str:
+        """Queries x rows of a section that has one size."""
+        return _size(self.sizes(section)[0])
+
+    @property
+    def fits(self) -> Grid | None:
+        """Fitting and predicting, beside the paper's preset."""
+        names = self.names("fit")
+        if not names:
+            return None
+        base = names[0]
+        asked = sorted({one.queries for one in self.find("predict")}, reverse=True)
+        lines = []
+        for who in names:
+            line = [who, self._beside(who, base, "fit", {"case": ""}), self._megabytes("fit", who=who)]
+            for queries in asked:
+                line += [self._beside(who, base, "predict", {"queries": queries})]
+                line += [self._megabytes("predict", who=who, queries=queries)]
+            lines.append(line)
+        headings = ["", f"fit (times {base})", "peak MB"]
+        for queries in asked:
+            headings += [f"predict {queries:,} row{'s' if queries > 1 else ''} (times {base})", "peak MB"]
+        return Grid("", "", tuple(headings), lines)
+
+    @property
+    def stages(self) -> Grid | None:
+        """The stages of fitting."""
+        names, stages = self.names("fit"), dict.fromkeys(one.case for one in self.find("fit") if one.case)
+        lines = [
+            [stage, *(duration(self.value("fit", who=who, case=stage)) for who in names)] for stage in stages
+        ]
+        return Grid("", "", ("stage of fit", *names), lines) if lines else None
+
+    @property
+    def company(self) -> Grid | None:
+        """The same call by itself and in company."""
+        lines = []
+        for who in self.names("company"):
+            seconds = self.value("company", who=who)
+            text = duration(seconds) if seconds != float("inf") else "did not come back"
+            lines.append([who, text, self._equal("company", who, {})])
+        return Grid("", "", ("call", "time", "radii equal to those by itself"), lines) if lines else None
+
+    @property
+    def first_use(self) -> Grid | None:
+        """First calls in fresh processes."""
+        lines = [
+            [
+                who,
+                *(
+                    duration(self.value("first use", measure, who=who))
+                    for measure in ("first_seconds", "seconds")
+                ),
+            ]
+            for who in self.names("first use")
+        ]
+        return Grid("", "", ("fresh process", "first call", "second call"), lines) if lines else None
+
+    @property
+    def steps(self) -> Grid | None:
+        """One training step."""
+        lines = [
+            [who, duration(self.value("step", who=who)), number(self.ratio(who, OURS, "step"), ".3g"),
+             number(self.value("step", "error", who=who), ".1e")]
+            for who in self.names("step")
+        ]  # fmt: skip
+        return (
+            Grid("", "", ("", "a step", "times lvd", "largest error of the gradient"), lines)
+            if lines
+            else None
+        )
+
+    @property
+    def kernel_fits(self) -> Grid | None:
+        """Whole trainings of kernels."""
+        lines = []
+        for size in self.sizes("kernel fit"):
+            seconds, batches = self.value("kernel fit", **size), self.value("kernel fit", "batches", **size)
+            shares = [
+                number(self.value("kernel fit", name, **size), ".2f") for name in ("explained", "explainable")
+            ]
+            lines.append(
+                [f"{size['rows']:,}", duration(seconds), number(batches), duration(seconds / batches),
+                 self._megabytes("kernel fit", **size), ", ".join(shares)]
+            )  # fmt: skip
+        headings = (
+            "rows",
+            "time",
+            "batches",
+            "a batch",
+            "MB added",
+            "R² of its kernel regression, and the best",
+        )
+        return Grid("", "", headings, lines) if lines else None
+
+    def _equal(self, section: str, who: str, size: dict[str, object]) -> str:
+        equal, checked = (self.value(section, name, who=who, **size) for name in ("equal", "checked"))
+        return MISSING if math.isnan(checked) else f"{equal:,.0f} of {checked:,.0f}"
+
+    def _beside(self, who: str, base: str, section: str, size: dict[str, object]) -> str:
+        seconds = self.value(section, who=who, **size)
+        return f"{duration(seconds)} ({number(self.ratio(who, base, section, **size), '.3g')})"
+
+    def _megabytes(self, section: str, **wanted: object) -> str:
+        return number(self.value(section, "peak_mb", **wanted))
+
+
+def _size(size: dict[str, object]) -> str:
+    kind = "" if size["case"] in {"", "near"} else f", {size['case']}"
+    return f"{size['queries']:,} x {size['rows']:,}{kind}"
+
+
+def _kind_of(path: Path) -> str:
+    try:
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--page: cannot read {path} ({error}); give a csv file of a benchmark") from error
+    for beginning, kind in FILES.items():
+        if first.startswith(beginning):
+            return kind
+    raise InputError(f"--page: {path} holds none of the figures of this page; leave it out")
+
+
+def _engine(paths: list[Path]) -> Grid | None:
+    """The GPU engine alone, as benchmarks.gpu measures it, in milliseconds there."""
+    columns = ("lvd", "lvd, far apart", "plain torch", "one row at a time", "floor")
+    lines = []
+    for row in _rows(paths):
+        times = (duration(1e-3 * float(row[name] or "nan")) for name in columns)
+        lines.append([f"{int(row['queries']):,} x {int(row['rows']):,}", *times])
+    return Grid("", "", ("queries x rows", *columns), lines) if lines else None
+
+
+def _training(paths: list[Path]) -> dict[str, str] | None:
+    """Kernels and intervals of several targets, as benchmarks.gpu_training measures them."""
+    rows = _rows(paths)
+    if not rows:
+        return None
+    totals = [sum(float(row[name]) for name in ("fit", "calibrate", "intervals")) for row in rows]
+    shown = {"n": str(len(rows)), "all": duration(sum(totals))}
+    return shown | {"least": duration(min(totals)), "most": duration(max(totals))}
+
+
+def _molecules(paths: list[Path]) -> Grid | None:
+    """What benchmarks.molecule_overhead tells, line by line."""
+    lines = []
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines += list(csv.reader(file))
+    return Grid("", "", ("LVD on top of a chemprop network, QM9", ""), lines) if lines else None
+
+
+def _rows(paths: list[Path]) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows += list(csv.DictReader(file))
+    return rows
