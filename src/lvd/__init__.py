@@ -26,6 +26,7 @@ _HOMES = {
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
     "PBPRegressor": "lvd.methods",
+    "Region": "lvd.regions",
     "SharedRowsWarning": "lvd.methods",
     "SplitConformalRegressor": "lvd.methods",
     "load": "lvd.methods.saving",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from lvd.methods.saving import load
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
+    from lvd.regions import Region
     from lvd.tables import distributed
     from lvd.tables.splits import three_way_split
 
@@ -86,10 +88,11 @@ __all__ = [
     "MCDropoutRegressor",
     "MahalanobisKernel",
     "NetRegressor",
-    "TreesRegressor",
     "PBPRegressor",
+    "Region",
     "SharedRowsWarning",
     "SplitConformalRegressor",
+    "TreesRegressor",
     "__version__",
     "conformal",
     "data",

@@ -215,9 +215,10 @@ class TestEvidence:
     def test_of_one_target(self, data, fitted):
         X = torch.tensor(data[0][:5], dtype=torch.float32)
         predicted = fitted.predict_with_evidence(X)
-        assert [tuple(part.shape) for part in predicted] == [(5,), (5, 2, 1), (5,), (5, 12), (5,)]
-        assert all(part.dtype == torch.float32 for part in predicted[:-1])
+        assert [tuple(part.shape) for part in predicted[:5]] == [(5,), (5, 2, 1), (5,), (5, 12), (5,)]
+        assert all(part.dtype == torch.float32 for part in predicted[:4])
         assert predicted.known.dtype == bool
+        assert predicted.regions == ()
 
     def test_needs_a_calibration_set(self, data):
         X, y = data

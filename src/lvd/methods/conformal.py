@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._progress import announce
-from lvd._typing import ArrayLike, Bool, Float, Int, Labels, NDArray
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -28,11 +28,12 @@ from lvd._validation import (
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import IntervalRegressor, refuse_choices
+from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.candidates import Candidates
 from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.wrap import seeded_clone
+from lvd.regions import Region
 from lvd.scores import (
     AbsoluteResidual,
     BoundScore,
@@ -44,6 +45,7 @@ from lvd.scores import (
     SignedResidual,
     TrainingRows,
 )
+from lvd.scores.joint import BoundJoint
 from lvd.scores.score import interpolates
 
 SCORES: dict[str, type[ConformityScore]] = {
@@ -144,6 +146,7 @@ class ConformalBase(IntervalRegressor):
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
+        self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights)
         if labels and self.calib_size is None:
             raise InputError(
@@ -204,7 +207,7 @@ class ConformalBase(IntervalRegressor):
     def _learn(self, training: TrainingRows) -> None:
         """Learn the kernels and the score from rows that will not calibrate."""
         announce("learning the kernel")
-        self.kernels_ = fit_kernels(self._kernel_template(), training, self._kernel_target)
+        self.kernels_ = fit_kernels(self._kernel_template(), training, self._kernel_target, self.score_)
         self.score_.fit(training.located(self.kernels_))
 
     def _learn_from_calibration_rows(
@@ -232,17 +235,18 @@ class ConformalBase(IntervalRegressor):
             labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
         scores = bound(y)
-        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * y.shape[1]
+        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
         self.conformals_ = []
-        for target, kernel in enumerate(kernels):
-            some = rows_with_target(y, target)
+        for number, kernel in enumerate(kernels):
+            some = rows_with_target(scores[:, 0, number], number, joint=self.score_.joint)
             own = rows_of_labels(labels, some)
             self.conformals_.append(
                 [
                     self._calibrator(kernel).conformalize(rows.embeddings[some], column[some], **own)
-                    for column in scores[:, :, target].T
+                    for column in scores[:, :, number].T
                 ]
             )
+        self._warn_of_incomplete_rows(scores)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
         self.n_calib_ = len(y)
         self._warn_if_too_few()
@@ -252,6 +256,48 @@ class ConformalBase(IntervalRegressor):
         with proven(self):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_)
             return rows, self.score_.bind(rows)
+
+    def predict_region(
+        self,
+        X: ArrayLike,
+        confidence_level: float | None = None,
+        *,
+        guarantee: str | None = None,
+        smoothed: bool = False,
+        groups: Labels = None,
+        weights: Labels = None,
+        random_state: RandomState = 0,
+    ) -> Region:
+        """For each row a region that holds all targets together at one level; see :class:`lvd.Region`.
+
+        For methods with a joint score, such as ``LVDRegressor(joint="ellipsoid")``. Its projections are the
+        intervals of :meth:`predict_interval`, and the choices are those of that method.
+        """
+        self._check_calibrated()
+        levels = self._levels(confidence_level)
+        if not self.score_.joint:
+            raise InputError(
+                f'{type(self).__name__} gives each target an interval of its own; fit it with joint="box" or '
+                'joint="ellipsoid" for a region of all targets together'
+            )
+        if len(levels) > 1:
+            raise InputError(
+                f"predict_region takes one confidence_level, got {len(levels)}; call it for each"
+            )
+        choices = local_choices(guarantee, smoothed, groups, weights, random_state)
+        if not self.kernels_:
+            refuse_choices(self, choices)
+        rows, bound = self._bind(self._check_inputs(X))
+        (region,) = self._regions(bound, self._radii(rows, bound, levels, **choices))
+        return region
+
+    def _regions(self, bound: BoundScore, radius: Float[NDArray, "n s l r"]) -> tuple[Region, ...]:
+        """A region of all targets at each level; none where targets are calibrated one by one."""
+        if not isinstance(bound, BoundJoint):
+            return ()
+        low, high = self.y_range or (None, None)
+        bounds = -np.inf if low is None else low, np.inf if high is None else high
+        return tuple(bound.region(radius[:, 0, number, 0], bounds) for number in range(radius.shape[2]))
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         return self.model_.evaluate(X).y_pred
@@ -269,12 +315,18 @@ class ConformalBase(IntervalRegressor):
         self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
     ) -> Float[NDArray, "n 2 l t"]:
         """The intervals of all targets; the choices are those of :meth:`LocalConformal.radius`."""
+        return bound.intervals(self._radii(rows, bound, levels, **choices), levels)
+
+    def _radii(
+        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
+    ) -> Float[NDArray, "n s l r"]:
+        """The radii of what is calibrated, a target each or all of them together."""
         if choices.get("guarantee") == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
         n_sides = len(plans[0].columns)
-        radius = np.empty((len(bound.y_pred), n_sides, len(levels), bound.y_pred.shape[1]))
-        for target, columns in zip(range(radius.shape[3]), self.conformals_, strict=True):
+        radius = np.empty((len(bound.y_pred), n_sides, len(levels), len(self.conformals_)))
+        for place, columns in enumerate(self.conformals_):
             for side in range(n_sides):
                 wanted = [plan.columns[side] for plan in plans]
                 for number in set(wanted):
@@ -282,11 +334,10 @@ class ConformalBase(IntervalRegressor):
                     found = columns[number].radius(
                         rows.embeddings, [plans[j].level for j in asked], **choices
                     )
-                    radius[:, side, asked, target] = to_numpy(found)
-        intervals = bound.intervals(radius, levels)
+                    radius[:, side, asked, place] = to_numpy(found)
         if self._infinite_when_unknown:
-            intervals[~self._known(rows)] = np.array([-np.inf, np.inf])[:, None, None]
-        return intervals
+            radius[~self._known(rows)] = np.inf
+        return radius
 
     def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
         """Whether each row has training rows near it."""
@@ -314,6 +365,28 @@ class ConformalBase(IntervalRegressor):
             check_same_length(**{"X": range(n_rows), name: values})
         return given
 
+    def _check_joint(self, score: ConformityScore) -> None:
+        """A joint region needs several targets."""
+        if score.joint and self.n_targets_ == 1:
+            raise InputError(
+                "a joint region holds several targets together, and y has one; give y of shape (rows, targets), or "
+                "leave joint= out"
+            )
+
+    def _complete(self, y: Float[NDArray, "m t"]) -> Bool[NDArray, "m r"]:
+        """Which rows each radius is calibrated by: those that have its target, or all of them."""
+        known: NDArray = ~np.isnan(y)
+        return np.all(known, axis=1, keepdims=True) if self.score_.joint else known
+
+    def _warn_of_incomplete_rows(self, scores: Float[NDArray, "m c r"]) -> None:
+        n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
+        if self.score_.joint and n_missing:
+            warnings.warn(
+                f"{n_missing} of {len(scores)} rows lack a target, so they do not calibrate the joint region",
+                CalibrationWarning,
+                stacklevel=4,
+            )
+
     def _warn_of_shared_rows(self, inputs: Any) -> None:
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
         if shared:
@@ -329,7 +402,7 @@ class ConformalBase(IntervalRegressor):
         level = float(check_levels(self.confidence_level).max())
         quantile = getattr(self, "quantile", "finite_sample")
         needed = rows_needed(self.score_.plan(level).level) if quantile == "finite_sample" else 1
-        n_known = int((~np.isnan(self.y_calib_)).sum(0).min())
+        n_known = int(self._complete(self.y_calib_).sum(0).min())
         if n_known < needed:
             warnings.warn(
                 f"every interval at confidence_level={level:g} is infinite: a finite one takes at least "
@@ -352,33 +425,36 @@ def as_score(conformity_score: Any) -> ConformityScore:
 
 
 def fit_kernels(
-    template: MahalanobisKernel | None, training: TrainingRows, kernel_target: str
+    template: MahalanobisKernel | None, training: TrainingRows, kernel_target: str, score: ConformityScore
 ) -> list[MahalanobisKernel]:
-    """A kernel for each target; one that is fitted already serves a single target as it is.
+    """A kernel for each target, or one for all; one that is fitted already serves a single one as it is.
 
     Rows are similar when their targets are, or their errors: the square root of these has fewer outliers.
     """
     if template is None:
         return []
-    if hasattr(template, "components_") and training.y.shape[1] == 1:
+    if hasattr(template, "components_") and (training.y.shape[1] == 1 or score.joint):
         return [template]
-    learned = training.y if kernel_target == "y" else np.sqrt(np.abs(training.held_out_errors))
+    of_y = kernel_target == "y" and not score.joint
+    learned = training.y if of_y else np.sqrt(score.error_sizes(training.held_out_errors))
     placed = training.located([template]).rows.embeddings
     kernels = []
-    for target, column in enumerate(learned.T):
-        some = rows_with_target(training.y, target)
+    for number, column in enumerate(learned.T):
+        some = rows_with_target(column, number, joint=score.joint)
         kernels.append(seeded_clone(template, training.seed).fit(placed[some], column[some]))
     return kernels
 
 
-def rows_with_target(y: Float[NDArray, "n t"], target: int) -> Any:
-    """The rows whose target is known, to index with; without any there is nothing to learn."""
-    if np.isnan(y[:, target]).all():
+def rows_with_target(column: Float[NDArray, "n"], target: int, *, joint: bool = False) -> Any:
+    """The rows whose target is known, or all of them, to index with; without any there is nothing to learn."""
+    if np.isnan(column).all():
+        missing = "all targets are known together" if joint else f"target {target} is known"
+        remedy = "leave joint= out" if joint else "leave it out"
         raise InputError(
-            f"target {target} is known for none of {len(y)} rows, counting targets from 0; leave it out, or give "
-            "rows that have it"
+            f"{missing} for none of {len(column)} rows, counting targets from 0; {remedy}, or give rows that have "
+            f"{'all of them' if joint else 'it'}"
         )
-    return present_rows(y[:, target])
+    return present_rows(column)
 
 
 def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:

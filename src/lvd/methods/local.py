@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -32,6 +32,7 @@ from lvd.methods.base import local_choices
 from lvd.methods.conformal import ConformalBase, rows_of_labels
 from lvd.methods.predictive import PredictiveDistribution, Spread
 from lvd.quantiles import conformal_quantile
+from lvd.regions import Region
 
 
 class Prediction(NamedTuple):
@@ -45,6 +46,7 @@ class Prediction(NamedTuple):
         for several targets (n, T).
     embeddings : the network's last hidden layer, (n, h).
     known : whether training rows are near each row, (n,).
+    regions : with ``joint=``, a :class:`lvd.Region` of all targets for each level; else none.
 
     Examples
     --------
@@ -61,11 +63,33 @@ class Prediction(NamedTuple):
     n_effective: Any
     embeddings: Any
     known: Any
+    regions: tuple[Region, ...] = ()
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The target that makes a joint region large: how many times its usual expected error that of the row is."""
+
+    target: int
+    times: float
+    name: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Which target it is."""
+        name = f"target {self.target}" if self.name is None else self.name
+        return (
+            f"The region holds all targets together, and is largest in {name}: the error to expect there is "
+            f"{self.times:.2g} times the usual one."
+        )
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One row's interval and the evidence for it; `label` is the row's name, where it has one."""
+    """One row's interval and the evidence for it; `label` is the row's name, where it has one.
+
+    Where the region is joint, the evidence is that of all targets, and `largest` names one of them.
+    """
 
     row: int
     target: int
@@ -77,6 +101,7 @@ class Explanation:
     known: bool = True
     guarantee: str = "local"
     when_unknown: str = "infinite"
+    largest: Largest | None = None
 
     @property
     def sentence(self) -> str:
@@ -89,7 +114,8 @@ class Explanation:
             if self.guarantee == "local"
             else f"The guarantee of this interval is {self.guarantee}. With the local one: "
         )
-        return f"{unknown}{other}{self.evidence.sentence}"
+        together = "" if self.largest is None else f" {self.largest.sentence}"
+        return f"{unknown}{other}{self.evidence.sentence}{together}"
 
 
 class KnownErrors(NamedTuple):
@@ -122,7 +148,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         bandwidth, mass = self._reach()
         # The levels at which the score's columns are asked: adaptive bandwidths are made for them.
         levels = [self.score_.plan(level).level for level in check_levels(self.confidence_level).tolist()]
-        return LocalConformal(kernel, bandwidth=bandwidth, mass=mass, confidence_level=levels, prior=Prior())
+        prior = Prior(size=self.score_.typical)
+        return LocalConformal(kernel, bandwidth=bandwidth, mass=mass, confidence_level=levels, prior=prior)
 
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
@@ -145,15 +172,17 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X))
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        intervals = self._clip(self._intervals(rows, bound, levels, **choices))
+        radius = self._radii(rows, bound, levels, **choices)
+        intervals = self._clip(bound.intervals(radius, levels))
         sizes = [
             to_numpy(columns[0].effective_sample_size(rows.embeddings, groups=groups))
             for columns in self.conformals_
         ]
-        y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, np.stack(sizes, axis=1)))
-        embeddings = like(rows.evaluation.embeddings, X)
+        all_sizes = np.stack(sizes, axis=1) * np.ones_like(bound.y_pred)
+        y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, all_sizes))
+        embeddings, regions = like(rows.evaluation.embeddings, X), self._regions(bound, radius)
         return Prediction(
-            like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows)
+            like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, self._known(rows), regions
         )
 
     def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
@@ -162,11 +191,12 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         (rows, bound), known = self._bind(inputs), self._known_errors()
         scores = bound(targets)
-        for target, columns in enumerate(self.conformals_):
-            some = present_rows(targets[:, target])
+        for place, columns in enumerate(self.conformals_):
+            some = present_rows(scores[:, 0, place])
             own = rows_of_labels({"groups": groups, "weights": weights}, some)
             for number, conformal in enumerate(columns):
-                conformal.update(rows.embeddings[some], scores[some, number, target], **own)
+                conformal.update(rows.embeddings[some], scores[some, number, place], **own)
+        self._warn_of_incomplete_rows(scores)
         self.residuals_calib_ = np.concatenate([known.residuals, targets - bound.y_pred])
         self.units_calib_ = np.concatenate([known.units, bound.unit])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
@@ -178,9 +208,10 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         self._check_calibrated()
         known = self._known_errors()
         check_positive(n_newest, "n_newest", integer=True)
-        for columns, y in zip(self.conformals_, self.y_calib_.T, strict=True):
+        complete = self._complete(self.y_calib_[-n_newest:])
+        for columns, n_kept in zip(self.conformals_, complete.sum(axis=0).tolist(), strict=True):
             for conformal in columns:
-                conformal.forget(int((~np.isnan(y[-n_newest:])).sum()))
+                conformal.forget(n_kept)
         self.residuals_calib_, self.units_calib_ = known.residuals[-n_newest:], known.units[-n_newest:]
         self.y_calib_ = self.y_calib_[-n_newest:]
         self.n_calib_ = len(self.y_calib_)
@@ -194,11 +225,15 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         window: int = 200,
         random_state: RandomState = None,
     ) -> RowMonitor:
-        """A watch that takes labelled rows as they arrive and says when to recalibrate; for a single target."""
+        """A watch that takes labelled rows as they arrive and says when to recalibrate.
+
+        For a single target, or several of which the region is joint.
+        """
         self._check_calibrated()
-        if self.n_targets_ > 1:
+        if len(self.conformals_) > 1:
             raise InputError(
-                f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each"
+                f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each, or one "
+                "with joint="
             )
         if self.conformals_[0][0].calibration_.rows.weights is not None:
             raise InputError(
@@ -218,8 +253,12 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """The scores of labelled rows, and whether their intervals cover."""
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
-        intervals = self._intervals(rows, bound, np.array([level]), groups=groups)
-        return bound(targets)[:, :, 0].max(1), covered(targets[:, 0], intervals[..., 0])[:, 0]
+        levels = np.array([level])
+        radius = self._radii(rows, bound, levels, groups=groups)
+        scores = bound(targets)[:, :, 0].max(1)
+        for region in self._regions(bound, radius):
+            return scores, region.contains(targets)
+        return scores, covered(targets[:, 0], bound.intervals(radius, levels)[..., 0])[:, 0]
 
     def explain(
         self,
@@ -242,23 +281,20 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         choices = local_choices(guarantee, False, groups, weights, 0)
         intervals = self._clip(self._intervals(rows, bound, levels, **choices))
         plan = self.score_.plan(float(levels[0]))
-        evidence = [
-            columns[plan.columns[-1]].explain(
+        evidence = []
+        for (columns, numbers), y in zip(self._by_target(), self.y_calib_.T, strict=True):
+            found = columns[plan.columns[-1]].explain(
                 rows.embeddings,
                 float(levels[0]),
                 n_neighbors=n_neighbors,
-                targets=y[present_rows(y)],
+                targets=y[numbers],
                 two_sided=len(plan.columns) > 1,
                 **labels,
             )
-            for columns, y in zip(self.conformals_, self.y_calib_.T, strict=True)
-        ]
-        evidence = [
-            [_counted_among_all(one, y) for one in found]
-            for found, y in zip(evidence, self.y_calib_.T, strict=True)
-        ]
+            evidence.append([_counted_among_all(one, numbers) for one in found])
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
+        largest = self._largest_targets(bound.unit)
         return [
             Explanation(
                 row=row,
@@ -276,23 +312,45 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 known=bool(known[row]),
                 guarantee=guarantee or "local",
                 when_unknown="infinite" if self._infinite_when_unknown else "widen",
+                largest=largest[row],
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))
         ]
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
-        """The radius of split conformal prediction for each target: one for all rows."""
-        columns = np.abs(self._known_errors().residuals).T
-        return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in columns])
+        """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""
+        errors = np.abs(self._known_errors().residuals)
+        if self.score_.joint:
+            errors = errors[self._complete(errors)[:, 0]]
+            means = errors.mean(axis=0)
+            means = np.where(means > 0.0, means, 1.0)
+            return means * conformal_quantile((errors / means).max(axis=1), levels)[0]
+        return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in errors.T])
+
+    def _largest_targets(self, unit: Float[NDArray, "n t"]) -> list[Largest | None]:
+        """For each row the target whose expected error is largest beside that of the calibration rows."""
+        if not self.score_.joint:
+            return [None] * len(unit)
+        times = unit / np.median(self._known_errors().units, axis=0)
+        return [Largest(int(row.argmax()), float(row.max())) for row in times]
+
+    def _by_target(self) -> list[tuple[list[LocalConformal], Int[NDArray, "k"]]]:
+        """For each target what was calibrated, which all may share, and the numbers of the rows it was by."""
+        numbers = map(np.flatnonzero, self._complete(self.y_calib_).T)
+        found = list(zip(self.conformals_, numbers, strict=True))
+        return found * self.n_targets_ if self.score_.joint else found
 
     def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
         self._check_calibrated()
         rows, bound = self._bind(self._check_inputs(X))
-        first = [columns[0] for columns in self.conformals_]
         known = self._known_errors()
-        scores = (column[present_rows(column)] for column in (known.residuals / known.units).T)
-        signed = map(LocalConformal.rescored, first, scores)
+        signed = [
+            columns[0].rescored(scores[numbers])
+            for (columns, numbers), scores in zip(
+                self._by_target(), (known.residuals / known.units).T, strict=True
+            )
+        ]
         spread = Spread(bound.y_pred, bound.unit, rows.keys)
         return spread, [conformal.distribution(rows.embeddings, **labels) for conformal in signed]
 
@@ -308,8 +366,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         return self._check_rows(X, y, self.n_targets_)[1]
 
 
-def _counted_among_all(evidence: Evidence, y: Float[NDArray, "m"]) -> Evidence:
+def _counted_among_all(evidence: Evidence, numbers: Int[NDArray, "k"]) -> Evidence:
     """The same neighbours, counted among all calibration rows instead of those whose target is known."""
-    numbers = np.arange(len(y))[present_rows(y)]
     neighbors = tuple(replace(one, index=int(numbers[one.index])) for one in evidence.neighbors)
     return replace(evidence, neighbors=neighbors)

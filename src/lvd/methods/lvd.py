@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import check_choice
+from lvd._validation import InputError, check_choice
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import keep
 from lvd.methods.conformal import as_score
@@ -14,7 +14,8 @@ from lvd.methods.local import LocalRegressor
 from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
-from lvd.scores import ConformityScore
+from lvd.scores import ConformityScore, JointResidual, ScaledResidual
+from lvd.scores.joint import SHAPES
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class LVDRegressor(LocalRegressor):
     when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
         ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
         :meth:`predict_with_evidence`.
+    joint : for several targets, a region that holds them together instead of an interval for each: ``"box"``,
+        intervals that hold together, or ``"ellipsoid"``, smaller where errors go together (see
+        :meth:`predict_region`). One kernel of the errors serves all targets, and `conformity_score` is
+        ``"scaled"``, or ``"absolute"`` for the same units at every row.
     kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
@@ -115,6 +120,7 @@ class LVDRegressor(LocalRegressor):
         kernel_target: str | None = None,
         bandwidth: float | str | None = None,
         when_unknown: str | None = None,
+        joint: str | None = None,
         kernel: MahalanobisKernel | None = None,
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
@@ -159,4 +165,22 @@ class LVDRegressor(LocalRegressor):
         return self.settings.bandwidth, self.settings.mass
 
     def _conformity_score(self) -> ConformityScore:
-        return as_score(self.settings.conformity_score)
+        given = self.settings.conformity_score
+        return as_score(given) if self.joint is None else self._joint_score(given)
+
+    def _joint_score(self, given: str | ConformityScore) -> ConformityScore:
+        """The score of all targets together that measures them as the given one does."""
+        check_choice(self.joint, "joint", SHAPES)
+        if self.settings.kernel_target != "errors":
+            raise InputError(
+                f'joint="{self.joint}" has one kernel for all targets, which learns their errors; give '
+                'kernel_target="errors"'
+            )
+        scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
+        chosen = scales.get(given) if isinstance(given, str) else given
+        if not isinstance(chosen, ScaledResidual):
+            raise InputError(
+                f'joint="{self.joint}" takes conformity_score="scaled", "absolute" or a ScaledResidual, got '
+                f"{given!r}; leave one of the two out"
+            )
+        return JointResidual(self.joint, chosen.scales)

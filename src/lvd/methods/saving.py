@@ -23,7 +23,8 @@ from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.models.trees import TreeEnsemble
 from lvd.models.wrap import FOREIGN
-from lvd.scores import AbsoluteResidual, NormalizedResidual, QuantileResidual, SidedResidual
+from lvd.scores import AbsoluteResidual, JointResidual, NormalizedResidual, QuantileResidual, SidedResidual
+from lvd.scores.covariance import LocalCovariance
 from lvd.scores.error_model import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
@@ -233,6 +234,7 @@ for _part in (
     ),
     *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
     *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Surroundings, Prior),
+    *(JointResidual, LocalCovariance),
 ):
     register(_part)
 register(SidedResidual, take_apart=_fill_in, complete=_take_out)

@@ -19,6 +19,7 @@ from lvd.metrics.discrimination import (
     width_error_correlation,
 )
 from lvd.metrics.distribution import crps
+from lvd.metrics.joint import joint_coverage_rate, mean_log_volume
 from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
 from lvd.metrics.strata import (
     GroupCoverage,
@@ -47,9 +48,11 @@ __all__ = [
     "finite_rows",
     "group_coverage",
     "hsic",
+    "joint_coverage_rate",
     "marginal_coverage_rate",
     "mean_absolute_deviation",
     "mean_finite_width",
+    "mean_log_volume",
     "residual_auroc",
     "size_stratified_coverage",
     "summary",

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Levels, NDArray
-from lvd._validation import InputError, check_levels, check_same_length, check_vector, to_numpy
+from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray
+from lvd._validation import (
+    InputError,
+    check_levels,
+    check_matrix,
+    check_same_length,
+    check_vector,
+    to_numpy,
+)
+from lvd.intervals import covered
+from lvd.regions import Region, in_box
 
 
 def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
@@ -58,6 +67,40 @@ def check_targets_and_intervals(
     targets, array = check_vector(y), check_one_level(intervals)
     check_same_length(y=targets, intervals=array)
     return targets, array
+
+
+def check_boxes(intervals: ArrayLike) -> Float[NDArray, "n 2 t"]:
+    """Intervals of several targets at one level, of shape (n, 2, t) or (n, 2, 1, t)."""
+    array = to_numpy(intervals)
+    if array.ndim == 4 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim != 3:
+        raise InputError(
+            f"intervals of several targets at one level must have shape (n, 2, n_targets), got {array.shape}; pass "
+            "one level, for instance intervals[:, :, 0]"
+        )
+    return check_intervals(array)
+
+
+def check_hits(y: ArrayLike, intervals: Region | ArrayLike) -> Bool[NDArray, "n"]:
+    """Whether each row is covered: y by its interval, or all targets of a row, y of shape (n, t), by its region.
+
+    `intervals` may also be the answer itself, a boolean for each row; y is then not looked at.
+    """
+    if isinstance(intervals, Region):
+        return intervals.contains(y)
+    array = to_numpy(intervals)
+    if array.dtype == np.bool_ and array.ndim == 1:
+        return array
+    if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        targets, boxes = check_matrix(y, "y"), check_boxes(array)
+        check_same_length(y=targets, intervals=boxes)
+        if boxes.shape[2] != targets.shape[1]:
+            raise InputError(
+                f"y has {targets.shape[1]} targets, but intervals {boxes.shape[2]}; give the same ones"
+            )
+        return in_box(targets, boxes)
+    return covered(*check_targets_and_intervals(y, array))
 
 
 def check_level(confidence_level: Levels) -> float:

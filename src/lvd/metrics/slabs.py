@@ -16,8 +16,7 @@ from lvd._validation import (
     check_same_length,
     seed_from,
 )
-from lvd.intervals import covered
-from lvd.metrics._check import check_targets_and_intervals
+from lvd.metrics._check import check_hits
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,8 @@ def worst_slab_coverage(
 
     A random part of the rows (`search_fraction`) is searched along `n_directions` random unit directions, in
     each direction exactly (`lowest_run`); the slab found is judged on the other rows. Directions are drawn in
-    the coordinates of `X`: standardise its columns first where their units differ.
+    the coordinates of `X`: standardise its columns first where their units differ. For several targets together
+    `y` has shape (n, t) and `intervals` is a region of ``predict_region``; it may also be one boolean for each row.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(size=(2000, 1))
@@ -60,12 +60,11 @@ def worst_slab_coverage(
     coverage 0.47 between 0.04 and 0.14
     """
     matrix = check_matrix(X)
-    targets, array = check_targets_and_intervals(y, intervals)
-    check_same_length(X=matrix, y=targets)
+    hits = check_hits(y, intervals)
+    check_same_length(X=matrix, y=hits)
     check_fraction(delta, "delta")
     check_fraction(search_fraction, "search_fraction")
     check_positive(n_directions, "n_directions", integer=True)
-    hits = covered(targets, array)
     n_search = round(search_fraction * len(matrix))
     if not 0 < n_search < len(matrix):
         raise InputError(

@@ -9,8 +9,7 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray, RandomState
 from lvd._validation import InputError, check_matrix, check_positive, check_same_length, seed_from
-from lvd.intervals import covered
-from lvd.metrics._check import check_level, check_targets_and_intervals
+from lvd.metrics._check import check_hits, check_level
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ def excess_risk_of_target_coverage(
     everywhere. p is cross-validated, so a classifier that finds nothing gives about 0, not a false alarm. By
     default it is scikit-learn's boosting with 8 leaves; `classifier` is any classifier with `predict_proba`, cloned
     for each fold. An infinite interval covers, and so counts as over-coverage where the classifier can predict it.
-    A few hundred rows are too few to find much: compare methods on the same rows.
+    A few hundred rows are too few to find much: compare methods on the same rows. For several targets together
+    `y` has shape (n, t) and `intervals` is a region of ``predict_region``; it may also be one boolean for each row.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(size=(4000, 1))
@@ -51,14 +51,14 @@ def excess_risk_of_target_coverage(
     0.13 = 0.08 under + 0.04 over
     """
     matrix, level = check_matrix(X), check_level(confidence_level)
-    targets, array = check_targets_and_intervals(y, intervals)
-    check_same_length(X=matrix, y=targets)
+    hits = check_hits(y, intervals)
+    check_same_length(X=matrix, y=hits)
     check_positive(n_folds, "n_folds", integer=True)
     if not 2 <= n_folds <= len(matrix):
         raise InputError(
             f"n_folds must lie between 2 and the number of rows, {len(matrix)}, got {n_folds}; the default is 5"
         )
-    hits, seed = covered(targets, array), seed_from(random_state)
+    seed = seed_from(random_state)
     judge = _boosting(seed) if classifier is None else classifier  # an unfitted forest has no truth value
     expected = _expected_coverage(matrix, hits, judge, n_folds, seed)
     excess = np.sign(expected - level) * (hits - level)

@@ -44,8 +44,9 @@ class EvaluatedRows:
         return place(self.evaluation.embeddings, device)
 
     def coordinates(self, target: int) -> Float[NDArray, "n k"]:
-        """Where the rows are in the coordinates of a target's kernel."""
-        return self.kernels[target].scaled(self.embeddings).cpu().numpy()
+        """Where the rows are in the coordinates of a target's kernel; a single one serves all targets."""
+        kernel = self.kernels[0 if len(self.kernels) == 1 else target]
+        return kernel.scaled(self.embeddings).cpu().numpy()
 
     @property
     def keys(self) -> NDArray:
@@ -150,6 +151,20 @@ class ConformityScore(ABC):
     def learns_errors(self) -> bool:
         """Whether `fit` learns from errors on rows that the model was not trained on."""
         return False
+
+    @property
+    def joint(self) -> bool:
+        """Whether all targets of a row have one score, instead of one for each target."""
+        return False
+
+    @property
+    def typical(self) -> float:
+        """What scores are about before any calibration row is seen."""
+        return 1.0
+
+    def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n r"]:
+        """How badly rows went wrong, for a kernel of the errors to learn: a column for each kernel."""
+        return np.abs(errors)
 
     @abstractmethod
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:

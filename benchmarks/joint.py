@@ -1,0 +1,259 @@
+"""Regions of several targets together: ``python -m benchmarks.joint --data-dir FOLDER``.
+
+Bonferroni, boxes and ellipsoids, local and with one size for all rows, on the same network, training, calibration
+and test rows. Each finished split is written at once, and a second call goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+
+import lvd
+from lvd import metrics
+from lvd._files import atomic_path
+from lvd._typing import Float, NDArray
+from lvd.regions import Ellipsoids, Region
+from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results" / "joint.csv", ROOT / "docs" / "joint.md"
+LEVEL, SEEDS = 0.9, 5
+SYNTHETIC_ROWS, MOLECULES, BITS = 3000, 3000, 128
+QM8_TARGETS = ("E1-CC2", "E2-CC2", "f1-CC2", "f2-CC2")
+
+
+class Data(NamedTuple):
+    """Inputs, targets, and, where the truth is known, the covariance of the noise and the mean of each row."""
+
+    X: Float[NDArray, "n p"]
+    y: Float[NDArray, "n t"]
+    mean: Float[NDArray, "n t"] | None = None
+    covariance: Float[NDArray, "n t t"] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one split of one dataset."""
+
+    dataset: str
+    method: str
+    seed: int
+    targets: int
+    correlation: float
+    coverage: float
+    finite: float
+    log_volume: float
+    worst_slab: float
+    ert: float
+
+
+def energy(folder: Path, seed: int) -> Data:
+    """The heating and the cooling load of 768 buildings."""
+    table = np.genfromtxt(folder / "energy.csv", delimiter=",", skip_header=1)
+    return Data(table[:, :8], table[:, 8:])
+
+
+def synthetic(rho: float) -> Callable[[Path, int], Data]:
+    """Three targets whose noise grows with one input; where another is positive, its correlation is `rho`."""
+
+    def draw(folder: Path, seed: int) -> Data:
+        rng = np.random.default_rng([seed, round(100 * rho)])
+        X = rng.uniform(-1.0, 1.0, size=(SYNTHETIC_ROWS, 4))
+        together = np.where(X[:, 1, None, None] > 0.0, rho, 0.0)
+        correlation = np.where(np.eye(3) > 0.0, 1.0, together)
+        scale = (0.1 + np.abs(X[:, :1])) * [1.0, 5.0, 0.2]
+        covariance = correlation * scale[:, :, None] * scale[:, None]
+        mean = np.column_stack([X[:, 0] + X[:, 1], 5.0 * np.sin(2.0 * X[:, 2]), 0.2 * X[:, 3]])
+        factors = np.linalg.cholesky(covariance)
+        noise = (factors @ rng.normal(size=(SYNTHETIC_ROWS, 3, 1)))[..., 0]
+        return Data(X, mean + noise, mean, covariance)
+
+    return draw
+
+
+def molecules(folder: Path, seed: int) -> Data:
+    """Four excitation energies and strengths of molecules, read as counts of circular substructures."""
+    from rdkit import Chem, RDLogger
+    from rdkit.Chem import rdFingerprintGenerator
+
+    RDLogger.DisableLog("rdApp.*")
+    with gzip.open(folder / "qm8.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:MOLECULES]
+    counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
+    graphs = [Chem.MolFromSmiles(rows[i]["smiles"]) for i in chosen]
+    X = np.stack([counts.GetCountFingerprintAsNumPy(graph) for graph in graphs]).astype(np.float64)
+    return Data(X, np.array([[float(rows[i][name]) for name in QM8_TARGETS] for i in chosen]))
+
+
+DATASETS: dict[str, Callable[[Path, int], Data]] = {
+    "energy": energy,
+    "synthetic, correlated": synthetic(0.9),
+    "synthetic, independent": synthetic(0.0),
+    "QM8": molecules,
+}
+BONFERRONI, ORACLE = "Bonferroni, local", "the truth"
+METHODS = (
+    BONFERRONI,
+    "box, local",
+    "ellipsoid, local",
+    "Bonferroni, one size",
+    "box, one size",
+    "ellipsoid, one size",
+)
+
+
+def regressor(method: str, network: Any, n_targets: int, seed: int) -> Any:
+    """The method, on a network that is trained already."""
+    shape, _, kind = method.partition(", ")
+    own_level = 1.0 - (1.0 - LEVEL) / n_targets
+    settings: dict[str, Any] = {"prefit": True, "calib_size": None, "random_state": seed}
+    settings["confidence_level"] = own_level if shape == "Bonferroni" else LEVEL
+    if kind == "local":
+        return lvd.LVDRegressor(network, joint=None if shape == "Bonferroni" else shape, **settings)
+    score: Any = "absolute" if shape == "Bonferroni" else lvd.scores.JointResidual(shape, scales=())
+    return lvd.ConformalRegressor(network, score, **settings)
+
+
+def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
+    """All methods on one split: 60% of the rows train, 20% calibrate, 20% test."""
+    order = np.random.default_rng(seed).permutation(len(data.y))
+    train, calib, test = np.split(order, [round(0.6 * len(order)), round(0.8 * len(order))])
+    network = lvd.NetRegressor(random_state=seed).fit(data.X[train], data.y[train])
+    errors = data.y[test] - network.predict(data.X[test])
+    correlation = float(np.corrcoef(errors.T)[np.triu_indices(data.y.shape[1], 1)].mean())
+    low, high = data.y[train].min(axis=0), data.y[train].max(axis=0)
+    bounds = low - 0.1 * (high - low), high + 0.1 * (high - low)
+
+    def judged(method: str, region: Region | NDArray) -> Result:
+        hits = metrics.joint_coverage_rate(data.y[test], region)
+        boxes = region.project() if isinstance(region, Region) else region
+        inputs = (data.X[test] - data.X[train].mean(0)) / np.maximum(data.X[train].std(0), 1e-9)
+        slab = metrics.worst_slab_coverage(inputs, data.y[test], region, random_state=seed)
+        risk = metrics.excess_risk_of_target_coverage(data.X[test], data.y[test], region, LEVEL)
+        finite = float(np.isfinite(boxes).all(axis=(1, 2)).mean())
+        volume = metrics.mean_log_volume(region, y_range=bounds)
+        n_targets = data.y.shape[1]
+        return Result(
+            *(dataset, method, seed, n_targets, correlation, hits, finite, volume, slab.coverage, risk.total)
+        )
+
+    for method in METHODS:
+        reg = regressor(method, network, data.y.shape[1], seed)
+        reg.fit(data.X[train], data.y[train]).conformalize(data.X[calib], data.y[calib])
+        if method.startswith("Bonferroni"):
+            yield judged(method, reg.predict_interval(data.X[test])[1][:, :, 0])
+        else:
+            yield judged(method, reg.predict_region(data.X[test]))
+    if data.mean is not None and data.covariance is not None:
+        scale = np.full(len(test), chi2.ppf(LEVEL, data.y.shape[1]) ** 0.5)
+        yield judged(ORACLE, Ellipsoids(data.mean[test], data.covariance[test], scale))
+
+
+HEAD = """# Several targets together, measured
+
+Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On each
+of {seeds} splits all methods share one network ({rows}), and are asked for regions that hold all targets at
+{level:.0%}. Bonferroni gives each target an interval at a level so high that all hold together. "One size" is the
+same region for all rows, moved to the prediction. Coverage: the share of test rows of which all targets are in the
+region. Volume: the geometric mean, relative to local Bonferroni's; an infinite region counts as the range of the
+training targets, a tenth wider on each side. Worst slab: the lowest joint coverage found between two parallel
+planes that hold a tenth of the rows, judged on rows that were not searched. ERT: how far joint coverage is from the
+level row by row; lower is better. "The truth" is the ellipsoid of the noise that the rows were drawn with, around
+the true mean.
+
+"""
+
+
+def write_page(path: Path, results: Sequence[Result]) -> None:
+    """A table for each dataset, and what they say together."""
+    seeds = len({result.seed for result in results})
+    rows = "60% of the rows train it, 20% calibrate, 20% test"
+    parts = [HEAD.format(seeds=seeds, rows=rows, level=LEVEL), said(results)]
+    for dataset in dict.fromkeys(result.dataset for result in results):
+        parts.append(table(dataset, [result for result in results if result.dataset == dataset]))
+    with atomic_path(path) as part:
+        part.write_text("\n".join(parts), encoding="utf-8")
+
+
+def relative_volume(results: Sequence[Result], method: str, other: str) -> float:
+    """The geometric mean of a method's volumes over the other's, split by split."""
+    volumes = {(result.method, result.seed): result.log_volume for result in results}
+    seeds = {result.seed for result in results}
+    return float(np.exp(np.mean([volumes[method, seed] - volumes[other, seed] for seed in seeds])))
+
+
+def table(dataset: str, results: Sequence[Result]) -> str:
+    """The methods on one dataset."""
+    correlation = np.mean([result.correlation for result in results])
+    lines = [
+        f"## {dataset[0].upper()}{dataset[1:]}\n",
+        f"{results[0].targets} targets; the mean correlation of their errors is {correlation:.2f}.\n",
+        "| method | coverage | volume | finite | worst slab | ERT |\n|---|---|---|---|---|---|",
+    ]
+    for method in dict.fromkeys(result.method for result in results):
+        own = [result for result in results if result.method == method]
+        coverage, finite, slab, ert = (
+            float(np.nanmean([getattr(result, name) for result in own]))
+            for name in ("coverage", "finite", "worst_slab", "ert")
+        )
+        volume = relative_volume(results, method, BONFERRONI)
+        lines.append(f"| {method} | {coverage:.1%} | {volume:.2f} | {finite:.1%} | {slab:.1%} | {ert:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def said(results: Sequence[Result]) -> str:
+    """Sentences that the figures decide."""
+    lines = []
+    for first, second in (
+        ("box, local", BONFERRONI),
+        ("ellipsoid, local", "box, local"),
+        ("box, local", "box, one size"),
+    ):
+        ratios = {
+            dataset: relative_volume([one for one in results if one.dataset == dataset], first, second)
+            for dataset in dict.fromkeys(result.dataset for result in results)
+        }
+        smaller = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio < 1.0]
+        larger = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio >= 1.0]
+        text = f"- The volume of *{first}* is below that of *{second}* on {', '.join(smaller) or 'none'}"
+        lines.append(text + (f", and not on {', '.join(larger)}." if larger else "."))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", type=Path, default=Path(), help="folder with energy.csv and qm8.csv.gz")
+    parser.add_argument("--datasets", nargs="+", choices=tuple(DATASETS), default=tuple(DATASETS))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--page", type=Path, nargs="?", const=PAGE, help="only write the page of the results so far"
+    )
+    arguments = parser.parse_args()
+    done = read_dataclasses(arguments.results, Result) if arguments.results.exists() else []
+    if arguments.page:
+        write_page(arguments.page, done)
+        return
+    torch.set_num_threads(1)
+    for dataset in arguments.datasets:
+        for seed in range(arguments.seeds):
+            if any((result.dataset, result.seed) == (dataset, seed) for result in done):
+                continue
+            done += run(dataset, DATASETS[dataset](arguments.data_dir, seed), seed)
+            write_dataclasses(done, arguments.results, Result, digits=17)
+            print(*done[-len(METHODS) - 1 :], sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
