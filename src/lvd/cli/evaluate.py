@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics
+from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics, together_lines
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -51,6 +51,9 @@ def evaluate_table(
     and a penalty for each miss, over all rows, with infinity as the range of the calibration rows; and, from 600
     rows on, by the ERT, which says how far coverage is from the level row by row. Lower is better for both.
 
+    For several targets it also says how often all true values of a row are inside at once; only a model fitted
+    with --joint is made for that.
+
     Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
 
     Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps the test
@@ -71,4 +74,6 @@ def evaluate_table(
         return
     console.show_left_out(report.n_skipped, report.n_unlabelled)
     console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
+    for line in together_lines(report.together, fitted.regressor.joint):
+        console.show(line)
     show_metrics(report.targets, f"the rows of {data}", by=by)

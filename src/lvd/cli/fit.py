@@ -42,6 +42,7 @@ OPTIONS = {
     "groups": "--groups",
     "guarantee": "--guarantee",
     "impute": "--impute",
+    "joint": "--joint",
     "keep": "--keep",
     "n_newest": "--newest",
     "preset": "--preset",
@@ -82,6 +83,13 @@ class ScoreName(StrEnum):
     sided = "sided"
 
 
+class JointShape(StrEnum):
+    """The regions of several targets of :class:`lvd.LVDRegressor`."""
+
+    box = "box"
+    ellipsoid = "ellipsoid"
+
+
 class WhenUnknown(StrEnum):
     """What a row gets that no training row is near."""
 
@@ -94,6 +102,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv.gz --target price --drop id --drop street --impute median --out homes-model",
     "lvd fit homes.parquet --target price --target rent --level 0.95 --out homes-model",
     "lvd fit homes.csv --target price --model trees --out homes-model",
+    "lvd fit homes.csv --target price --target rent --joint box --out homes-model  # both hold at once",
     "lvd fit homes.csv --target price --preset paper --out homes-model  # the paper's method, faster",
     "lvd fit homes.csv --target price --groups district --guarantee calibrated --out homes-model",
     "lvd fit homes.csv --target price --score signed --when-unknown widen --out homes-model",
@@ -211,6 +220,14 @@ def fit(
             "say. The column known of lvd predict tells such rows either way.",
         ),
     ] = None,
+    joint: Annotated[
+        JointShape | None,
+        typer.Option(
+            show_default="an interval for each target alone",
+            help="With several targets: make their intervals hold together at the level. box: an interval for each "
+            "target. ellipsoid: smaller where errors go together; lvd predict writes its projections.",
+        ),
+    ] = None,
     groups: Annotated[
         str | None,
         typer.Option(
@@ -317,6 +334,10 @@ def fit(
     from lvd.tables.writing import TableWriter
 
     RowSplit.parse(split)
+    if joint is not None and len(target) == 1:
+        raise InputError(
+            "--joint makes several targets hold together; give --target more than once, or leave --joint out"
+        )
     if report is not None:
         check_page(report, target, data, out)
     if smiles is None and (skip_invalid or hidden_size is not None or checkpoint is not None):
@@ -347,6 +368,7 @@ def fit(
         conformity_score=None if score is None else score.value,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
         when_unknown=None if when_unknown is None else when_unknown.value,
+        joint=None if joint is None else joint.value,
         confidence_level=level,
         y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
@@ -380,7 +402,8 @@ def fit(
         chosen = {"class": type(fitted.regressor.model_).__name__, "held_out_errors": errors}
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
-        show_fit(found, data, out, seed, page=report, chosen=model_text(fitted.regressor))
+        chosen_model = model_text(fitted.regressor)
+        show_fit(found, data, out, seed, page=report, chosen=chosen_model, joint=regressor.joint)
 
 
 def _as_bandwidth(text: str) -> float | str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lvd.cli import console
-from lvd.cli.shared import show_metrics
+from lvd.cli.shared import show_metrics, together_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,9 @@ def model_text(regressor: LVDRegressor) -> str:
     )
 
 
-def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, chosen: str) -> None:
+def show_fit(
+    report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, chosen: str, joint: str | None
+) -> None:
     """Five lines for a single target, then what may be wrong, and the figures."""
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
@@ -52,7 +54,7 @@ def show_fit(report: FitReport, data: Path, out: Path, seed: int, *, page: Path 
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {report.n_train:,} "
         f"training, {report.n_calib:,} calibration and {report.n_test:,} test rows"
     )
-    for line in _verdict_lines(report):
+    for line in (*_verdict_lines(report), *together_lines(report.together, joint)):
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"
     console.show(f"{written}; it is {chosen}")
@@ -73,6 +75,7 @@ def with_card(
         "model": model_text(regressor),
         "preset": regressor.preset,
         **{name: value for name, value in vars(regressor.settings).items() if name != "estimator"},
+        "joint": regressor.joint,
         "guarantee": model.guarantee,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,
@@ -82,9 +85,10 @@ def with_card(
     }
     source = Source.of(data, table.num_rows, table.num_columns)
     texts = {name.replace("_", " "): str(value) for name, value in chosen.items() if value not in (None, "")}
+    together = together_lines(report.together, regressor.joint)
     left_out = [f"left out: {console.left_out(report.n_skipped, report.n_unlabelled)}"]
     left_out += [f"left out: column {_column_text(name, report)}" for name in report.left_out]
-    return replace(model, card=ModelCard.of(source, report, texts, [*left_out, *notes(report)]))
+    return replace(model, card=ModelCard.of(source, report, texts, [*left_out, *together, *notes(report)]))
 
 
 def notes(report: FitReport) -> Iterator[str]:

@@ -73,6 +73,9 @@ def predict(
     y_pred_mu; known is one column. Of molecules also nearest, the calibration molecule most similar to the row's,
     and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
 
+    Of a model fitted with --joint the intervals of all targets hold together: they are the sides of its box, or the
+    projections of its ellipsoid.
+
     An infinite interval, from -inf to inf, says that too little is known about rows like this one; lvd explain says
     how much is missing.
 
@@ -127,5 +130,10 @@ def predict(
             console.show("no row has an interval")
             return
         console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
+        if fitted.regressor.joint is not None:
+            shape = fitted.regressor.joint
+            console.show(
+                f"the intervals of all targets hold together: they are the sides of one {shape} a row"
+            )
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

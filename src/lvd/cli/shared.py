@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ import typer
 from lvd.cli import console
 
 if TYPE_CHECKING:
-    from lvd.tables.reports import TargetReport
+    from lvd.tables.reports import TargetReport, Together
     from lvd.tables.verdict import Verdict
 
 
@@ -111,6 +111,22 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None =
                     for group in strata.groups
                 ],
             )
+
+
+def together_lines(together: Sequence[Together], joint: str | None) -> Iterator[str]:
+    """How often all targets are covered at once, and whether the intervals are made for that."""
+    from lvd.tables.verdict import percent
+
+    made = (
+        "each interval is made for its target alone; lvd fit --joint box makes them hold together"
+        if joint is None
+        else f"the intervals are made to hold together (joint {joint}), so each alone covers more"
+    )
+    for one in together:
+        yield (
+            f"all targets together: {percent(one.coverage, 1)} of {one.n_rows:,} rows have every true value inside "
+            f"at level {one.confidence_level:g} (band {percent(one.lower, 1)} to {percent(one.upper, 1)}); {made}"
+        )
 
 
 def verdict_line(verdict: Verdict) -> str:

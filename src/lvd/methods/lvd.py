@@ -173,14 +173,14 @@ class LVDRegressor(LocalRegressor):
         check_choice(self.joint, "joint", SHAPES)
         if self.settings.kernel_target != "errors":
             raise InputError(
-                f'joint="{self.joint}" has one kernel for all targets, which learns their errors; give '
-                'kernel_target="errors"'
+                "joint regions need kernel_target 'errors', as one kernel learns the errors of all targets, got "
+                "'y', which is also that of preset 'paper'; leave joint= out, or choose 'errors'"
             )
         scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
         chosen = scales.get(given) if isinstance(given, str) else given
         if not isinstance(chosen, ScaledResidual):
             raise InputError(
-                f'joint="{self.joint}" takes conformity_score="scaled", "absolute" or a ScaledResidual, got '
-                f"{given!r}; leave one of the two out"
+                "conformity_score must be 'scaled', 'absolute' or a ScaledResidual for joint regions, got "
+                f"{given!r}; leave joint= out for others"
             )
         return JointResidual(self.joint, chosen.scales)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
+from lvd.intervals import binomial_band
 from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
+from lvd.regions import Region, in_box
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.verdict import JudgedRows, Verdict, judge
 
@@ -33,6 +36,17 @@ class TargetReport:
     summary: Summary
     verdicts: tuple[Verdict, ...]
     by: tuple[LevelGroups, ...] = ()
+
+
+@dataclass(frozen=True)
+class Together:
+    """How often all targets of a row are covered at once, with the exact 95% band, over the rows that have them."""
+
+    confidence_level: float
+    n_rows: int
+    coverage: float
+    lower: float
+    upper: float
 
 
 EXAMPLES = 5
@@ -70,7 +84,8 @@ class FitReport:
     nor targets, `useless` says which of them are constant or identifiers, `formatted` those whose categories look
     like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
     `leaks` the columns that alone explain almost all of a target's variance, `groups` is the column of groups, and
-    `median_errors` are the mean errors of a model that predicts the training rows' median for every row.
+    `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
+    is about all targets at once, where there are several.
     """
 
     n_train: int
@@ -94,6 +109,7 @@ class FitReport:
     n_unknown: int
     unseen: Unseen
     targets: tuple[TargetReport, ...]
+    together: tuple[Together, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,30 @@ class EvaluateReport:
     n_unknown: int
     unseen: Unseen
     targets: tuple[TargetReport, ...]
+    together: tuple[Together, ...] = ()
+
+
+def hits_together(
+    y: Float[NDArray, "n t"], intervals: Float[NDArray, "n 2 l t"], regions: Sequence[Region]
+) -> Bool[NDArray, "k l"]:
+    """Whether each row that has all targets has them in its region, or else in their intervals, at each level."""
+    complete = ~np.isnan(y).any(axis=1)
+    if regions:
+        return np.stack([region[complete].contains(y[complete]) for region in regions], axis=1)
+    levels = range(intervals.shape[2])
+    return np.stack([in_box(y[complete], intervals[complete, :, level]) for level in levels], axis=1)
+
+
+def report_together(hits: Bool[NDArray, "k l"], levels: Float[NDArray, "l"]) -> tuple[Together, ...]:
+    """The joint coverage at each level; none where no row has all targets."""
+    if not len(hits):
+        return ()
+    lower, upper = binomial_band(hits.sum(axis=0), np.full(len(levels), len(hits)))
+    columns = (levels, hits.mean(axis=0), lower, upper)
+    return tuple(
+        Together(level, len(hits), *figures)
+        for level, *figures in zip(*(column.tolist() for column in columns), strict=True)
+    )
 
 
 def report_target(

@@ -35,7 +35,15 @@ from lvd.tables.inputs import (
 )
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
-from lvd.tables.reports import EXAMPLES, EvaluateReport, FitReport, Unseen, report_target
+from lvd.tables.reports import (
+    EXAMPLES,
+    EvaluateReport,
+    FitReport,
+    Unseen,
+    hits_together,
+    report_target,
+    report_together,
+)
 from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
@@ -169,6 +177,7 @@ class TableModel:
             n_unknown=tested.n_unknown,
             unseen=tested.unseen,
             targets=tested.targets,
+            together=tested.together,
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
@@ -288,6 +297,7 @@ class TableModel:
             return X, found
         if self.regressor.settings.when_unknown == "infinite":
             found.intervals[new] = self._everything(found.intervals.ndim - 2)
+            found = found._replace(regions=tuple(region.infinite_at(new) for region in found.regions))
         return X, found._replace(known=found.known & ~new)
 
     def new_levels(self, rows: pa.Table | pa.RecordBatch) -> Bool[NDArray, "n"]:
@@ -442,7 +452,12 @@ class TableModel:
         self, rows: pa.Table | pa.RecordBatch, X: Any, confidence_level: float | None, *, n_neighbors: int
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
-        explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
+        explained = [
+            self._named(one)
+            for one in self.regressor.explain(
+                X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows)
+            )
+        ]
         new = self.new_levels(rows)
         if not new.any():
             return explained
@@ -454,6 +469,13 @@ class TableModel:
             replace(one, known=False, **ends) if new[number // self.regressor.n_targets_] else one
             for number, one in enumerate(explained)
         ]
+
+    def _named(self, explanation: Explanation) -> Explanation:
+        """The explanation with the name of the target in which a joint region is largest."""
+        largest = explanation.largest
+        if largest is None:
+            return explanation
+        return replace(explanation, largest=replace(largest, name=self.encoder.targets[largest.target]))
 
     def _evaluate(
         self,
@@ -467,7 +489,7 @@ class TableModel:
         levels = self.resolve_levels(confidence_level)
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        ys, y_preds, intervals, knowns, features, by_values = [], [], [], [], [], []
+        ys, y_preds, intervals, knowns, features, by_values, hits = [], [], [], [], [], [], []
         n_rows = n_repeated = n_skipped = n_unlabelled = 0
         unseen = Unseen()
         for first_row, batch in numbered(map(plain_types, batches)):
@@ -484,6 +506,8 @@ class TableModel:
             ys.append(encoder.target(rows).reshape(len(X), -1))
             y_preds.append(found.y_pred.reshape(len(X), -1)[:, places])
             intervals.append(found.intervals.reshape(len(X), 2, len(levels), -1)[..., places])
+            regions = [region.onto(places) for region in found.regions]
+            hits.append(hits_together(ys[-1], intervals[-1], regions))
             knowns.append(found.known)
             features.append(self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)])
             n_rows += len(X)
@@ -509,8 +533,9 @@ class TableModel:
             reports.append(
                 report_target(target, judged, interval[some, ..., t], levels=levels, groups=groups)
             )
+        together = report_together(np.concatenate(hits), levels) if len(places) > 1 else ()
         return EvaluateReport(
-            len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports)
+            len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
         )
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
