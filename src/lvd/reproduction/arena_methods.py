@@ -160,7 +160,7 @@ def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
 
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
     """A network of two quantiles."""
-    network = NetRegressor(early_stopping=False, device="cpu", random_state=split.seed)
+    network = NetRegressor(device="cpu", random_state=split.seed)
     regressor = ConformalizedQuantileRegressor(
         network, confidence_level=level, calib_size=None, device="cpu", random_state=split.seed
     )

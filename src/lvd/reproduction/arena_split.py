@@ -83,9 +83,7 @@ class ArenaSplit:
     def estimator(self) -> SharedModel:
         """The shared model, as an estimator that is yet to be fitted."""
         if self.model == "network":
-            return SharedModel(
-                NetRegressor(early_stopping=False, device="cpu", random_state=self.seed), self.stages
-            )
+            return SharedModel(NetRegressor(device="cpu", random_state=self.seed), self.stages)
         return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
 
     @property
