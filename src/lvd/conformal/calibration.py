@@ -68,6 +68,8 @@ class Rows:
 
     def at(self, indices: Indices) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
         """Points of some of the rows and, where they were given, their likelihood ratios."""
+        if isinstance(indices, slice):
+            return self.points, self.weights
         return self.points[indices], None if self.weights is None else self.weights[indices]
 
     def keys_at(self, indices: Indices) -> NDArray | None:

@@ -368,7 +368,7 @@ class LocalConformal:
 
     def _rows(self, embeddings: ArrayLike, groups: Labels, weights: Labels, row_keys: Labels = None) -> Rows:
         points = self.kernel.scaled(embeddings)
-        if self.bandwidth != "adaptive":
+        if self.bandwidth not in {"adaptive", 1.0}:
             # In coordinates in which the widened kernel is exp(-||u - v||^2).
             points = points / float(self.bandwidth)
         return Rows.of(points, groups, weights, row_keys)

@@ -69,7 +69,7 @@ class Queries:
         return Queries(self.points[rows], self.above[rows], self.below[rows], bandwidths)
 
     def __len__(self) -> int:
-        return len(self.points)
+        return self.points.shape[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class SortedRows:
         return cls(points[order], scores[order], order, *pick)
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return self.scores.shape[0]
 
     def numbered(self, indices: Int[Tensor, "m"]) -> SortedRows:
         """The same rows, when they are those `indices` of a larger set."""
@@ -131,6 +131,11 @@ class SortedRows:
     def centre(self) -> Float[NDArray, "k"]:
         """The median of each coordinate, which one row far out does not move."""
         return np.median(self.points.numpy(), axis=0)
+
+    @cached_property
+    def centre_length(self) -> float:
+        """How far the centre is from the origin."""
+        return float(np.linalg.norm(self.centre))
 
     @cached_property
     def largest_ratio(self) -> float:
@@ -229,17 +234,22 @@ def _on_cpu(
     centre = np.nan if values is None else float(values.mean())
     centred = None if values is None else (values - centre).numpy()
     find = _Finder(queries, rows, levels, moments or values is not None, centred)
-    everyone = np.arange(len(queries))
+    rest: Any = slice(None)
     if len(rows) <= SINGLE_ROWS and rows.largest_ratio <= LARGEST_RATIO:
-        find.search(everyone, np.float32)
-        everyone = np.flatnonzero(~find.certain | find.faint)
-    find.search(everyone, np.float64)
-    radius, rest = rows.ends[torch.as_tensor(find.ranks)], np.flatnonzero(~find.certain)
-    radius[rest] = _by_oracle(queries[rest], rows, levels)
+        find.search(rest, np.float32)
+        rest = np.flatnonzero(~find.certain | find.faint)
+    if isinstance(rest, slice) or len(rest):
+        find.search(rest, np.float64)
+    radius = torch.from_numpy(rows.ends.numpy()[find.ranks])
+    if not find.certain.all():
+        rest = np.flatnonzero(~find.certain)
+        radius[rest] = _by_oracle(queries[rest], rows, levels)
+    exact = torch.ones(len(queries), dtype=torch.bool)
     total, squares, products = find.moments.T
+    if not find.wants_moments:
+        return LocalSummary(radius, torch.from_numpy(total), exact, torch.from_numpy(total))
     with np.errstate(divide="ignore", invalid="ignore"):
         size, mean = np.where(squares == 0.0, 0.0, total**2 / squares), centre + products / total
-    exact = torch.ones(len(queries), dtype=torch.bool)
     return LocalSummary(radius, torch.as_tensor(size), exact, torch.as_tensor(mean))
 
 
@@ -255,7 +265,8 @@ class _Finder:
         values: Float[NDArray, "m"] | None,
     ) -> None:
         self.points, self.precisions = queries.points.numpy(), queries.precisions.numpy()
-        self.masses = np.stack([queries.above.numpy(), queries.below.numpy()], axis=1)
+        self.masses = np.empty((len(queries), 2))
+        self.masses[:, 0], self.masses[:, 1] = queries.above.numpy(), queries.below.numpy()
         self.rows, self.levels, self.wants_moments = rows, np.asarray(levels, np.float64), moments
         self.values = values
         self.ranks = np.empty((len(queries), len(levels)), np.int64)
@@ -264,26 +275,26 @@ class _Finder:
 
     @property
     def faint(self) -> Bool[NDArray, "n"]:
-        """Where moments are wanted of weights that float32 hardly has."""
+        """Where moments are wanted of weights that float32 hardly has; unknown moments are NaN."""
         return self.moments[:, 0] < FAINT * max(1.0, self.rows.largest_ratio)
 
-    def search(self, chosen: Int[NDArray, "c"], dtype: Any) -> None:
+    def search(self, chosen: Int[NDArray, "c"] | slice, dtype: Any) -> None:
         """Find the ranks of the chosen queries in this precision."""
-        if not len(chosen):
-            return
         from lvd.kernels.compiled import BLOCK, find_ranks, widen
 
         single = dtype == np.float32
         blocks = self.rows.single if single else self.rows.double
         points, precisions = self.points[chosen], self.precisions[chosen]
-        errors = _errors(points, precisions, self.rows, single=single)
-        queries = widen(points - self.rows.centre if single else points, dtype)
+        centred = points - self.rows.centre if single else points
+        errors = _errors(points, centred, precisions, self.rows, single=single)
+        queries = widen(centred, dtype)
         values = np.empty((0, BLOCK))
         if self.values is not None:
             values = np.zeros((len(blocks.points), BLOCK))
             values.reshape(-1)[: len(self.values)] = self.values
-        ranks = np.empty((len(chosen), len(self.levels)), np.int64)
-        certain, moments = np.empty(len(chosen), bool), np.empty((len(chosen), 3 * self.wants_moments))
+        n = len(points)
+        ranks, certain = np.empty((n, len(self.levels)), np.int64), np.empty(n, bool)
+        moments = np.empty((n, 3 * self.wants_moments))
         masses, narrow = self.masses[chosen], precisions.astype(dtype)
 
         def work(part: slice) -> None:
@@ -292,14 +303,19 @@ class _Finder:
                 values, ranks[part], certain[part], moments[part],
             )  # fmt: skip
 
-        in_chunks(work, len(chosen), len(self.rows))
+        in_chunks(work, n, len(self.rows))
         self.ranks[chosen], self.certain[chosen] = ranks, certain
         if self.wants_moments:
             self.moments[chosen] = moments
 
 
 def _errors(
-    points: Float[NDArray, "n k"], precisions: Float[NDArray, "n"], rows: SortedRows, *, single: bool
+    points: Float[NDArray, "n k"],
+    centred: Float[NDArray, "n k"],
+    precisions: Float[NDArray, "n"],
+    rows: SortedRows,
+    *,
+    single: bool,
 ) -> Float[NDArray, "n 4"]:
     """How much weights may err by beside the oracle's; see :func:`lvd.kernels.compiled.find_ranks`.
 
@@ -310,25 +326,26 @@ def _errors(
     float64.
     """
     k, m = points.shape[1], len(rows)
-    far = np.zeros(len(points))
+    far: Any = 0.0
     unit, underflow = (2.0**-24, 2.0**-125) if single else (2.0**-53, 2.0**-1020)
     if single:
         with np.errstate(over="ignore"):
-            lost = 2.0**-27 * (np.linalg.norm(points, axis=1) + np.linalg.norm(rows.centre))
-            reach = np.linalg.norm(points - rows.centre, axis=1) + lost
+            lost = 2.0**-27 * (_lengths(points) + rows.centre_length)
+            reach = _lengths(centred) + lost
             widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
             far = reach * np.sqrt(precisions) * widest
         # Past this, exponents of up to 87 err by more than the 1% that the bound leaves for its second order.
         far[far > FARTHEST] = np.inf
-    return np.stack(
-        [
-            unit * (16.0 + 2.0 * far),
-            1.01 * unit * (2.0 * k + 10.0 + 2.0 * far),
-            np.full_like(far, (4.0 * m + 2048.0) * 2.0**-53),
-            np.full_like(far, m * max(1.0, rows.largest_ratio) * underflow),
-        ],
-        axis=1,
-    )
+    errors = np.empty((len(points), 4))
+    errors[:, 0] = unit * (16.0 + 2.0 * far)
+    errors[:, 1] = 1.01 * unit * (2.0 * k + 10.0 + 2.0 * far)
+    errors[:, 2] = (4.0 * m + 2048.0) * 2.0**-53
+    errors[:, 3] = m * max(1.0, rows.largest_ratio) * underflow
+    return errors
+
+
+def _lengths(points: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
+    return np.sqrt(np.einsum("ij,ij->i", points, points))
 
 
 def _on_gpu(
