@@ -9,11 +9,12 @@ from contextvars import ContextVar
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
-def announce(stage: str) -> None:
-    """Say what begins now, to the listener if there is one."""
+def announce(stage: str) -> bool:
+    """Say what begins now, to the listener if there is one; whether there is."""
     listener = _listener.get()
     if listener is not None:
         listener(stage)
+    return listener is not None
 
 
 @contextmanager

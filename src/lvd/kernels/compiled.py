@@ -4,18 +4,23 @@ Squared distances are sums of squared **differences**, so nothing cancels: in fl
 but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
 of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
 
-Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks.
+Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks. They
+are compiled when first used, which is announced, and kept on disk: beside this file, or, where that cannot be
+written, in the user's cache (``NUMBA_CACHE_DIR`` names another folder).
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import event
 from numba.extending import intrinsic, overload
 
+from lvd._progress import announce
 from lvd._typing import Float, NDArray
 
 BLOCK = 512
@@ -30,7 +35,39 @@ FAST = {"contract", "nsz", "arcp", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning."""
 LEAST_TOTAL = 1e-280
 """Below this total weight, weights matter that do not count even in float64; the oracle has them."""
-OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+FIRST_USE = "compiling for the first use, about ten seconds"
+
+
+def _can_cache() -> bool:
+    """Whether numba finds a folder for compiled code; without one it refuses to promise a cache."""
+    try:
+        njit(cache=True)(lambda: None)
+    except RuntimeError:
+        return False
+    return True
+
+
+class FirstUse(event.Listener):
+    """Says once that compiling begins: to whoever listens, else to a terminal. Code from the cache is silent."""
+
+    said = False
+
+    def on_start(self, begun: Any) -> None:
+        """Called by numba when it compiles something; what is not lvd's is not announced."""
+        if self.said or not begun.data["dispatcher"].py_func.__module__.startswith("lvd."):
+            return
+        self.said = True
+        if not announce(FIRST_USE) and sys.stderr.isatty():
+            print(f"lvd: {FIRST_USE}", file=sys.stderr)
+
+    def on_end(self, ended: Any) -> None:
+        """The end is not announced."""
+
+
+event.register("numba:compile", FirstUse())  # type: ignore[no-untyped-call]
+OPTIONS: dict[str, Any] = {
+    "nogil": True, "cache": _can_cache(), "fastmath": FAST, "error_model": "numpy",
+}  # fmt: skip
 
 
 class Blocks(NamedTuple):

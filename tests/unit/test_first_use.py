@@ -1,0 +1,91 @@
+"""Compiled code: compiling is announced once, what comes from the cache is not, and the cache has fallbacks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lvd._progress import listening
+from lvd.kernels import compiled
+from lvd.kernels.compiled import FIRST_USE, FirstUse
+
+COMPILE = (
+    "import numpy as np; from lvd.kernels.compiled import _gap; "
+    "_gap(0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.5, np.zeros(4)); "
+    "print(sum(_gap.stats.cache_hits.values()))"
+)
+
+
+def begun(module):
+    return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))})
+
+
+def test_a_listener_hears_of_the_first_compilation_once():
+    first, heard = FirstUse(), []
+    with listening(heard.append):
+        for module in ("somebody.else", "lvd.kernels.compiled", "lvd.models.compiled_trees"):
+            first.on_start(begun(module))
+    assert heard == [FIRST_USE]
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, f"lvd: {FIRST_USE}\n"), (False, "")])
+def test_without_a_listener_a_terminal_is_told(terminal, shown, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    first = FirstUse()
+    first.on_start(begun("lvd.kernels.compiled"))
+    first.on_start(begun("lvd.kernels.compiled"))
+    assert capsys.readouterr().err == shown
+
+
+def test_a_fresh_process_compiles_then_reads_the_cache(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    answers = []
+    for _ in range(2):
+        terminal, theirs = pty.openpty()
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILE],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            check=True,
+        )
+        os.set_blocking(terminal, False)
+        os.close(theirs)
+        try:
+            shown = os.read(terminal, 10_000).decode()
+        except OSError:  # nothing was written
+            shown = ""
+        os.close(terminal)
+        answers.append((int(done.stdout), FIRST_USE in shown))
+    assert answers == [(0, True), (1, False)]
+
+
+def test_without_any_folder_for_a_cache_it_is_compiled_each_time(monkeypatch):
+    from numba.core import caching
+
+    assert compiled._can_cache()
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    assert not compiled._can_cache()
+
+
+def test_a_package_that_cannot_be_written_caches_for_the_user(monkeypatch):
+    from numba.core import caching
+
+    def refuse(self):
+        raise OSError("read-only")
+
+    monkeypatch.setattr(caching._SourceFileBackedLocatorMixin, "ensure_cache_path", refuse, raising=False)
+    chosen = []
+
+    class UserLocator(caching.UserWideCacheLocator):
+        def ensure_cache_path(self):
+            chosen.append(self.get_cache_path())
+
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [caching.InTreeCacheLocator, UserLocator])
+    assert compiled._can_cache()
+    assert chosen
