@@ -15,7 +15,9 @@ from lvd.kernels.compiled import BLOCK, OPTIONS, Blocks, make_blocks, weigh, wid
 from lvd.kernels.leave_one_out import LeaveOneOut
 
 
-def compiled_gradient(problem: LeaveOneOut, components: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+def compiled_gradient(
+    problem: LeaveOneOut, components: torch.Tensor, batch: torch.Tensor, n_threads: int = 1
+) -> torch.Tensor:
     """What :meth:`LeaveOneOut.loss_and_gradient` gives second."""
     points = (problem.rows @ components.T) * problem.scale**-0.5
     blocks = make_blocks(points.numpy(), np.ones(len(points)), None, np.float32)
@@ -23,7 +25,6 @@ def compiled_gradient(problem: LeaveOneOut, components: torch.Tensor, batch: tor
     y = np.zeros((len(blocks.points), BLOCK), np.float32)
     y.reshape(-1)[: len(points)] = problem.y.numpy()
     queries, own = widen(points[batch].numpy(), np.float32), batch.numpy()
-    n_threads = torch.get_num_threads()
     parts = chunk_slices(len(y), -(-len(y) // n_threads))
     sums, on_columns = np.zeros((len(parts), len(queries), 2)), np.zeros_like(blocks.points)
     on_batch = np.zeros((len(parts), *queries.shape))
