@@ -43,9 +43,9 @@ def measure_cpu(record: Recorder, count: int, *, quick: bool) -> None:
         company.in_company(record, *sizes.company, sizes.seconds)
         training.one_step(record, sizes.training[0], sizes.seconds)
         company.first_use(record, "cpu")
-        calls.regressors(record, sizes)
         for n_rows in sizes.training:
             training.whole_fit(record, n_rows)
+        calls.regressors(record, sizes)
 
 
 def measure_gpu(record: Recorder, device: str, *, quick: bool) -> None:
