@@ -1,0 +1,155 @@
+"""The built-in models beside others: ``python -m benchmarks.models --data-dir FOLDER``, then ``--page``.
+
+Ten tables (the paper's six, diabetes, and three of the arena), at most 5,000 rows of each, 60% of them for
+training and 20% for the test, as ``lvd fit`` does; three seeds; the root mean squared error on the test rows.
+Each finished fit is written at once, and a second call goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.linear_model import RidgeCV
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import lvd
+from lvd.models.candidates import Candidates
+from lvd.reproduction.arena_tables import load_arena_table
+from lvd.reproduction.datasets import load
+from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results" / "models.csv", ROOT / "docs" / "models.md"
+TABLES = (
+    *("bike", "concrete", "energy", "housing", "kin8nm", "yacht", "diabetes"),
+    *("communities", "house", "diamonds"),
+)
+SEEDS, MOST_ROWS = (0, 1, 2), 5000
+BEGIN, END = "<!-- written by python -m benchmarks.models --page -->", "<!-- end -->"
+
+
+def _lightgbm(seed: int) -> Any:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(random_state=seed, n_jobs=1, verbose=-1)
+
+
+MODELS: dict[str, Callable[[int], Any]] = {
+    "ridge": lambda _: make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 29))),
+    "sklearn MLP": lambda seed: TransformedTargetRegressor(
+        make_pipeline(StandardScaler(), MLPRegressor(early_stopping=True, random_state=seed)),
+        transformer=StandardScaler(),
+    ),
+    "network before": lambda seed: lvd.NetRegressor(early_stopping=False, device="cpu", random_state=seed),
+    "LightGBM": _lightgbm,
+    "net": lambda seed: lvd.NetRegressor(device="cpu", random_state=seed),
+    "trees": lambda seed: lvd.TreesRegressor(random_state=seed),
+}
+
+
+@dataclass(frozen=True)
+class ModelFit:
+    """The error of one model on one split."""
+
+    table: str
+    seed: int
+    model: str
+    rmse: float
+
+
+def split_of(name: str, seed: int, data_dir: Path | None) -> tuple[Any, Any, Any, Any]:
+    """Inputs and target of the training rows, then of the test rows."""
+    if name == "diabetes":
+        dataset = load(name)
+        y, features = dataset.y, lambda _: dataset.X
+    else:
+        table = load_arena_table(name, data_dir)
+        y, features = table.y, table.features
+    kept = np.random.default_rng(seed).permutation(len(y))[:MOST_ROWS]
+    train, test = kept[: int(0.6 * len(kept))], kept[int(0.8 * len(kept)) :]
+    X = features(train)
+    return X[train], y[train], X[test], y[test]
+
+
+def measure(name: str, seed: int, data_dir: Path | None, fits: list[ModelFit]) -> None:
+    """Add what is not among `fits` yet, writing them after each model."""
+    done = {fit.model: fit for fit in fits if (fit.table, fit.seed) == (name, seed)}
+    wanted = [model for model in (*MODELS, "auto") if model not in done]
+    if not wanted:
+        return
+    X, y, X_test, y_test = split_of(name, seed, data_dir)
+    for model in wanted:
+        if model == "auto":
+            built_in = Candidates({one: MODELS[one](seed) for one in ("net", "trees")})
+            errors = built_in.choose(X, y[:, None], seed).errors
+            rmse = done[min(errors, key=errors.__getitem__)].rmse
+        else:
+            fitted = MODELS[model](seed).fit(X, y)
+            rmse = float(np.sqrt(np.mean((fitted.predict(X_test) - y_test) ** 2)))
+        done[model] = ModelFit(name, seed, model, rmse)
+        fits.append(done[model])
+        write_dataclasses(fits, RESULTS, ModelFit)
+
+
+def page(fits: list[ModelFit]) -> str:
+    """The section of the page: mean errors over the seeds, and how they compare with what is wanted."""
+    names = (*MODELS, "auto")
+    means = {
+        (table, model): float(np.mean([f.rmse for f in fits if (f.table, f.model) == (table, model)]))
+        for table in TABLES
+        for model in names
+    }
+    lines = [f"| table | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for table in TABLES:
+        best = min(means[table, model] for model in names)
+        cells = [f"{means[table, model]:.4g}" for model in names]
+        shown = [f"**{c}**" if means[table, m] == best else c for c, m in zip(cells, names, strict=True)]
+        lines.append(f"| {table} | {' | '.join(shown)} |")
+    against: dict[str, tuple[str, Callable[[str], float]]] = {
+        "`net`, beside the better of scikit-learn's MLP and the network before": (
+            "net",
+            lambda table: min(means[table, "sklearn MLP"], means[table, "network before"]),
+        ),
+        "`net`, beside ridge": ("net", lambda table: means[table, "ridge"]),
+        "`auto`, beside the better of `net` and `trees`": (
+            "auto",
+            lambda table: min(means[table, "net"], means[table, "trees"]),
+        ),
+        "`auto`, beside LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
+    }
+    lines += ["", "| ratio of errors | mean | worst | on |", "|---|---|---|---|"]
+    for text, (model, other) in against.items():
+        ratios = {table: means[table, model] / other(table) for table in TABLES}
+        worst = max(ratios, key=ratios.__getitem__)
+        lines.append(f"| {text} | {np.mean([*ratios.values()]):.3f} | {ratios[worst]:.3f} | {worst} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, or write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data-dir", type=Path, help="the folder with the tables")
+    parser.add_argument("--page", action="store_true", help=f"write the figures into {PAGE.name}")
+    arguments = parser.parse_args()
+    fits = read_dataclasses(RESULTS, ModelFit) if RESULTS.exists() else []
+    if arguments.page:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{page(fits)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        return
+    for seed in SEEDS:
+        for name in TABLES:
+            measure(name, seed, arguments.data_dir, fits)
+
+
+if __name__ == "__main__":
+    main()
