@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,19 +55,24 @@ class Surroundings:
         """How far the nearest training row is, in units of the limit; at most 1 where it is near."""
         with np.errstate(over="ignore"):
             placed = ((rows - self.mean) / self.scale).clip(-1e18, 1e18).astype(np.float32)
-        nearest = nearest_distances(placed, self.rows)
+        nearest = self._nearest_distances(placed)
         if self.limit == 0.0:  # all training rows are the same
             return np.where(nearest > 0.0, np.inf, 0.0)
         return nearest / self.limit
 
+    @cached_property
+    def _columns(self) -> tuple[Float[NDArray, "p r"], Float[NDArray, "r"]]:
+        """The training rows in float64, a column each, and their squared lengths: made once for all predictions."""
+        columns = self.rows.T.astype(np.float64)
+        return columns, (columns**2).sum(axis=0)
 
-def nearest_distances(queries: Float[NDArray, "n p"], rows: Float[NDArray, "r p"]) -> Float[NDArray, "n"]:
-    """How far the nearest row is from each query: found by a product of matrices, then measured exactly."""
-    squares, wide = (rows.astype(np.float64) ** 2).sum(axis=1), rows.T.astype(np.float64)
-    nearest = np.empty(len(queries), dtype=np.intp)
-    for some in chunk_slices(len(queries), max(1, CHUNK // max(1, len(rows)))):
-        nearest[some] = np.argmin(squares - 2.0 * (queries[some].astype(np.float64) @ wide), axis=1)
-    return np.sqrt(((queries.astype(np.float64) - rows[nearest]) ** 2).sum(axis=1))
+    def _nearest_distances(self, queries: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
+        """How far the nearest row is from each query: found by a product of matrices, then measured exactly."""
+        (columns, squares), wide = self._columns, queries.astype(np.float64)
+        nearest = np.empty(len(wide), dtype=np.intp)
+        for some in chunk_slices(len(wide), max(1, CHUNK // max(1, len(squares)))):
+            nearest[some] = np.argmin(squares - 2.0 * (wide[some] @ columns), axis=1)
+        return np.sqrt(((wide - self.rows[nearest]) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
