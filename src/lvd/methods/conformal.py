@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._progress import announce
-from lvd._typing import ArrayLike, Bool, Float, Int, Labels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -260,7 +260,7 @@ class ConformalBase(IntervalRegressor):
     def predict_region(
         self,
         X: ArrayLike,
-        confidence_level: float | None = None,
+        confidence_level: Levels | None = None,
         *,
         guarantee: str | None = None,
         smoothed: bool = False,
