@@ -163,8 +163,8 @@ def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
 HEAD = """# Several targets together, measured
 
 Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On each
-of {seeds} splits all methods share one network ({rows}), and are asked for regions that hold all targets at
-{level:.0%}. Bonferroni gives each target an interval at a level so high that all hold together. "One size" is the
+of {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are asked for
+regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so high that all hold together. "One size" is the
 same region for all rows, moved to the prediction. Coverage: the share of test rows of which all targets are in the
 region. Volume: the geometric mean, relative to local Bonferroni's; an infinite region counts as the range of the
 training targets, a tenth wider on each side. Worst slab: the lowest joint coverage found between two parallel
@@ -178,8 +178,7 @@ the true mean.
 def write_page(path: Path, results: Sequence[Result]) -> None:
     """A table for each dataset, and what they say together."""
     seeds = len({result.seed for result in results})
-    rows = "60% of the rows train it, 20% calibrate, 20% test"
-    parts = [HEAD.format(seeds=seeds, rows=rows, level=LEVEL), said(results)]
+    parts = [HEAD.format(seeds=seeds, level=LEVEL), said(results)]
     for dataset in dict.fromkeys(result.dataset for result in results):
         parts.append(table(dataset, [result for result in results if result.dataset == dataset]))
     with atomic_path(path) as part:
