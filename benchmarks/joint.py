@@ -162,15 +162,15 @@ def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
 
 HEAD = """# Several targets together, measured
 
-Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On each
-of {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are asked for
-regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so high that all
-hold together. "One size" is the same region for all rows, moved to the prediction. Coverage: the share of test rows
-of which all targets are in the region. Volume: the geometric mean, relative to local Bonferroni's; an infinite region counts as the range of the
-training targets, a tenth wider on each side. Worst slab: the lowest joint coverage found between two parallel
-planes that hold a tenth of the rows, judged on rows that were not searched. ERT: how far joint coverage is from the
-level row by row; lower is better. "The truth" is the ellipsoid of the noise that the rows were drawn with, around
-the true mean.
+Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On
+each of {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are
+asked for regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
+high that all hold together. "One size" is the same region for all rows, moved to the prediction. Coverage:
+the share of test rows of which all targets are in the region. Volume: the geometric mean, relative to local
+Bonferroni's; an infinite region counts as the range of the training targets, a tenth wider on each side.
+Worst slab: the lowest joint coverage found between two parallel planes that hold a tenth of the rows, judged
+on rows that were not searched. ERT: how far joint coverage is from the level row by row; lower is better.
+"The truth" is the ellipsoid of the noise that the rows were drawn with, around the true mean.
 
 """
 
