@@ -57,6 +57,7 @@ from lvd.page.row_details import (
     embed_rows,
     read_neighbors,
 )
+from lvd.page.together import TogetherView, view_together
 from lvd.tables.column_values import check_columns
 from lvd.tables.reports import Unseen
 from lvd.tables.table_model import TableModel
@@ -139,6 +140,7 @@ class ReportContent:
     sizes: tuple[GroupCoverage, ...]
     infinite: Infinite
     rows: dict[str, Any]
+    together: TogetherView | None = None
 
     @property
     def tolerated(self) -> float:
@@ -246,6 +248,7 @@ def make_report(
         sizes=size_stratified_coverage(y, intervals, level),
         infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
+        together=view_together(model, table, evaluated),
     )
 
 

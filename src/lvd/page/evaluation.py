@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, check_levels
+from lvd.regions import Region
 from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import says_nothing
@@ -25,7 +26,8 @@ class Evaluated:
 
     `row_numbers` are those of the table, in which others may have been left out. `known` tells whether training
     rows are near, `n_repeated` counts the rows that repeat a training row, and `y_range` is what y can be: the
-    bounds that clip the intervals, infinite where there are none. Cells that the model reads as they are have no
+    bounds that clip the intervals, infinite where there are none. `region` is that of all targets together at the
+    page's level, of a joint model. Cells that the model reads as they are have no
     features.
     """
 
@@ -43,6 +45,7 @@ class Evaluated:
     known: Bool[NDArray, "n"]
     n_repeated: int
     y_range: tuple[float, float]
+    region: Region | None = None
 
     @property
     def intervals(self) -> Float[NDArray, "n 2"]:
@@ -100,4 +103,5 @@ def evaluate_rows(
         known=predicted.known,
         n_repeated=model.count_training_rows(X),
         y_range=model.y_range,
+        region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

@@ -1,0 +1,107 @@
+"""Several targets together: how often all are covered, and the regions of a few rows for pairs of targets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Bool, Float, NDArray
+from lvd.page.charts import Chart, Shape, polyline, ticks, x_scale, y_scale
+from lvd.page.evaluation import Evaluated, find_target, read_target
+from lvd.regions import Boxes, Region
+from lvd.tables.reports import Together, report_together
+from lvd.tables.table_model import TableModel
+
+MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
+
+
+@dataclass(frozen=True)
+class TogetherView:
+    """The shape of the regions, their targets, the joint coverage, and charts of pairs with the page's target."""
+
+    shape: str
+    targets: tuple[str, ...]
+    together: Together
+    charts: tuple[Chart, ...]
+
+
+def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> TogetherView | None:
+    """What there is to see of a joint model on the page's rows; None of others, or where targets are missing."""
+    targets = model.encoder.targets
+    if evaluated.region is None or any(name not in table.column_names for name in targets):
+        return None
+    y = np.column_stack([read_target(model, table, name) for name in targets])
+    complete = np.flatnonzero(~np.isnan(y).any(axis=1))
+    if not len(complete):
+        return None
+    y, region = y[complete], evaluated.region[complete]
+    hits = region.contains(y)
+    (together,) = report_together(hits[:, None], np.array([evaluated.confidence_level]))
+    finite = np.flatnonzero(np.isfinite(region.log_volume()))
+    shown = np.random.default_rng(0).permutation(finite)[:MOST_REGIONS]
+    place = find_target(model, evaluated.target)
+    others = [number for number in range(len(targets)) if number != place][:MOST_PAIRS]
+    charts = tuple(
+        pair_chart(
+            (targets[place], targets[other]),
+            region.onto([place, other])[shown],
+            y[shown][:, [place, other]],
+            hits[shown],
+            evaluated.row_numbers[complete][shown].tolist(),
+        )
+        for other in others
+        if len(shown)
+    )
+    return TogetherView(str(model.regressor.joint), tuple(targets), together, charts)
+
+
+def outline(region: Region) -> Float[NDArray, "n k 2"]:
+    """The borders of regions of two targets, each as a closed line."""
+    if isinstance(region, Boxes):
+        corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    else:
+        angles = np.linspace(0.0, 2.0 * np.pi, CORNERS + 1)
+        corners = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    steps = corners[None] * region.radii[:, None]
+    return region.centers[:, None] + steps @ np.swapaxes(region.axes, 1, 2)
+
+
+def pair_chart(
+    names: tuple[str, str],
+    region: Region,
+    y: Float[NDArray, "n 2"],
+    hits: Bool[NDArray, "n"],
+    rows: list[int],
+) -> Chart:
+    """The regions of a few rows in the plane of two targets, with the true values."""
+    borders = outline(region)
+    points = np.concatenate([borders.reshape(-1, 2), y])
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = np.where(high > low, 0.04 * (high - low), 1.0)
+    (x_low, y_low), (x_high, y_high) = (low - room).tolist(), (high + room).tolist()
+    x_axis, y_axis = x_scale(x_low, x_high), y_scale(y_low, y_high)
+    shapes = [polyline("curve s0 thin", x_axis, y_axis, border[:, 0], border[:, 1]) for border in borders]
+    for row, hit, (first, second) in zip(rows, hits.tolist(), y.tolist(), strict=True):
+        tip = f"row {row}: {names[0]} {first:.4g}, {names[1]} {second:.4g}"
+        places: dict[str, str | float] = {"cx": x_axis(first), "cy": y_axis(second), "r": 3.2}
+        shapes.append(Shape("circle", "dot covered" if hit else "dot missed", places, tip))
+    return Chart(
+        f"The regions of {len(rows)} rows for {names[0]} and {names[1]}, with the true values; "
+        f"{int(hits.sum())} of them hold all targets.",
+        names[0],
+        names[1],
+        ticks(x_axis, ticks_between(x_low, x_high), "{:g}".format),
+        ticks(y_axis, ticks_between(y_low, y_high), "{:g}".format),
+        tuple(shapes),
+    )
+
+
+def ticks_between(low: float, high: float, n_most: int = 6) -> list[float]:
+    """Round numbers from low to high, at most `n_most` of them."""
+    step = 10.0 ** math.floor(math.log10((high - low) / n_most))
+    step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) < n_most - 1)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [step * number for number in range(first, last + 1)]
