@@ -5,12 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lvd._validation import InputError
 
 Saved = tuple[dict[str, Any], dict[str, Any]]
 """Parameters and learned attributes."""
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object, without what a ``cached_property`` keeps among them: it is made again."""
+    kept = vars(value).items()
+    return {
+        name: item for name, item in kept if not isinstance(getattr(type(value), name, None), cached_property)
+    }
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Storable:
     cls: type[Any]
     parameters: Mapping[str, inspect.Parameter]
     root: bool = False
-    take_apart: Callable[[Any], dict[str, Any]] = vars
+    take_apart: Callable[[Any], dict[str, Any]] = attributes_of
     complete: Callable[[Any], None] | None = None
     check: Callable[[Any], None] | None = None
     upgrade: Callable[[dict[str, Any], dict[str, Any]], Saved] | None = None
