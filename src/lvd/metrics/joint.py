@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, NDArray
+from lvd._typing import ArrayLike
 from lvd._validation import InputError, check_same_length, to_numpy
 from lvd.metrics._check import check_boxes, check_hits
 from lvd.regions import Bounds, Region, log_box_volume
@@ -42,7 +42,7 @@ def mean_log_volume(region: Region | ArrayLike, *, y_range: Bounds | None = None
     return float(log_box_volume(boxes if bounds is None else np.clip(boxes, *bounds)).mean())
 
 
-def _check_bounds(y_range: Bounds) -> tuple[Float[NDArray, "*t"], Float[NDArray, "*t"]]:
+def _check_bounds(y_range: Bounds) -> Bounds:
     low, high = (np.asarray(to_numpy(end), dtype=np.float64) for end in y_range)
     if low.ndim and high.ndim:
         check_same_length(lowest=low, highest=high)
