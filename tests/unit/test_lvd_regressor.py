@@ -41,6 +41,7 @@ def quick(**changes):
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 200)
+    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
 
 
 @pytest.fixture

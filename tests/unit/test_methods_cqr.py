@@ -111,6 +111,7 @@ def test_a_module_of_two_outputs(rng):
     module = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lvd.models.regressor.LEAST_BATCHES", 10)
+        patch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
         patch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
         regressor = lvd.ConformalizedQuantileRegressor(module, random_state=0).fit(X, X[:, 0])
     assert regressor.predict_interval(X)[1].shape == (60, 2, 1)

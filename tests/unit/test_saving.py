@@ -40,6 +40,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
+    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
     monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 
