@@ -269,6 +269,7 @@ class TestFolderOfTables:
         assert outcome.code == 2
         assert f"no results in {folder}; make some with" in outcome.err
 
+    @pytest.mark.slow
     def test_the_committed_results(self, lvd_here):
         results = Path(__file__).resolve().parents[2] / "results"
         outcome = lvd_here("bench", "tables", results, "--protocol", "paper", "--csv", "-")
