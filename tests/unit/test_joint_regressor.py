@@ -156,6 +156,11 @@ def test_a_row_without_a_target_does_not_calibrate_and_is_counted(shape):
         reg.conformalize(X[NEW[:2]], [[np.nan, 1.0], [1.0, np.nan]])
 
 
+def test_a_target_that_no_training_row_has_is_refused():
+    with pytest.raises(lvd.InputError, match="all targets are known together for none of 400 rows"):
+        regressor("box").fit(X[TRAIN], Y[TRAIN] * [1.0, np.nan])
+
+
 @SHAPES
 def test_training_rows_may_lack_a_target(shape):
     holes = Y.copy()

@@ -111,7 +111,7 @@ class JointResidual(BaseEstimator, ConformityScore):
 
     def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n 1"]:
         """The norm of the errors, each target's in units of its mean error: one kernel serves all targets."""
-        means = np.nanmean(np.abs(errors), axis=0)
+        means = np.nansum(np.abs(errors), axis=0) / np.maximum(1, (~np.isnan(errors)).sum(axis=0))
         return np.linalg.norm(errors / np.where(means > 0.0, means, 1.0), axis=1, keepdims=True)
 
     def fit(self, training: TrainingRows) -> None:

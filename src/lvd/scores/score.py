@@ -114,8 +114,13 @@ def interpolates(training: TrainingRows) -> bool:
 
     nearest = NearestNeighbors(n_neighbors=2).fit(embeddings).kneighbors(embeddings)[1][:, 1]
     y, errors = training.y[: len(embeddings)], np.abs(training.errors[: len(embeddings)])
+    differences = np.abs(y - y[nearest])
+    known = np.isfinite(errors).any(axis=0) & np.isfinite(differences).any(axis=0)
+    if not known.any():
+        return False
     # Target by target, as their units differ.
-    small = np.nanmedian(errors, axis=0) < SMALL_ERROR * np.nanmedian(np.abs(y - y[nearest]), axis=0)
+    errors, differences = errors[:, known], differences[:, known]
+    small = np.nanmedian(errors, axis=0) < SMALL_ERROR * np.nanmedian(differences, axis=0)
     return bool(small.mean() > 0.5)
 
 
