@@ -131,10 +131,12 @@ class TestNetwork:
         assert net.embed(X).shape == (120, 64)
         assert net.score(X, np.stack([y, -y], axis=1)) > 0.98
 
-    def test_inputs_are_cut(self, linear):
+    def test_inputs_far_away_are_pulled_in(self, linear):
         net = lvd.NetRegressor(device="cpu", random_state=0).fit(*linear)
-        edge = net.x_mean_ + 5.0 * net.x_scale_
-        np.testing.assert_array_equal(net.predict([edge]), net.predict([1e6 * np.abs(edge)]))
+        z = np.array([-1005.0, -6.0, -5.0, 0.3, 5.0, 15.0])
+        rows = net.x_mean_ + z[:, None] * net.x_scale_
+        expected = [-105.0, -5.1, -5.0, 0.3, 5.0, 6.0]
+        np.testing.assert_allclose(net.standardised(rows)[:, 0], expected, rtol=1e-9)
 
     def test_fewer_than_twenty_rows_are_not_held_out(self, linear):
         X, y = linear

@@ -41,7 +41,14 @@ from lvd.models.torch_modules import (
     train,
     weights_in_float64,
 )
-from lvd.models.validated import FARTHEST, FEWEST_ROWS, default_rate, default_sizes, train_validated
+from lvd.models.validated import (
+    FARTHEST,
+    FEWEST_ROWS,
+    default_rate,
+    default_sizes,
+    pulled_in,
+    train_validated,
+)
 
 EVALUATION_ROWS = 8192
 LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
@@ -65,9 +72,9 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         at least 1000 batches.
     early_stopping : hold rows out and keep the weights that predict them best. The layers then belong to four
         networks side by side, each of which holds out an eighth of the rows, starts at a ridge regression and is
-        trained by AdamW, and the prediction is their mean; standardised inputs are cut at 5. By default so for the
-        built-in MLP when no length is given and there are at least 20 rows. False trains for a fixed length, as the
-        paper does.
+        trained by AdamW, and the prediction is their mean; of standardised inputs beyond 5 a tenth of what is more
+        counts. By default so for the built-in MLP when no length is given and there are at least 20 rows. False
+        trains for a fixed length, as the paper does.
     batch_size : rows in a batch, by default at most 128; without early stopping 100, drawn with replacement.
     learning_rate, weight_decay : of AdamW, by default 0.01 each (with fewer than 500 rows a rate of 0.02); without
         early stopping of Adam, 0.01 and 0.
@@ -299,7 +306,7 @@ class NetRegressor(RegressorMixin, BaseEstimator):
         """The rows as they enter the network."""
         scaled = (X - self.x_mean_) / self.x_scale_
         farthest = getattr(self, "farthest_", None)
-        return np.asarray(scaled) if farthest is None else np.clip(scaled, -farthest, farthest)
+        return np.asarray(scaled) if farthest is None else pulled_in(scaled, farthest)
 
     def _tensor(self, array: NDArray, dtype: torch.dtype | None = None) -> Tensor:
         """On the device of the module, and in its precision unless told."""

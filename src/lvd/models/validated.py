@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lvd._typing import Bool, Float, Int
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.stack import Parameters, forward, layers, new_stack
 from lvd.models.torch_modules import Loss
@@ -24,8 +24,8 @@ FOLDS, LEAST_BATCH, BATCHES = 8, 64, 20
 FEW_ROWS = 500
 """With fewer training rows than this there is one layer, trained faster."""
 RATE, FAST_RATE = 1e-2, 2e-2
-FARTHEST = 5.0
-"""Standardised inputs are cut at so many standard deviations: a slip in a table must not throw a prediction off."""
+FARTHEST, FAR_SHARE = 5.0, 0.1
+"""Standardised inputs count in full up to here, then a tenth: a slip in a table must not throw a prediction off."""
 ROUND, MOST_ROUNDS = 25, 100
 """Batches between two looks at the held-out rows, and the most looks at one rate."""
 STAGES = ((1.0, 12), (0.3, 6), (0.09, 6))
@@ -42,6 +42,12 @@ def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
     if n_rows < FEW_ROWS:
         return (MOST_MEMBERS * max(24, room),)
     return MOST_MEMBERS * max(64, room), MOST_MEMBERS * max(16, room)
+
+
+def pulled_in(scaled: Float[NDArray, "*shape"], farthest: float) -> Float[NDArray, "*shape"]:
+    """Beyond `farthest` only a tenth of what is more: no jump, and rows that are far away stay far away."""
+    inside = np.clip(scaled, -farthest, farthest)
+    return inside + FAR_SHARE * (scaled - inside)
 
 
 def default_rate(n_rows: int) -> float:
