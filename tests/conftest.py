@@ -27,6 +27,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return TogetherByFixtures(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _brief_training():
+    """Networks with early stopping look for fewer rounds: few tests are about how well they predict."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lvd.models.validated.MOST_ROUNDS", 8)
+        yield
+
+
+@pytest.fixture
+def full_training(monkeypatch):
+    """As many rounds as a user gets."""
+    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 100)
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The folder with the real datasets, the paper and the golden cases, where it exists."""

@@ -62,6 +62,9 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+pytestmark = pytest.mark.slow  # trains by the real command
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Trained:
     """A network of chemprop's command with an activation that its checkpoint holds as an object."""

@@ -177,6 +177,7 @@ def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
     )
 
 
+@pytest.mark.slow
 def test_the_pages_are_what_their_commands_write(tmp_path):
     small = [RESULTS / "small_paper.csv", RESULTS / "small_sound.csv"]
     write_small_page(small, tmp_path / "reproduction.md", rerun=RESULTS / "rerun")

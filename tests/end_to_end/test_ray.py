@@ -36,6 +36,7 @@ def parts(homes, tmp_path_factory) -> list[Path]:
     return ray_cluster.write_parts(tmp_path_factory.mktemp("parts"), homes.new)
 
 
+@pytest.mark.slow
 def test_an_actor_is_killed_and_nothing_is_lost_or_doubled(ray, homes, parts, tmp_path):
     model = TableModel.load(homes.model)
     expected = model.predict_to(

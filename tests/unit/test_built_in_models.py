@@ -22,6 +22,8 @@ from lvd.models.validated import (
     start_at_ridge,
 )
 
+pytestmark = pytest.mark.usefixtures("full_training")
+
 
 @pytest.fixture(scope="module")
 def linear():

@@ -42,6 +42,7 @@ def test_without_a_listener_a_terminal_is_told(terminal, shown, capsys, monkeypa
     assert capsys.readouterr().err == shown
 
 
+@pytest.mark.slow
 def test_a_fresh_process_compiles_then_reads_the_cache(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     answers = []

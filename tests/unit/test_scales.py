@@ -80,7 +80,8 @@ class TestWhetherToScale:
 
     def test_with_few_rows_or_perfect_predictions_it_is_a_constant(self):
         X = np.random.default_rng(0).normal(size=(60, 2))
-        reg = lvd.LVDRegressor(conformity_score="scaled", random_state=0).fit(X, X[:, 0])
+        network = lvd.NetRegressor(n_batches=100, random_state=0)
+        reg = lvd.LVDRegressor(network, conformity_score="scaled", random_state=0).fit(X, X[:, 0])
         assert reg.score_.scales_ == [{}]
 
 

@@ -57,7 +57,9 @@ def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """
     convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     with _parsing(path, names) as options, _open_checked(path, len(names)) as source:
-        yield from pa_csv.open_csv(source, convert_options=convert, **options)
+        # Closed here: a thread of Arrow that still holds the source when Python ends would abort the process.
+        with pa_csv.open_csv(source, convert_options=convert, **options) as reader:
+            yield from reader
 
 
 def _count_lines_above(path: Path) -> int:
