@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "joint.csv", ROOT / "docs" / "joint.md"
 LEVEL, SEEDS = 0.9, 5
 SYNTHETIC_ROWS, MOLECULES, BITS = 3000, 3000, 128
-QM8_TARGETS = ("E1-CC2", "E2-CC2", "f1-CC2", "f2-CC2")
+QM8_FOUR, QM8_ALL, QM9_ALL = slice(1, 5), slice(1, 17), slice(5, 17)
+"""Columns of the targets: CC2's two energies and strengths, those of all four methods, and QM9's twelve."""
 
 
 class Data(NamedTuple):
@@ -81,26 +82,32 @@ def synthetic(rho: float) -> Callable[[Path, int], Data]:
     return draw
 
 
-def molecules(folder: Path, seed: int) -> Data:
-    """Four excitation energies and strengths of molecules, read as counts of circular substructures."""
-    from rdkit import Chem, RDLogger
-    from rdkit.Chem import rdFingerprintGenerator
+def molecules(name: str, targets: slice) -> Callable[[Path, int], Data]:
+    """Some molecules of a table, read as counts of circular substructures, and their properties."""
 
-    RDLogger.DisableLog("rdApp.*")
-    with gzip.open(folder / "qm8.csv.gz", "rt") as file:
-        rows = list(csv.DictReader(file))
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:MOLECULES]
-    counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
-    graphs = [Chem.MolFromSmiles(rows[i]["smiles"]) for i in chosen]
-    X = np.stack([counts.GetCountFingerprintAsNumPy(graph) for graph in graphs]).astype(np.float64)
-    return Data(X, np.array([[float(rows[i][name]) for name in QM8_TARGETS] for i in chosen]))
+    def read(folder: Path, seed: int) -> Data:
+        from rdkit import Chem, RDLogger
+        from rdkit.Chem import rdFingerprintGenerator
+
+        RDLogger.DisableLog("rdApp.*")
+        with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
+            head, *rows = csv.reader(file)
+        chosen = np.random.default_rng(seed).permutation(len(rows))[:MOLECULES]
+        counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
+        graphs = [Chem.MolFromSmiles(rows[i][head.index("smiles")]) for i in chosen]
+        X = np.stack([counts.GetCountFingerprintAsNumPy(graph) for graph in graphs]).astype(np.float64)
+        return Data(X, np.array([[float(cell) for cell in rows[i][targets]] for i in chosen]))
+
+    return read
 
 
 DATASETS: dict[str, Callable[[Path, int], Data]] = {
     "energy": energy,
     "synthetic, correlated": synthetic(0.9),
     "synthetic, independent": synthetic(0.0),
-    "QM8": molecules,
+    "QM8": molecules("qm8", QM8_FOUR),
+    "QM8, all targets": molecules("qm8", QM8_ALL),
+    "QM9, all targets": molecules("qm9", QM9_ALL),
 }
 BONFERRONI, ORACLE = "Bonferroni, local", "the truth"
 METHODS = (
@@ -163,7 +170,7 @@ def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
 HEAD = """# Several targets together, measured
 
 Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On
-each of {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are
+each of up to {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are
 asked for regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
 high that all hold together. "One size" is the same region for all rows, moved to the prediction. Coverage:
 the share of test rows of which all targets are in the region. Volume: the geometric mean, relative to local
@@ -197,7 +204,8 @@ def table(dataset: str, results: Sequence[Result]) -> str:
     correlation = np.mean([result.correlation for result in results])
     lines = [
         f"## {dataset[0].upper()}{dataset[1:]}\n",
-        f"{results[0].targets} targets; the mean correlation of their errors is {correlation:.2f}.\n",
+        f"{results[0].targets} targets, {len({result.seed for result in results})} splits; the mean correlation of "
+        f"the targets' errors is {correlation:.2f}.\n",
         "| method | coverage | volume | finite | worst slab | ERT |\n|---|---|---|---|---|---|",
     ]
     for method in dict.fromkeys(result.method for result in results):
@@ -232,7 +240,9 @@ def said(results: Sequence[Result]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", type=Path, default=Path(), help="folder with energy.csv and qm8.csv.gz")
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path(), help="folder with energy.csv, qm8.csv.gz and qm9.csv.gz"
+    )
     parser.add_argument("--datasets", nargs="+", choices=tuple(DATASETS), default=tuple(DATASETS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--results", type=Path, default=RESULTS)
