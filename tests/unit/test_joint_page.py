@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks import joint
+
 from lvd.reproduction.result_store import read_dataclasses
 
 RESULTS = read_dataclasses(joint.RESULTS, joint.Result)

@@ -56,10 +56,13 @@ def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     An empty line is no row, but in a table of one column it is a row whose cell is missing.
     """
     convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    with _parsing(path, names) as options, _open_checked(path, len(names)) as source:
+    with (
+        _parsing(path, names) as options,
+        _open_checked(path, len(names)) as source,
         # Closed here: a thread of Arrow that still holds the source when Python ends would abort the process.
-        with pa_csv.open_csv(source, convert_options=convert, **options) as reader:
-            yield from reader
+        pa_csv.open_csv(source, convert_options=convert, **options) as reader,
+    ):
+        yield from reader
 
 
 def _count_lines_above(path: Path) -> int:
