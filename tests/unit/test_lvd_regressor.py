@@ -42,6 +42,7 @@ def quick(**changes):
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 200)
     monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
+    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
 
 
 @pytest.fixture

@@ -147,7 +147,8 @@ class TestScales:
         assert (scale == array.std(0)).all()
 
     @pytest.mark.parametrize("unit", [1e-30, 1e-13, 1e30])
-    def test_intervals_follow_the_unit_of_targets_and_inputs(self, unit):
+    def test_intervals_follow_the_unit_of_targets_and_inputs(self, unit, monkeypatch):
+        monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 10)
         rng = np.random.default_rng(0)
         X = rng.uniform(-1, 1, size=(300, 2))
         y = X[:, 0] + 0.1 * rng.normal(size=300)

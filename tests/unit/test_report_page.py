@@ -67,19 +67,17 @@ def new():
 
 @pytest.fixture(scope="module")
 def report(model, new):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lvd.models.validated.MOST_ROUNDS", 2)  # the rivals' networks are not what is tested
-        return make_report(
-            model,
-            new,
-            target=TARGET,
-            by=["kind", EVIL],
-            rivals=("split", "madsplit", "localcqr"),
-            fitted_on=make_table(),
-            pictures=Pictures(
-                "id", lambda text: f"<svg xmlns='http://www.w3.org/2000/svg'><desc>{text[:3]}</desc></svg>"
-            ),
-        )
+    return make_report(
+        model,
+        new,
+        target=TARGET,
+        by=["kind", EVIL],
+        rivals=("split", "madsplit", "localcqr"),
+        fitted_on=make_table(),
+        pictures=Pictures(
+            "id", lambda text: f"<svg xmlns='http://www.w3.org/2000/svg'><desc>{text[:3]}</desc></svg>"
+        ),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ QUICK = {
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
     monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
+    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 
