@@ -199,6 +199,11 @@ def relative_volume(results: Sequence[Result], method: str, other: str) -> float
     return float(np.exp(np.mean([volumes[method, seed] - volumes[other, seed] for seed in seeds])))
 
 
+def short(ratio: float) -> str:
+    """Two decimals, or a power of ten: volumes in many dimensions differ by orders of magnitude."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.0e}"
+
+
 def table(dataset: str, results: Sequence[Result]) -> str:
     """The methods on one dataset."""
     correlation = np.mean([result.correlation for result in results])
@@ -215,7 +220,9 @@ def table(dataset: str, results: Sequence[Result]) -> str:
             for name in ("coverage", "finite", "worst_slab", "ert")
         )
         volume = relative_volume(results, method, BONFERRONI)
-        lines.append(f"| {method} | {coverage:.1%} | {volume:.2f} | {finite:.1%} | {slab:.1%} | {ert:.3f} |")
+        lines.append(
+            f"| {method} | {coverage:.1%} | {short(volume)} | {finite:.1%} | {slab:.1%} | {ert:.3f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -231,8 +238,8 @@ def said(results: Sequence[Result]) -> str:
             dataset: relative_volume([one for one in results if one.dataset == dataset], first, second)
             for dataset in dict.fromkeys(result.dataset for result in results)
         }
-        smaller = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio < 1.0]
-        larger = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio >= 1.0]
+        smaller = [f"{name} ({short(ratio)})" for name, ratio in ratios.items() if ratio < 1.0]
+        larger = [f"{name} ({short(ratio)})" for name, ratio in ratios.items() if ratio >= 1.0]
         text = f"- The volume of *{first}* is below that of *{second}* on {', '.join(smaller) or 'none'}"
         lines.append(text + (f", and not on {', '.join(larger)}." if larger else "."))
     return "\n".join(lines) + "\n"
