@@ -26,8 +26,8 @@ VERY_FAR = 2.0
 
 Otherwise it is enough to be near in one space. Every ordinary row that is called unknown costs an infinite
 interval: when rows had to be near in all spaces, 0.8% of ordinary rows were unknown and made up a twentieth of the
-mean interval score; now 0.2% are. What it costs: the embedding of the built-in network finds fewer rows from outside
-than the inputs do (the arena's page tells how many), so this rule is to be weighed again.
+mean interval score; now 0.2% are. What it costs: the embedding of the built-in network finds fewer rows from
+outside than the inputs do (the arena's page tells how many), so this rule is to be weighed again.
 """
 
 
