@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter
 
 from lvd._files import atomic_path
 from lvd._validation import InputError
@@ -112,23 +113,28 @@ def render_arena_page(
 
 
 def draw_scatter(standings: Sequence[Standing]) -> Figure:
-    """Interval score against excess risk, one point a method."""
-    figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+    """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
+    figure = Figure(figsize=(8.5, 5.5), layout="constrained")
     axes = figure.add_subplot()
-    for row in standings:
-        if math.isnan(row.ert):
-            continue
+    rows = sorted((row for row in standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
+    axes.set_xscale("log")
+    for place, row in enumerate(rows):
         color = _BLUE if CONTESTANTS[row.method].ours else _GREY
         axes.plot(row.score, row.ert, "o", color=color, markersize=6)
         axes.annotate(
-            CONTESTANTS[row.method].title,
+            f"{CONTESTANTS[row.method].title}  {row.score:.3f}",
             (row.score, row.ert),
-            xytext=(5, 3),
-            textcoords="offset points",
+            xytext=(1.03, 1.0 - (place + 0.5) / len(rows)),
+            textcoords="axes fraction",
             fontsize=8,
             color=color,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.7},
+            annotation_clip=False,
         )
-    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_formatter(FormatStrFormatter("%g"))
+    axes.tick_params(axis="x", which="minor", labelsize=7)
     axes.set_xlabel("interval score, relative to split conformal")
     axes.set_ylabel("excess risk of the target coverage")
     axes.grid(alpha=0.3)
