@@ -28,6 +28,7 @@ from lvd.models import NetRegressor
 from lvd.quantiles.finite_sample import conformal_quantile
 from lvd.reproduction import arena_epicscore, arena_pcp, arena_rectified, arena_rivals
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
+from lvd.reproduction.arena_tables import around
 
 Rows: TypeAlias = Float[NDArray, "n p"]
 ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
@@ -91,7 +92,7 @@ def scaled_split(
     (quantile,) = conformal_quantile(scores, np.array([level]))
 
     def intervals(X: Rows) -> Float[NDArray, "n 2"]:
-        return _around(predict(X), quantile * scale(X))
+        return around(predict(X), quantile * scale(X))
 
     return intervals
 
@@ -235,7 +236,7 @@ def posterior(split: ArenaSplit, level: float) -> ToIntervals:
     predict = split.predict
     scores = np.abs(split.y_calib - predict(split.X_calib))
     radius = partial(arena_pcp.posterior_radius, mixture, split.X_calib, scores, level=level, seed=split.seed)
-    return lambda X: _around(predict(X), radius(X))
+    return lambda X: around(predict(X), radius(X))
 
 
 def rectified(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
@@ -245,7 +246,7 @@ def rectified(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals
     predict = split.predict
     scores = np.abs(split.y_calib - predict(split.X_calib)) - quantile(split.X_calib)
     (more,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: _around(predict(X), np.maximum(quantile(X) + more, 0.0))
+    return lambda X: around(predict(X), np.maximum(quantile(X) + more, 0.0))
 
 
 def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
@@ -257,11 +258,7 @@ def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
     predict = split.predict
     scores = distribution.cdf(split.X_calib, np.abs(split.y_calib - predict(split.X_calib)))
     (share,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: _around(predict(X), distribution.quantile(X, float(share)))
-
-
-def _around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
-    return np.column_stack([y_pred - radius, y_pred + radius])
+    return lambda X: around(predict(X), distribution.quantile(X, float(share)))
 
 
 CONTESTANTS: dict[str, Contestant] = {

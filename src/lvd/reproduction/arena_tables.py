@@ -62,9 +62,9 @@ class Truth:
         low, high = np.zeros(len(y_pred)), np.abs(y_pred - self.mean) + 1e3 * self.scale
         for _ in range(80):
             middle = (low + high) / 2.0
-            short = self.coverage(_around(y_pred, middle)) < level
+            short = self.coverage(around(y_pred, middle)) < level
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return _around(y_pred, high)
+        return around(y_pred, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,8 @@ def _noisy_corner(name: str) -> ArenaTable:
     return ArenaTable(name, y, lambda train: X, Truth(mean, scale, partial(t.cdf, df=4)))
 
 
-def _around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
+def around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
+    """The intervals of these radii around the predictions."""
     return np.column_stack([y_pred - radius, y_pred + radius])
 
 
