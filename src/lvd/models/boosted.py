@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
@@ -14,15 +14,14 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
-    like,
     seed_from,
     to_numpy,
 )
-from lvd.models.model import Evaluation, each_its_own
+from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.trees import TreeEnsemble
 
 
-class TreesRegressor(RegressorMixin, BaseEstimator):
+class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     """Boosted trees, scikit-learn's HistGradientBoosting, kept as plain arrays that are safe to save.
 
     The embedding is the inputs and the predictions, which serve LVD better than coordinates of the trees.
@@ -65,10 +64,6 @@ class TreesRegressor(RegressorMixin, BaseEstimator):
         """A finite matrix with the columns of `fit`."""
         return check_matrix(X, n_columns=getattr(self, "n_features_in_", None))
 
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
-
     def fit(self, X: ArrayLike, y: ArrayLike) -> TreesRegressor:
         """Train an ensemble for each target."""
         from sklearn.ensemble import HistGradientBoostingRegressor
@@ -91,20 +86,6 @@ class TreesRegressor(RegressorMixin, BaseEstimator):
         rows = self.check(X)
         y_pred = np.stack([trees.predict(rows) for trees in self.ensembles_], axis=1)
         return Evaluation(y_pred, np.column_stack([rows, y_pred]))
-
-    def predict(self, X: ArrayLike) -> Any:
-        """Predictions, (n,) or (n, t) as y was in `fit`."""
-        y_pred = self.evaluate(X).y_pred
-        return like(y_pred[:, 0] if self._flat else y_pred, X)
-
-    def embed(self, X: ArrayLike) -> Any:
-        """The inputs and the predictions, (n, p + t)."""
-        return like(self.evaluate(X).embeddings, X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def _check_parameters(self) -> None:
         for name in ("max_iter", "max_leaf_nodes", "min_samples_leaf"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from sklearn.base import RegressorMixin
 
 from lvd._typing import ArrayLike, Float, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, like
 
 
 class Evaluation(NamedTuple):
@@ -38,6 +40,34 @@ class Model(Protocol):
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed checked inputs."""
         ...
+
+
+class EvaluatingRegressor(RegressorMixin, ABC):
+    """What a regressor of scikit-learn's kind offers, made of `evaluate`; whether y was a vector, `fit` notes."""
+
+    _flat: bool
+
+    @abstractmethod
+    def evaluate(self, X: Any) -> Evaluation:
+        """Predictions (n, t) and embeddings (n, h) in one pass."""
+
+    def same_case(self, X: Any) -> NDArray:
+        """Each row is a case of its own."""
+        return each_its_own(X)
+
+    def predict(self, X: ArrayLike) -> Any:
+        """Predictions, (n,) or (n, t) as y was in `fit`."""
+        y_pred = self.evaluate(X).y_pred
+        return like(y_pred[:, 0] if self._flat else y_pred, X)
+
+    def embed(self, X: ArrayLike) -> Any:
+        """The embeddings, (n, h)."""
+        return like(self.evaluate(X).embeddings, X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 def each_its_own(X: Any) -> NDArray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -22,12 +22,11 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
-    like,
     resolve_device,
     seed_from,
     to_numpy,
 )
-from lvd.models.model import Evaluation, each_its_own
+from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import (
     Loss,
@@ -56,7 +55,7 @@ PAPER_SIZES, PAPER_RATE, PAPER_BATCH = (100,), 1e-2, 100
 VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
 
 
-class NetRegressor(RegressorMixin, BaseEstimator):
+class NetRegressor(EvaluatingRegressor, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
 
     It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
@@ -139,10 +138,6 @@ class NetRegressor(RegressorMixin, BaseEstimator):
             return check_matrix(X, n_columns=n_columns)
         flat = check_matrix(array.reshape(len(array), -1), n_columns=n_columns)
         return flat.reshape(array.shape)
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
         """Train; a prefit module is only looked at. `on_batch` is called after every batch."""
@@ -235,20 +230,6 @@ class NetRegressor(RegressorMixin, BaseEstimator):
                 "the network predicts NaN or infinity at row {rows}; check its weights and inputs", (row,)
             )
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
-
-    def predict(self, X: ArrayLike) -> Any:
-        """Predictions, (n,) or (n, t) as y was in `fit`."""
-        y_pred = self.evaluate(X).y_pred
-        return like(y_pred[:, 0] if self._flat else y_pred, X)
-
-    def embed(self, X: ArrayLike) -> Any:
-        """The last hidden layer, (n, h)."""
-        return like(self.evaluate(X).embeddings, X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
     def _check_parameters(self) -> None:
         for name in ("n_batches", "epochs"):
