@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.conformal.familiar import BEYOND, Familiarity
+from lvd.conformal.familiar import BEYOND, FAR, FAR_EMBEDDED, Familiarity
 
 
 def test_few_ordinary_rows_are_called_unknown(rng):
@@ -16,14 +16,17 @@ def test_few_ordinary_rows_are_called_unknown(rng):
     assert 0.0 < unknown.mean() < 1.5 * BEYOND
 
 
-def test_near_in_one_space_is_enough_unless_the_row_is_very_far_in_another(rng):
+def test_far_in_either_space_is_unknown_and_the_embedding_is_given_more_room(rng):
     rows = rng.normal(size=(500, 2))
-    rows[-1] = 6.0  # an outlier, so that what is near is well defined
-    familiarity = Familiarity.of([rows, rows[:, :1]], 0)
-    up = np.array([0.0, familiarity.spaces[0].limit])
-    top = rows[np.argmax(rows[:-1, 1])]
-    asked = np.array([[0.0, 0.0], top + 1.5 * up, top + 3.0 * up, [9.0, 9.0], [1e200, 0.0]])
-    assert familiarity.known([asked, asked[:, :1]]).tolist() == [True, True, False, False, False]
+    familiarity = Familiarity.of([rows, rows], 0)
+    up = np.array([0.0, familiarity.spaces[0].limit * familiarity.spaces[0].scale[1]])
+    top = rows[np.argmax(rows[:, 1])]
+    asked = np.array([top, top + FAR_EMBEDDED * 0.99 * up, top + FAR_EMBEDDED * 1.01 * up, [1e200, 0.0]])
+    near = np.tile(top, (4, 1))
+    assert familiarity.known([asked, near]).tolist() == [True, True, False, False]
+    assert familiarity.known([near, asked]).tolist() == [True, False, False, False]
+    outwards = top + np.outer([0.99 * FAR, 1.01 * FAR], up)
+    assert familiarity.known([near[:2], outwards]).tolist() == [True, False]
 
 
 def test_rows_that_are_all_the_same():
@@ -62,7 +65,8 @@ class TestInTheRegressor:
         )
 
 
-def test_concrete_older_than_any_seen(shared_dir):
+@pytest.mark.parametrize("network", [None, lvd.NetRegressor()], ids=["paper", "built-in"])
+def test_concrete_older_than_any_seen(shared_dir, full_training, network):
     """Trained and calibrated without concrete of 90 days and more, at least 90% of those rows are unknown."""
     data = lvd.data.load("concrete", data_dir=shared_dir / "data")
     old = data.X[:, 7] >= 90
@@ -70,7 +74,7 @@ def test_concrete_older_than_any_seen(shared_dir):
     for seed in range(3):
         young = np.random.default_rng(seed).permutation(np.flatnonzero(~old))
         train, test = young[: int(0.8 * len(young))], young[int(0.8 * len(young)) :]
-        reg = lvd.LVDRegressor(preset="paper", random_state=seed).fit(data.X[train], data.y[train])
+        reg = lvd.LVDRegressor(network, preset="paper", random_state=seed).fit(data.X[train], data.y[train])
         told.append(1.0 - reg.predict_with_evidence(data.X[old]).known.mean())
         mistaken.append(1.0 - reg.predict_with_evidence(data.X[test]).known.mean())
     assert np.mean(told) >= 0.9
