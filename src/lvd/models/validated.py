@@ -145,7 +145,10 @@ class _Search:
     ) -> None:
         self.inputs, self.targets, self.loss, self.on_batch = inputs, targets, loss, on_batch
         self.inside = [(~rows).nonzero()[:, 0] for rows in held_out]
-        self.outside = [rows.nonzero()[:, 0].to(inputs.device) for rows in held_out]
+        outside = [rows.nonzero()[:, 0] for rows in held_out]
+        self.n_outside = list(map(len, outside))
+        # Folds differ by a row at most: the shorter ones are filled up with row 0, which no loss counts.
+        self.outside = nn.utils.rnn.pad_sequence(outside, batch_first=True).to(inputs.device)
         self.generator = generator
         self.n_rows = min(map(len, self.inside))
         self.batch_size = min(batch_size, max(LEAST_BATCH, self.n_rows // BATCHES))
@@ -204,11 +207,11 @@ class _Search:
 
     def _held_out_losses(self, weights: Parameters) -> Float[Tensor, "m"]:
         with torch.no_grad():
-            outputs = forward(weights, self.inputs.expand(len(self.outside), -1, -1))
+            outputs = forward(weights, self.inputs[self.outside])
             return torch.stack(
                 [
-                    self.loss(one[rows], self.targets[rows])
-                    for one, rows in zip(outputs, self.outside, strict=True)
+                    self.loss(one[:n_rows], self.targets[rows[:n_rows]])
+                    for one, rows, n_rows in zip(outputs, self.outside, self.n_outside, strict=True)
                 ]
             )
 

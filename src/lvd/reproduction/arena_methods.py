@@ -32,7 +32,7 @@ from lvd.reproduction.arena_tables import around
 
 Rows: TypeAlias = Float[NDArray, "n p"]
 ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
-CV_FOLDS = 10
+CV_FOLDS = 5
 
 
 @dataclass(frozen=True)
