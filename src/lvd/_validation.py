@@ -103,8 +103,10 @@ def intervals_like(intervals: ArrayLike, reference: ArrayLike) -> Any:
     return torch.stack([-like(-lower, reference, upwards=True), like(upper, reference, upwards=True)], 1)
 
 
-def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) -> Float[NDArray, "n p"]:
-    """`X` as a finite, non-empty float64 matrix."""
+def check_matrix(
+    X: ArrayLike, name: str = "X", n_columns: int | None = None, *, missing: bool = False
+) -> Float[NDArray, "n p"]:
+    """`X` as a finite, non-empty float64 matrix; with `missing`, it may hold NaN."""
     columns = [str(c) for c in getattr(X, "columns", [])]
     array = _numbers(X, name)
     if array.ndim != 2:
@@ -119,7 +121,7 @@ def check_matrix(X: ArrayLike, name: str = "X", n_columns: int | None = None) ->
             f"{name} is empty: 0 {kind} (shape={array.shape}) while a minimum of 1 is required; "
             "give at least one row and one column"
         )
-    _check_finite(array, name, columns)
+    _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
             f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import (
-    ExtraTreesRegressor,
     GradientBoostingRegressor,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
@@ -49,12 +48,6 @@ def evaluate(estimator, X, y, **changes):
     return model.fit(model.check(X), y[:, None]).evaluate(model.check(X))
 
 
-@pytest.fixture
-def of_trees(monkeypatch):
-    """Inputs that are not all numbers, of which only the trees can tell: here they are, but nobody knows."""
-    monkeypatch.setattr("lvd.models.adapters._all_numbers", lambda inputs: False)
-
-
 class TestEmbeddings:
     @pytest.mark.parametrize(
         "trees",
@@ -79,39 +72,6 @@ class TestEmbeddings:
         by_hand = evaluation.embeddings @ mlp.coefs_[-1] + mlp.intercepts_[-1]
         np.testing.assert_allclose(by_hand[:, 0], mlp.predict(X), rtol=1e-10)
 
-    @pytest.mark.parametrize("forest", [RandomForestRegressor, ExtraTreesRegressor])
-    def test_forests_give_the_mean_target_of_each_leaf(self, data, of_trees, forest):
-        X, y = data
-        model = forest(n_estimators=6, max_depth=3, bootstrap=False, random_state=0).fit(X, y)
-        embeddings = evaluate(model, X, y, prefit=True).embeddings
-        assert embeddings.shape == (120, 6)
-        # Without bootstrap a leaf's mean target is what its tree predicts.
-        np.testing.assert_allclose(embeddings.mean(1), model.predict(X), rtol=1e-10)
-
-    def test_a_single_tree(self, data, of_trees):
-        X, y = data
-        assert evaluate(DecisionTreeRegressor(max_depth=3), X, y).embeddings.shape == (120, 1)
-
-    def test_boosted_trees(self, data, of_trees):
-        X, y = data
-        model = GradientBoostingRegressor(n_estimators=7, max_depth=2, random_state=0)
-        assert evaluate(model, X, y).embeddings.shape == (120, 7)
-
-    def test_histogram_boosting_gives_each_trees_share(self, data, of_trees):
-        X, y = data
-        model = HistGradientBoostingRegressor(max_iter=9, min_samples_leaf=5, random_state=0).fit(X, y)
-        embeddings = evaluate(model, X, y, prefit=True).embeddings
-        assert embeddings.shape == (120, 9)
-        np.testing.assert_allclose(embeddings.sum(1), model.predict(X), rtol=1e-10)
-
-    def test_a_leaf_that_no_training_row_reached(self, data, of_trees):
-        X, y = data
-        tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y)
-        few = tree.apply(X) == tree.apply(X)[0]
-        model = wrap(tree, prefit=True)
-        model.fit(X[few], y[few][:, None])
-        np.testing.assert_allclose(model.evaluate(X[~few]).embeddings, y[few].mean())
-
     def test_linear_models_embed_their_inputs(self, data):
         X, y = data
         np.testing.assert_array_equal(evaluate(Ridge(), X, y).embeddings, X)
@@ -124,6 +84,51 @@ class TestEmbeddings:
             RandomForestRegressor(5), X, y, embedding=lambda rows: rows[:, :2] * 3.0
         ).embeddings
         np.testing.assert_array_equal(embeddings, 3.0 * X[:, :2])
+
+
+class TestSavedByOlderVersions:
+    """They embed trees whose inputs were not all numbers by the trees' own coordinates."""
+
+    def saved(self, estimator, X, y):
+        model = wrap(estimator.fit(X, y), prefit=True).fit(X, y[:, None])
+        del model.coding_
+        return model
+
+    def test_forests_by_the_mean_target_of_each_leaf(self, data):
+        X, y = data
+        model = self.saved(RandomForestRegressor(6, max_depth=3, bootstrap=False, random_state=0), X, y)
+        leaves = [np.unique(column, return_inverse=True) for column in model.fitted_.apply(X).T]
+        model.leaf_means_ = [
+            (numbers, np.bincount(inverse, weights=y) / np.bincount(inverse), 0.0)
+            for numbers, inverse in leaves
+        ]
+        embeddings = model.evaluate(X).embeddings
+        assert embeddings.shape == (120, 6)
+        # Without bootstrap a leaf's mean target is what its tree predicts.
+        np.testing.assert_allclose(embeddings.mean(1), model.fitted_.predict(X), rtol=1e-10)
+
+    def test_a_leaf_that_no_training_row_reached(self, data):
+        X, y = data
+        model = self.saved(DecisionTreeRegressor(max_depth=2, random_state=0), X, y)
+        model.leaf_means_ = [(np.array([10**6]), np.array([1.0]), 7.0)]
+        np.testing.assert_array_equal(model.evaluate(X).embeddings, np.full((120, 1), 7.0))
+
+    def test_histogram_boosting_by_each_trees_share(self, data):
+        X, y = data
+        model = self.saved(HistGradientBoostingRegressor(max_iter=9, min_samples_leaf=5), X, y)
+        embeddings = model.evaluate(X).embeddings
+        assert embeddings.shape == (120, 9)
+        np.testing.assert_allclose(embeddings.sum(1), model.fitted_.predict(X), rtol=1e-10)
+
+    def test_with_inputs_and_prediction(self, data):
+        X, y = data
+        model = self.saved(RandomForestRegressor(3, random_state=0), X, y)
+        del model.x_mean_
+        model.embeds_inputs_ = True
+        y_pred, embeddings, *_ = model.evaluate(X)
+        np.testing.assert_array_equal(embeddings, np.column_stack([X, y_pred]))
+        with pytest.raises(lvd.InputError, match="X contains 480 NaN"):
+            model.check(X * np.nan)
 
 
 class TestFrames:

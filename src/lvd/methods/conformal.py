@@ -467,9 +467,8 @@ def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
 
 def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
     """Where rows are compared with training rows: in the embedding, and in the inputs if they are numbers."""
-    numbers = isinstance(rows.inputs, np.ndarray) and rows.inputs.ndim == 2 and rows.inputs.dtype.kind == "f"
     embeddings = check_matrix(rows.evaluation.embeddings, "embeddings")
-    return [embeddings, *([rows.inputs] if numbers else [])]
+    return [embeddings] if rows.numbers is None else [embeddings, rows.numbers]
 
 
 def rows_needed(confidence_level: float) -> int:

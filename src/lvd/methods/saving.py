@@ -16,6 +16,7 @@ from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
+from lvd.models.coding import InputCoding
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
@@ -227,6 +228,7 @@ for _part in (
         TreesRegressor,
         SklearnModel,
         FunctionModel,
+        InputCoding,
         Fitted,
         QuantileModel,
         NetStack,

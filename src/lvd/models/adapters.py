@@ -1,18 +1,23 @@
-"""Models that are not torch: scikit-learn regressors and pairs of functions."""
+"""Models that are not torch: regressors with the methods of scikit-learn's, and functions."""
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import get_tags
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets
+from lvd.models.coding import InputCoding, column_means, filled
 from lvd.models.model import Evaluation, each_its_own
+from lvd.models.rows import SparseRows
 
 Embed = Callable[[Any], ArrayLike]
 
@@ -26,30 +31,47 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 
 
 class SklearnModel(BaseEstimator):
-    """A scikit-learn regressor or Pipeline.
+    """A regressor with the methods of scikit-learn's: one of its own, a Pipeline, boosted trees of another library,
+    a skorch network, or any object that has `fit` and `predict`.
 
-    Embedding: the last hidden layer of an ``MLPRegressor``; for forests and boosted trees the (transformed)
-    inputs and the prediction, which serve better than the trees' own coordinates; where inputs are not all
-    numbers, one coordinate for each tree, the mean training target of the leaf that a row falls into, or its
-    share of the prediction; else the (transformed) inputs. `embed` replaces all of these.
+    Embedding: the last hidden layer of an ``MLPRegressor`` or a skorch network; for forests and boosted trees the
+    (transformed) inputs and the prediction, which serve better than the trees' own coordinates; else the
+    (transformed) inputs. Inputs that are not all numbers become such: see :class:`InputCoding`. `embed` replaces
+    all of these. The estimator itself gets the rows as they came.
     """
 
-    def __init__(self, estimator: BaseEstimator, *, prefit: bool = False, embed: Embed | None = None) -> None:
+    def __init__(self, estimator: Any, *, prefit: bool = False, embed: Embed | None = None) -> None:
         self.estimator = estimator
         self.prefit = prefit
         self.embed = embed
+
+    def __sklearn_clone__(self) -> SklearnModel:
+        estimator = self.estimator if self.prefit else unfitted_copy(self.estimator)
+        return SklearnModel(estimator, prefit=self.prefit, embed=self.embed)
 
     @property
     def remembers(self) -> bool:
         """Whether the estimator, as trees do, nearly reproduces the targets of its training rows."""
         last = self.estimator[-1] if _is_pipeline(self.estimator) else self.estimator
-        return hasattr(last, "apply") or hasattr(last, "staged_predict") or hasattr(last, "kneighbors")
+        learned = ("apply", "staged_predict", "kneighbors")
+        return any(hasattr(last, name) for name in learned) or _is_of(last, "lightgbm")
 
     def check(self, X: ArrayLike) -> Any:
-        """Frames stay frames (column transformers need names); all else becomes a matrix of numbers."""
+        """Frames stay frames (column transformers need names); all else becomes a matrix of numbers.
+
+        Missing values pass where the estimator takes them, and so do sparse matrices; texts do before a Pipeline.
+        """
+        n_columns = getattr(self, "n_columns_", None)
         if hasattr(X, "columns"):
             return X
-        return check_matrix(X, n_columns=getattr(self, "n_columns_", None))
+        if isinstance(X, SparseRows) or (issparse(X) and _takes(self.estimator, "sparse")):
+            return SparseRows.of(X, n_columns)
+        texts = _as_texts(X) if _is_pipeline(self.estimator) else None
+        if texts is not None:
+            return texts
+        fitted_by_us = "n_columns_" not in vars(self) or "x_mean_" in vars(self)
+        missing = fitted_by_us and _takes(self.estimator, "allow_nan")
+        return check_matrix(X, n_columns=n_columns, missing=missing)
 
     def same_case(self, X: Any) -> NDArray:
         """Each row is a case of its own."""
@@ -57,64 +79,83 @@ class SklearnModel(BaseEstimator):
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SklearnModel:
         """Train a clone, or take the estimator as it is when it is fitted already."""
-        target = y[:, 0] if y.shape[1] == 1 else y
-        self.n_columns_, self.n_targets_ = X.shape[1], y.shape[1]
-        self.fitted_ = self.estimator if self.prefit else clone(self.estimator).fit(X, target)
-        self.embeds_inputs_ = self.remembers and _all_numbers(self._transformed(X)[0])
-        leaves = None if self.embeds_inputs_ else self._leaves(X)
-        if leaves is not None:
-            self.leaf_means_ = [_leaf_means(column, y.mean(1)) for column in leaves.T]
+        self.n_columns_, self.n_targets_ = X.shape[1] if len(X.shape) == 2 else None, y.shape[1]
+        self.x_mean_ = column_means(X) if _is_matrix(X) else None
+        self.fitted_ = self.estimator if self.prefit else self._trained(X, y)
+        self.coding_ = None
+        if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
+            inner = self._transformed(X)
+            if _takes(self._last, "allow_nan") or issparse(inner) or not _all_numbers(inner):
+                self.coding_ = InputCoding.of(inner)
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed."""
-        y_pred = check_targets(self.fitted_.predict(X), "the estimator's prediction")
+        y_pred = check_targets(self.fitted_.predict(self._as_given(X)), "the estimator's prediction")
         if y_pred.shape[1] != self.n_targets_:
             raise InputError(
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
             )
+        means = getattr(self, "x_mean_", None)
+        numbers = filled(X, means) if means is not None and np.isnan(X).any() else None
+        return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
+
+    def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+        target = y[:, 0] if y.shape[1] == 1 else y
+        if _is_of(
+            self.estimator, "skorch"
+        ):  # its loss compares outputs and targets of the same shape and type
+            target = y.astype(np.float32)
+        return unfitted_copy(self.estimator).fit(self._as_given(X), target)
+
+    def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
         if self.embed is not None:
-            return Evaluation(y_pred, check_matrix(self.embed(X), "the embedding"))
-        inner = self._transformed(X)[0]
-        # Models saved by version 0.1 know no such choice.
-        if getattr(self, "embeds_inputs_", False):
-            return Evaluation(
-                y_pred, np.column_stack([check_matrix(inner, "the transformed inputs"), y_pred])
-            )
-        return Evaluation(y_pred, self._embed(X))
+            return check_matrix(self.embed(X), "the embedding")
+        inner = self._transformed(X)
+        if hasattr(self._last, "module_"):
+            return _module_layer(self._last, inner)
+        coding = getattr(self, "coding_", None)
+        if coding is None and hasattr(self, "leaf_means_"):
+            return _leaf_coordinates(self._last, self.leaf_means_, _dense(inner))
+        as_before = "coding_" not in vars(self) and not getattr(self, "embeds_inputs_", False)
+        if as_before and hasattr(self._last, "staged_predict"):
+            return np.diff(np.stack(list(self._last.staged_predict(inner)), axis=1), axis=1, prepend=0.0)
+        numbers = check_matrix(_dense(inner), "the transformed inputs") if coding is None else coding(inner)
+        if hasattr(self._last, "coefs_"):
+            return _hidden_layer(self._last, numbers)
+        return np.column_stack([numbers, y_pred]) if self.remembers and not as_before else numbers
 
-    def _embed(self, X: Any) -> Float[NDArray, "n h"]:
-        leaves = self._leaves(X)
-        if leaves is not None:
-            return np.stack([_look_up(m, c) for m, c in zip(self.leaf_means_, leaves.T, strict=True)], axis=1)
-        inner, last = self._transformed(X)
-        if hasattr(last, "staged_predict"):  # histogram boosting tells no leaves, but each tree's share
-            stages = np.stack(list(last.staged_predict(inner)), axis=1)
-            return np.diff(stages, axis=1, prepend=0.0)
-        if hasattr(last, "coefs_"):
-            return _hidden_layer(last, check_matrix(inner, "the transformed inputs"))
-        return check_matrix(inner, "the transformed inputs")
+    @property
+    def _last(self) -> Any:
+        """The fitted estimator, or the last step of a Pipeline."""
+        return self.fitted_[-1] if _is_pipeline(self.fitted_) else self.fitted_
 
-    def _leaves(self, X: Any) -> Int[NDArray, "n trees"] | None:
-        inner, last = self._transformed(X)
-        if self.embed is not None or not hasattr(last, "apply"):
-            return None
-        return np.asarray(last.apply(inner)).reshape(len(inner), -1).astype(np.int64)
+    def _transformed(self, X: Any) -> Any:
+        """What the last step of a Pipeline gets to see; a frame stays one, for its names."""
+        rows = self._as_given(X)
+        return (
+            self.fitted_[:-1].transform(rows)
+            if _is_pipeline(self.fitted_) and len(self.fitted_) > 1
+            else rows
+        )
 
-    def _transformed(self, X: Any) -> tuple[Any, Any]:
-        """What the last step of a Pipeline gets to see, and that step; a frame stays one, for its names."""
-        if not _is_pipeline(self.fitted_):
-            return X, self.fitted_
-        inner = self.fitted_[:-1].transform(X) if len(self.fitted_) > 1 else X
-        return inner.toarray() if hasattr(inner, "toarray") else inner, self.fitted_[-1]
+    def _as_given(self, X: Any) -> Any:
+        """The rows as the estimator takes them: torch networks of skorch compute in float32."""
+        if isinstance(X, SparseRows):
+            return X.matrix
+        last = self.estimator[-1] if _is_pipeline(self.estimator) else self.estimator
+        return X.astype(np.float32) if _is_matrix(X) and _is_of(last, "skorch") else X
 
 
 class FunctionModel:
-    """A trained model given as two functions: `predict` and `embed`, each from rows to an array."""
+    """A trained model given as functions from rows to an array: `predict`, and `embed` or None.
+
+    Without `embed` the inputs, as numbers (:class:`InputCoding`), and the predictions are the embedding.
+    """
 
     prefit: ClassVar[bool] = True
 
-    def __init__(self, predict: Embed, embed: Embed) -> None:
+    def __init__(self, predict: Embed, embed: Embed | None = None) -> None:
         self.predict = predict
         self.embed = embed
 
@@ -131,12 +172,18 @@ class FunctionModel:
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FunctionModel:
         """Nothing to train."""
         self.n_targets_ = y.shape[1]
+        if self.embed is None:
+            self.coding_ = InputCoding.of(X)
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """Call both functions."""
+        """Call the functions."""
         y_pred = check_targets(self.predict(X), "the output of predict")
-        embeddings = check_matrix(self.embed(X), "the output of embed")
+        embeddings = (
+            np.column_stack([self.coding_(X), y_pred])
+            if self.embed is None
+            else check_matrix(self.embed(X), "the output of embed")
+        )
         if not len(y_pred) == len(embeddings) == len(X) or y_pred.shape[1] != self.n_targets_:
             raise InputError(
                 f"predict and embed must give one row per row of X and {self.n_targets_} target(s); "
@@ -145,10 +192,49 @@ class FunctionModel:
         return Evaluation(y_pred, embeddings)
 
 
+def unfitted_copy(estimator: Any) -> Any:
+    """A clone; of an object that does not tell its parameters, a copy as it is."""
+    if _is_of(estimator, "catboost"):  # which copies its lists, so that scikit-learn refuses to clone it
+        return type(estimator)(**copy.deepcopy(estimator.get_params()))
+    return clone(estimator, safe=False)
+
+
 def _is_pipeline(estimator: Any) -> bool:
     """Whether it is a scikit-learn Pipeline; where that was never loaded, nothing can be one."""
     module = sys.modules.get("sklearn.pipeline")
     return module is not None and isinstance(estimator, module.Pipeline)
+
+
+def _is_of(estimator: Any, package: str) -> bool:
+    """Whether the estimator's class is one of the package, or made of one."""
+    return any(base.__module__.split(".")[0] == package for base in type(estimator).__mro__)
+
+
+def _takes(estimator: Any, what: str) -> bool:
+    """What an estimator says of its inputs by the tags of scikit-learn; one that has none takes numbers only."""
+    if _is_pipeline(estimator) and what == "allow_nan":
+        names = [type(step).__name__ for step in estimator]
+        fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]
+        return all(_takes(step, what) for step in estimator[: (*fills, True).index(True) + 1])
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return _is_of(estimator, "lightgbm")  # its native booster
+    return bool(getattr(get_tags(estimator).input_tags, what))
+
+
+def _is_matrix(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f"
+
+
+def _as_texts(X: Any) -> NDArray | None:
+    """A column of texts, as the vectorizers of scikit-learn take them; None where it is no such thing."""
+    rows = X if isinstance(X, list | tuple) or np.ndim(X) == 1 else ()
+    if not len(rows) or not all(isinstance(text, str) for text in rows):
+        return None
+    return np.array(rows, dtype=object)
+
+
+def _dense(inputs: Any) -> Any:
+    return inputs.toarray() if issparse(inputs) else inputs
 
 
 def _all_numbers(inputs: Any) -> bool:
@@ -160,6 +246,19 @@ def _all_numbers(inputs: Any) -> bool:
     return True
 
 
+def _module_layer(net: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:
+    """What enters the Linear layer that a fitted skorch network calls last."""
+    import torch
+
+    from lvd.models.torch_modules import evaluating, find_last_linear, forward_with_embedding
+
+    rows = torch.as_tensor(np.asarray(inputs, np.float32), device=net.device)
+    with evaluating(net.module_):
+        layer = find_last_linear(net.module_, rows[:2])
+        embedding = forward_with_embedding(net.module_, layer, rows)[1]
+    return embedding.double().cpu().numpy()
+
+
 def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:
     """The activations that enter the output layer of a fitted scikit-learn MLPRegressor."""
     hidden = inputs
@@ -168,17 +267,13 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     return hidden
 
 
-def _leaf_means(
-    leaves: Int[NDArray, "n"], y: Float[NDArray, "n"]
-) -> tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]:
-    """Leaf numbers, the mean target in each, and the overall mean for a leaf that no row reached."""
-    numbers, inverse = np.unique(leaves, return_inverse=True)
-    return numbers, np.bincount(inverse, weights=y) / np.bincount(inverse), float(y.mean())
-
-
-def _look_up(
-    means: tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float], leaves: Int[NDArray, "n"]
-) -> Float[NDArray, "n"]:
-    numbers, values, overall = means
-    at = np.searchsorted(numbers, leaves).clip(max=len(numbers) - 1)
-    return np.where(numbers[at] == leaves, values[at], overall)
+def _leaf_coordinates(
+    trees: Any, means: list[tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]], inner: Any
+) -> Float[NDArray, "n trees"]:
+    """What older versions embed trees by: the mean training target of each one's leaf; without, the overall one."""
+    leaves = np.asarray(trees.apply(inner)).reshape(len(inner), -1).astype(np.int64)
+    columns = []
+    for (numbers, values, overall), column in zip(means, leaves.T, strict=True):
+        at = np.searchsorted(numbers, column).clip(max=len(numbers) - 1)
+        columns.append(np.where(numbers[at] == column, values[at], overall))
+    return np.stack(columns, axis=1)

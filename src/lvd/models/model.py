@@ -14,11 +14,15 @@ from lvd._validation import InputError, like
 
 
 class Evaluation(NamedTuple):
-    """A model's answer for some rows: one column per target, embeddings, and quantiles where it has any."""
+    """A model's answer for some rows: one column per target, embeddings, and quantiles where it has any.
+
+    `inputs` are the rows with numbers in place of what is missing; None where nothing is.
+    """
 
     y_pred: Float[NDArray, "n t"]
     embeddings: Float[NDArray, "n h"]
     quantiles: Float[NDArray, "n 2 l t"] | None = None
+    inputs: Float[NDArray, "n p"] | None = None
 
 
 @runtime_checkable

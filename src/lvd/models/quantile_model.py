@@ -62,4 +62,4 @@ class QuantileModel:
         ends = [np.sort(np.split(answer.y_pred, 2, axis=1), axis=0) for answer in answers]
         quantiles = np.stack(ends, axis=2)  # (2, n, l, t)
         middle = (ends[0][0] + ends[0][1]) / 2.0
-        return Evaluation(middle, answers[0].embeddings, np.moveaxis(quantiles, 0, 1))
+        return answers[0]._replace(y_pred=middle, quantiles=np.moveaxis(quantiles, 0, 1))

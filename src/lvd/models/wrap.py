@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from sklearn.base import clone
 from torch import nn
 
 from lvd._typing import RandomState
 from lvd._validation import InputError, check_choice
-from lvd.models.adapters import Embed, FunctionModel, SklearnModel
+from lvd.models.adapters import Embed, FunctionModel, SklearnModel, unfitted_copy
 from lvd.models.boosted import TreesRegressor
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
@@ -31,7 +30,7 @@ def as_model(
     random_state: RandomState = None,
 ) -> Model:
     """The model for `estimator`: the name of a built-in one (None: the network), a torch module, a model of lvd's,
-    scikit-learn, or two functions."""
+    whatever has `fit` and `predict`, or a predict function, alone or with one that embeds."""
     early_stopping = None
     if isinstance(estimator, str):
         name = check_choice(estimator, "estimator", BUILT_IN)
@@ -39,6 +38,8 @@ def as_model(
         early_stopping = False if name == "paper" else None
         if prefit:
             raise InputError(f"prefit=True needs a trained estimator, got {name!r}; pass the model itself")
+    if isinstance(estimator, type):
+        raise InputError(f"estimator is a class; give an object of it, as {estimator.__name__}()")
     foreign = FOREIGN.get(type(estimator).__module__.split(".")[0])
     is_net = foreign is None and (estimator is None or isinstance(estimator, nn.Module))
     is_sklearn = not (is_net or foreign or isinstance(estimator, Model)) and hasattr(estimator, "predict")
@@ -66,22 +67,28 @@ def as_model(
             device=device,
             random_state=random_state,
         )
-    if isinstance(estimator, Sequence) and len(estimator) == 2 and all(callable(part) for part in estimator):
-        return FunctionModel(*estimator)
+    functions = estimator if isinstance(estimator, Sequence) else [estimator]
+    is_model = is_sklearn or isinstance(estimator, Model)
+    if not is_model and len(functions) in {1, 2} and all(callable(part) for part in functions):
+        return FunctionModel(*functions)
     if isinstance(estimator, Model):
         return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
     if is_sklearn:
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
         return SklearnModel(fresh, prefit=prefit, embed=embed)
     raise InputError(
-        "estimator must be None, a torch module, a ChempropEstimator, a scikit-learn regressor, 'net', 'trees' or "
-        f"a pair of functions (predict, embed), got {type(estimator).__name__}"
+        "estimator must be None, a torch module, a ChempropEstimator, a regressor with fit and predict, 'net', "
+        f"'trees', or a function predict or a pair (predict, embed), got {type(estimator).__name__}"
     )
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:
-    """An unfitted copy, in which every `random_state` that was left open is `seed`."""
-    fresh = clone(estimator)
-    parameters = fresh.get_params()
+    """An unfitted copy, in which every `random_state` that was left open is `seed`.
+
+    Of an object that does not tell its parameters it is a copy as it is, to be fitted anew.
+    """
+    fresh = unfitted_copy(estimator)
+    parameters: dict[str, Any] = getattr(fresh, "get_params", dict)()
     names = [name for name in parameters if name.split("__")[-1] == "random_state"]
-    return fresh.set_params(**{name: seed for name in names if parameters[name] is None})
+    open_names = [name for name in names if parameters[name] is None]
+    return fresh.set_params(**dict.fromkeys(open_names, seed)) if open_names else fresh

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.models import Evaluation, Model
+from lvd.models import Model
 from lvd.regions import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
 from lvd.scores.covariance import LocalCovariance
 from lvd.scores.scaled import ScaledResidual
@@ -119,7 +119,7 @@ class JointResidual(BaseEstimator, ConformityScore):
         self.residual_ = ScaledResidual(self.scales)
         self.residual_.fit(training)
         self.covariance_ = None
-        evaluation = Evaluation(training.held_out_predictions, training.rows.evaluation.embeddings)
+        evaluation = training.rows.evaluation._replace(y_pred=training.held_out_predictions)
         held_out = EvaluatedRows(training.rows.inputs, evaluation, training.rows.kernels)
         errors = training.held_out_errors
         if self.shape == "ellipsoid":

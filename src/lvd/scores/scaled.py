@@ -139,6 +139,5 @@ def worth_scaling(crossed: dict[str, Float[NDArray, "n"]], errors: Float[NDArray
 
 def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n f"]:
     """Predictions, and the inputs where they are numbers, else the embedding."""
-    inputs = rows.inputs
-    numbers = isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind == "f"
-    return np.concatenate([y_pred, inputs if numbers else rows.evaluation.embeddings], axis=1)
+    inputs = rows.evaluation.embeddings if rows.numbers is None else rows.numbers
+    return np.concatenate([y_pred, inputs], axis=1)

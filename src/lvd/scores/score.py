@@ -37,6 +37,15 @@ class EvaluatedRows:
         """The model's predictions."""
         return self.evaluation.y_pred
 
+    @property
+    def numbers(self) -> Float[NDArray, "n p"] | None:
+        """The inputs, where they are a matrix of numbers; what is missing in them has been filled in."""
+        if self.evaluation.inputs is not None:
+            return self.evaluation.inputs
+        inputs = self.inputs
+        plain = isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind == "f"
+        return inputs if plain else None
+
     @cached_property
     def embeddings(self) -> Embeddings:
         """The embeddings where the kernels compute, brought there once for all targets."""

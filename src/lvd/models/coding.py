@@ -1,0 +1,153 @@
+"""Inputs of any kind as a matrix of numbers, in which rows can be compared."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError, to_numpy
+
+MOST_LEVELS, LEAST_LEVEL = 30, 0.005
+"""Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
+WIDE, N_AXES = 200, 50
+"""A sparse matrix of more columns than the first is projected to as many as the second."""
+
+
+@dataclass(frozen=True, eq=False)
+class InputCoding:
+    """How inputs become numbers, learned from the training rows.
+
+    A column of numbers stays as it is, with the mean in place of what is missing, and where training rows lack
+    it, one more column tells which do. Any other column has for each of its frequent levels a column of 0 and 1; a
+    level that is rare, or that no training row has, is 0 in all of them. A sparse matrix stays, unless it is wide:
+    then its singular vectors of the largest singular values are the axes.
+    """
+
+    means: tuple[float | None, ...] = ()
+    gaps: tuple[bool, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
+    axes: Float[NDArray, "k p"] | None = None
+
+    @classmethod
+    def of(cls, inputs: Any) -> InputCoding:
+        """The coding of these rows: a frame, an array, or a sparse matrix."""
+        if issparse(inputs):
+            return cls(axes=_main_axes(inputs) if inputs.shape[1] > WIDE else None)
+        columns = [_column_values(column) for column in _columns(inputs)]
+        numbers = [column.dtype.kind == "f" for column in columns]
+        return cls(
+            tuple(_mean(c) if number else None for c, number in zip(columns, numbers, strict=True)),
+            tuple(
+                number and bool(np.isnan(c).any()) and not bool(np.isnan(c).all())
+                for c, number in zip(columns, numbers, strict=True)
+            ),
+            tuple(() if number else _frequent(c) for c, number in zip(columns, numbers, strict=True)),
+        )
+
+    def __call__(self, inputs: Any) -> Float[NDArray, "n k"]:
+        """The rows as numbers."""
+        if issparse(inputs):
+            return np.asarray(inputs.toarray() if self.axes is None else inputs @ self.axes.T, np.float64)
+        columns = _columns(inputs)
+        if len(columns) != len(self.means):
+            raise InputError(
+                f"the estimator sees {len(columns)} columns, and saw {len(self.means)} in fit; give the same"
+            )
+        coded: list[NDArray] = []
+        for column, mean, gap, levels in zip(columns, self.means, self.gaps, self.levels, strict=True):
+            if mean is None:
+                texts = _texts(column)
+                coded.extend((texts == level).astype(np.float64) for level in levels)
+                continue
+            values = _as_numbers(column)
+            if values is None:
+                raise InputError("a column of X that held numbers in fit holds something else; give numbers")
+            missing = np.isnan(values)
+            coded.append(np.where(missing, mean, values))
+            if gap:
+                coded.append(missing.astype(np.float64))
+        return np.stack(coded, axis=1)
+
+
+def filled(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:
+    """The rows with the means in place of what is missing."""
+    return np.where(np.isnan(X), means, X)
+
+
+def column_means(X: Float[NDArray, "n p"]) -> Float[NDArray, "p"]:
+    """The mean of what is there in each column; 0 where there is nothing."""
+    return np.array([_mean(column) for column in X.T])
+
+
+def _mean(column: Float[NDArray, "n"]) -> float:
+    known = column[~np.isnan(column)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _frequent(texts: NDArray) -> tuple[str, ...]:
+    """The most frequent levels, sorted; the first in the alphabet among equals."""
+    least = max(2, LEAST_LEVEL * len(texts))
+    counted = sorted((-count, text) for text, count in Counter(texts.tolist()).items() if count >= least)
+    return tuple(sorted(text for _, text in counted[:MOST_LEVELS]))
+
+
+def _columns(inputs: Any) -> list[Any]:
+    if hasattr(inputs, "iloc"):
+        return [inputs.iloc[:, number] for number in range(inputs.shape[1])]
+    if hasattr(inputs, "columns"):
+        return [inputs[name] for name in inputs.columns]
+    array = to_numpy(inputs)
+    if array.ndim != 2:
+        raise InputError(
+            "the inputs have no columns that could serve as embedding; give a function from rows to embeddings"
+        )
+    return list(array.T)
+
+
+def _column_values(column: Any) -> NDArray:
+    """Numbers, with NaN for what is missing, or else texts."""
+    categorical = str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
+    values = None if categorical else _as_numbers(column)
+    return _texts(column) if values is None else values
+
+
+def _as_numbers(column: Any) -> Float[NDArray, "n"] | None:
+    values = np.asarray(column)
+    if values.dtype.kind == "O":
+        missing = np.array([_is_missing(value) for value in values])
+        if not all(isinstance(value, Real) for value in values[~missing]):
+            return None
+        values = np.where(missing, np.nan, values)
+    elif values.dtype.kind not in "biuf":
+        return None
+    numbers = values.astype(np.float64)
+    if np.isinf(numbers).any():
+        name = getattr(column, "name", None)
+        where = "" if name is None else f", in column {name}"
+        raise InputError(f"X contains infinity{where}; a missing value is NaN, any other must be finite")
+    return numbers
+
+
+def _texts(column: Any) -> NDArray:
+    """Each value as text; what is missing is the empty one."""
+    values = np.asarray(column).astype(object)
+    return np.array(["" if _is_missing(value) else str(value) for value in values], dtype=object)
+
+
+def _is_missing(value: Any) -> bool:
+    nan = isinstance(value, float) and math.isnan(value)
+    return value is None or nan or type(value).__name__ in {"NAType", "NaTType"}
+
+
+def _main_axes(matrix: Any) -> Float[NDArray, "k p"]:
+    from sklearn.utils.extmath import randomized_svd  # no prediction needs it
+
+    n_axes = min(N_AXES, *matrix.shape)
+    return np.ascontiguousarray(randomized_svd(matrix, n_axes, random_state=0)[2], dtype=np.float64)

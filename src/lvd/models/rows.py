@@ -1,0 +1,93 @@
+"""Rows that are no array: those of sparse matrices, and of several arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from lvd._typing import ArrayLike
+from lvd._validation import InputError, check_same_length, to_numpy
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """The rows of a sparse matrix, which scipy neither counts nor walks through one by one."""
+
+    matrix: Any
+
+    @classmethod
+    def of(cls, X: Any, n_columns: int | None) -> SparseRows:
+        """The rows of `X`, if its numbers are finite and it has the columns of `fit`."""
+        matrix = X.matrix if isinstance(X, cls) else X.tocsr()
+        if 0 in matrix.shape:
+            raise InputError(f"X is empty: its shape is {matrix.shape}; give at least one row and one column")
+        if not np.isfinite(matrix.data).all():
+            raise InputError("X contains NaN or infinity; remove or impute these rows first")
+        if n_columns is not None and matrix.shape[1] != n_columns:
+            raise InputError(
+                f"X has {matrix.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "
+                "give the same columns in the same order"
+            )
+        return cls(matrix)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.matrix.shape
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def __getitem__(self, rows: Any) -> SparseRows:
+        return SparseRows(self.matrix[rows[0] if isinstance(rows, tuple) else rows])
+
+    def __iter__(self) -> Iterator[Any]:
+        """What tells one row from another."""
+        canonical = csr_array(self.matrix, dtype=np.float64, copy=True)
+        canonical.sum_duplicates()
+        canonical.eliminate_zeros()
+        for start, end in zip(canonical.indptr[:-1], canonical.indptr[1:], strict=True):
+            yield canonical.indices[start:end].tolist(), canonical.data[start:end].tolist()
+
+
+@dataclass(frozen=True, eq=False)
+class NamedRows:
+    """Several arrays with one entry for each row, by the names of a module's arguments."""
+
+    arrays: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, X: Mapping[str, ArrayLike], names: list[str] | None) -> NamedRows:
+        """The rows of `X`, if all its arrays are numbers of the same length and named as in `fit`."""
+        arrays = {name: to_numpy(array) for name, array in X.items()}
+        if names is not None and sorted(arrays) != names:
+            raise InputError(
+                f"X holds {', '.join(sorted(arrays))}, and {', '.join(names)} in fit; give the same"
+            )
+        if not arrays:
+            raise InputError("X is an empty dict; give an array for each argument of the module")
+        for name, array in arrays.items():
+            if array.dtype.kind not in "biuf" or not array.ndim or not np.isfinite(array).all():
+                raise InputError(f"X[{name!r}] must hold finite numbers, with one entry for each row")
+        check_same_length(**{f"X[{name!r}]": array for name, array in arrays.items()})
+        return cls(arrays)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """How many rows there are."""
+        return (len(self),)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def __getitem__(self, rows: Any) -> NamedRows:
+        chosen = rows[0] if isinstance(rows, tuple) else rows
+        return NamedRows({name: array[chosen] for name, array in self.arrays.items()})
+
+    def __iter__(self) -> Iterator[Any]:
+        """What tells one row from another."""
+        return zip(*(array.tolist() for array in self.arrays.values()), strict=True)
