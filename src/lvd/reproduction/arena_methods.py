@@ -27,7 +27,7 @@ from lvd.methods import (
 from lvd.models import NetRegressor
 from lvd.quantiles.finite_sample import conformal_quantile
 from lvd.reproduction import arena_epicscore, arena_pcp, arena_rectified, arena_rivals
-from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
+from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit, digest
 from lvd.reproduction.arena_tables import around
 
 Rows: TypeAlias = Float[NDArray, "n p"]
@@ -154,9 +154,13 @@ def lvd_unscaled(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
-    """The rows that LVD's default says it knows."""
-    evidence: Any = lvd_regressor(split, level, "default").predict_with_evidence(X, level)
-    return np.asarray(evidence.known)
+    """The rows that LVD's default says it knows, which no level changes."""
+
+    def ask() -> Bool[NDArray, "n"]:
+        evidence: Any = lvd_regressor(split, level, "default").predict_with_evidence(X, level)
+        return np.asarray(evidence.known)
+
+    return split.stages.once(f"known {digest(X)}", ask)
 
 
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
@@ -218,13 +222,14 @@ def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) 
     def learn() -> Any:
         return make(device="cpu", random_state=split.seed).fit(split.X_train, split.y_train)
 
-    regressor = split.stages.once(f"normal {make.__name__}", learn)
+    name = f"normal {make.__name__}"
+    regressor = split.stages.once(name, learn)
 
-    def deviation(X: Rows) -> Float[NDArray, "n"]:
-        ends = regressor.predict_interval(X, 0.5)[1][:, :, 0]
-        return (ends[:, 1] - ends[:, 0]) / 2.0
+    def ask(X: Rows) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
+        y_pred, ends = split.stages.once(f"{name} {digest(X)}", lambda: regressor.predict_interval(X, 0.5))
+        return y_pred, (ends[:, 1, 0] - ends[:, 0, 0]) / 2.0
 
-    return scaled_split(split, level, regressor.predict, deviation)
+    return scaled_split(split, level, lambda X: ask(X)[0], lambda X: ask(X)[1])
 
 
 def posterior(split: ArenaSplit, level: float) -> ToIntervals:

@@ -52,13 +52,13 @@ class SharedModel(BaseEstimator):
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SharedModel:
         """Train a copy, or find it trained on these rows."""
-        self.key_ = f"fit {_digest(X, y)}"
+        self.key_ = f"fit {digest(X, y)}"
         self.fitted_ = self.stages.once(self.key_, lambda: clone(self.model).fit(X, y))
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
         """The trained copy's answer."""
-        return self.stages.once(f"{self.key_} {_digest(X)}", lambda: self.fitted_.evaluate(X))
+        return self.stages.once(f"{self.key_} {digest(X)}", lambda: self.fitted_.evaluate(X))
 
 
 class ArenaSplit:
@@ -107,7 +107,8 @@ class ArenaSplit:
         return self.stages.once("held out", predict)
 
 
-def _digest(*arrays: NDArray) -> str:
+def digest(*arrays: NDArray) -> str:
+    """A name for these numbers."""
     content = hashlib.blake2b(digest_size=16)
     for array in arrays:
         content.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
