@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import lvd
 from lvd.models import as_model
 from lvd.models.coding import MOST_LEVELS, InputCoding
 from lvd.scores import ScaledResidual
+from lvd.store.folder import read_folder, write_folder
 
 N = 240
 OWN_CATEGORIES = {"lightgbm", "xgboost", "sklearn"}
@@ -293,7 +296,112 @@ class TestObjectsAndFunctions:
             reg.fit(rows, y)
 
 
-def test_libraries_that_are_not_installed_are_not_imported():
-    """Whether an estimator is of a library is told by its class, without importing the library."""
-    source = importlib.import_module("lvd.models.adapters").__dict__
-    assert not {"lightgbm", "xgboost", "catboost", "skorch"} & source.keys()
+class TestSaving:
+    """Trees in the library's own format, parameters in JSON: the same bits come back, and nothing runs."""
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_trained_by_us(self, library, frame, y, tmp_path):
+        given = of_categories(library)
+        reg = quick(given).fit(frame[:200], y[:200])
+        loaded = self.round_trip(reg, tmp_path)
+        self.assert_same(loaded, reg, frame[200:])
+        assert type(loaded.estimator) is type(given)
+        assert repr(loaded.estimator.get_params()) == repr(given.get_params())
+        again = loaded.fit(frame[:200], y[:200]).predict_interval(frame[200:])[1]
+        np.testing.assert_array_equal(again, reg.predict_interval(frame[200:])[1])
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_trained_already_and_saved_once(self, library, frame, y, tmp_path):
+        trained = of_categories(library).fit(frame[:100], y[:100])
+        reg = lvd.SplitConformalRegressor(trained, prefit=True, calib_size=None).fit(frame[:100], y[:100])
+        reg.conformalize(frame[100:200], y[100:200])
+        loaded = self.round_trip(reg, tmp_path)
+        self.assert_same(loaded, reg, frame[200:])
+        assert loaded.model_.fitted_ is loaded.estimator
+        assert repr(loaded.estimator.get_params()) == repr(trained.get_params())
+        assert len(list((tmp_path / "model").glob("estimator-*"))) == 1
+
+    def test_a_native_booster(self, frame, y, tmp_path):
+        lightgbm = pytest.importorskip("lightgbm")
+        booster = lightgbm.train({"verbose": -1}, lightgbm.Dataset(frame[:100], y[:100]), 5)
+        reg = lvd.SplitConformalRegressor(booster, prefit=True).fit(frame[100:200], y[100:200])
+        self.assert_same(self.round_trip(reg, tmp_path), reg, frame[200:])
+
+    @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+    def test_at_the_end_of_a_pipeline(self, library, frame, y, tmp_path):
+        pytest.importorskip("skops")
+        encode = ColumnTransformer([("city", OneHotEncoder(), ["city"])], remainder="passthrough")
+        reg = lvd.SplitConformalRegressor(make_pipeline(encode, made(library))).fit(frame[:200], y[:200])
+        loaded = self.round_trip(reg, tmp_path)
+        self.assert_same(loaded, reg, frame[200:])
+        assert reg.model_.fitted_.steps[-1][1] is not loaded.model_.fitted_.steps[-1][1]
+
+    def test_other_texts_and_numbers(self, texts, tmp_path):
+        pytest.importorskip("skops")
+        rows, y = texts
+        reg = quick(make_pipeline(TfidfVectorizer(), Ridge())).fit(rows, y)
+        self.assert_same(self.round_trip(reg, tmp_path), reg, rows)
+        wide = sparse.random(N, 300, 0.05, random_state=0, format="csr")
+        reg = quick(Ridge()).fit(wide, y)
+        self.assert_same(self.round_trip(reg, tmp_path), reg, wide)
+
+    def test_a_predict_function_is_given_again(self, frame, y, tmp_path):
+        reg = quick(first_column, prefit=True).fit(frame, y)
+        reg.save(tmp_path / "model")
+        self.assert_same(lvd.load(tmp_path / "model", estimator=first_column), reg, frame)
+        with pytest.raises(lvd.InputError, match="made with first_column as estimator="):
+            lvd.load(tmp_path / "model")
+
+    def test_an_objective_of_the_users(self, frame, y, tmp_path):
+        trained = made("lightgbm", objective=lambda y, p: (p - y, np.ones_like(y))).fit(frame, y)
+        reg = lvd.SplitConformalRegressor(trained, prefit=True).fit(frame, y)
+        with pytest.raises(
+            lvd.InputError, match=r"estimator.objective holds .*lambda.*, which cannot be saved"
+        ):
+            reg.save(tmp_path / "model")
+
+    def test_a_class_of_the_users(self, frame, y, tmp_path):
+        pytest.importorskip("skops")
+        lightgbm = pytest.importorskip("lightgbm")
+        mine = type("Mine", (lightgbm.LGBMRegressor,), {})(n_estimators=2, verbose=-1)
+        reg = lvd.SplitConformalRegressor(mine).fit(frame, y)
+        with pytest.raises(lvd.InputError, match="a Mine, cannot be saved"):
+            reg.save(tmp_path / "model")
+
+    @pytest.mark.parametrize(
+        ("entry", "message"),
+        [
+            ({"booster": ["os", "system"]}, "KeyError: 'os'"),
+            ({"booster": ["lightgbm", "train"]}, "lightgbm has no regressor 'train'"),
+            ({"parameters": {"_Booster": 1}}, "'_Booster' cannot be a parameter"),
+        ],
+    )
+    def test_nothing_else_is_looked_up(self, entry, message, frame, y, tmp_path):
+        lvd.SplitConformalRegressor(made("lightgbm")).fit(frame, y).save(tmp_path / "model")
+        contents = read_folder(tmp_path / "model")
+        number = next(n for n, one in enumerate(contents.description["objects"]) if "booster" in one)
+        contents.description["objects"][number] |= entry
+        kept = {key: contents.description[key] for key in ("class", "columns", "objects")}
+        write_folder(tmp_path / "model", contents._replace(description=kept))
+        with pytest.raises(lvd.InputError, match=message):
+            lvd.load(tmp_path / "model")
+
+    def test_without_the_library(self, frame, y, tmp_path, monkeypatch):
+        lvd.SplitConformalRegressor(made("lightgbm")).fit(frame, y).save(tmp_path / "model")
+        monkeypatch.setitem(sys.modules, "lightgbm", None)
+        with pytest.raises(lvd.InputError, match="lightgbm is not installed; run: pip install lightgbm"):
+            lvd.load(tmp_path / "model")
+
+    @staticmethod
+    def round_trip(reg, folder):
+        reg.save(folder / "model")
+        return lvd.load(folder / "model")
+
+    @staticmethod
+    def assert_same(loaded, reg, rows):
+        for found, expected in zip(loaded.predict_interval(rows), reg.predict_interval(rows), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def first_column(rows):
+    return rows["a"].to_numpy()

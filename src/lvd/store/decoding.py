@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from lvd._validation import InputError, note_origin, resolve_device
+from lvd.store.boosters import load_booster
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
@@ -96,8 +97,20 @@ class _Decoder:
             return self._known(entry)
         if "state" in entry:
             return self._module(entry)
+        if "booster" in entry:
+            return self._booster(entry)
         file = entry["estimator"]
-        return load_estimator(self._contents.estimators[file], file)
+        estimator = load_estimator(self._contents.estimators[file], file)
+        if "last" in entry:
+            estimator.steps[-1] = estimator.steps[-1][0], self.value(entry["last"])
+        return estimator
+
+    def _booster(self, entry: Mapping[str, Any]) -> Any:
+        parameters = {name: self.value(node) for name, node in entry["parameters"].items()}
+        file = entry["file"]
+        data = None if file is None else self._contents.estimators[file]
+        library, kind = entry["booster"]
+        return load_booster(library, kind, parameters, data)
 
     def _known(self, entry: Mapping[str, Any]) -> Any:
         storable = self._classes[entry["class"]]

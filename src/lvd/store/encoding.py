@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from lvd._typing import NDArray
 from lvd._validation import InputError
-from lvd.store.estimators import dump_estimator
+from lvd.store.boosters import LIBRARIES, booster_library, dump_booster
+from lvd.store.estimators import dump_estimator, without_last
 from lvd.store.folder import Contents, write_folder
 from lvd.store.storable import STORABLES
 
@@ -82,6 +83,8 @@ class _Encoder:
         """`value` in JSON types."""
         if value is None or type(value) in (bool, int, str):
             return value
+        if booster_library(value) is not None:
+            return self._object(value, name, path)
         for types, encode_as in self._by_type.items():
             if isinstance(value, types):
                 return encode_as(value, name, path)
@@ -133,6 +136,8 @@ class _Encoder:
                 entry = self._known(value, name, path)
             elif isinstance(value, nn.Module):
                 entry = self._module(value, name, path)
+            elif (library := booster_library(value)) is not None:
+                entry = self._booster(value, library, name)
             elif isinstance(value, BaseEstimator):
                 entry = self._estimator(value, name)
             else:
@@ -165,9 +170,24 @@ class _Encoder:
         return {**source, "state": state, "training": module.training}
 
     def _estimator(self, estimator: Any, name: str) -> dict[str, Any]:
+        steps = getattr(estimator, "steps", [(None, None)])
+        last = steps[-1][1]
         file = f"estimator-{len(self.estimators)}.skops"
-        self.estimators[file] = dump_estimator(estimator, name)
-        return {"estimator": file}
+        if booster_library(last) is None:
+            self.estimators[file] = dump_estimator(estimator, name)
+            return {"estimator": file}
+        self.estimators[file] = dump_estimator(without_last(estimator), name)
+        return {"estimator": file, "last": self.value(last, f"{name}.{steps[-1][0]}", None)}
+
+    def _booster(self, estimator: Any, library: str, name: str) -> dict[str, Any]:
+        given: dict[str, Any] = getattr(estimator, "get_params", dict)()
+        parameters = {key: self.value(item, f"{name}.{key}", None) for key, item in given.items()}
+        data = dump_booster(estimator, library)
+        file = None if data is None else f"estimator-{len(self.estimators)}.{LIBRARIES[library].ending}"
+        if file is not None and data is not None:
+            self.estimators[file] = data
+        kind = [library, type(estimator).__name__]
+        return {"booster": kind, "parameters": parameters, "file": file}
 
     def _template(self, owner: Any, key: str) -> str | None:
         """The path of the module that a learned module is a trained copy of: ``module`` for ``module_``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from io import BytesIO
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ from lvd._validation import InputError
 
 TRUSTED = frozenset(
     {
+        "functools.partial",
         "sklearn._loss.loss.HalfTweedieLoss",
         "sklearn._loss.loss.HalfTweedieLossIdentity",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
@@ -27,10 +29,12 @@ TRUSTED = frozenset(
         "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
         "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
         "sklearn.tree._tree.Tree",
+        "sklearn.utils.validation.check_array",
     }
 )
 """Scikit-learn's own classes that skops does not trust by itself. By name, because a rule such as "all of
-sklearn" would let in functions. The trees among them hold indices that scikit-learn does not check: a file
+sklearn" would let in functions. The one function, which only looks at an array, histogram boosting of categories
+calls through a ``partial``; what is in a ``partial`` must be trusted too. The trees among them hold indices that scikit-learn does not check: a file
 made up by an enemy cannot run code, but can crash the process."""
 
 
@@ -73,6 +77,13 @@ def load_estimator(data: bytes, name: str) -> Any:
         raise InputError(
             f"{name} cannot be loaded: {error}; save the model again, with the scikit-learn installed here"
         ) from error
+
+
+def without_last(pipeline: Any) -> Any:
+    """The Pipeline with nothing in place of its last step."""
+    shorter = copy.copy(pipeline)
+    shorter.steps = [*pipeline.steps[:-1], (pipeline.steps[-1][0], "passthrough")]
+    return shorter
 
 
 def _check_sizes(data: bytes) -> None:

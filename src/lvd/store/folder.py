@@ -1,4 +1,5 @@
-"""The folder of a saved model: ``manifest.json``, one safetensors file, skops files where needed, and ``card.md``.
+"""The folder of a saved model: ``manifest.json``, one safetensors file, one for each estimator of another library,
+and ``card.md``.
 
 The manifest says what the other files hold and carries the sha256 of each of them and of itself, so a changed
 byte anywhere is noticed. Each file is read once: the bytes that were checked are the bytes that are used.
@@ -25,15 +26,15 @@ from lvd._version import __version__
 
 FORMAT = 1
 MANIFEST, TENSORS, CARD = "manifest.json", "tensors.safetensors", "card.md"
-FILE_NAME = re.compile(r"card\.md|tensors\.safetensors|estimator-\d+\.skops")
+FILE_NAME = re.compile(r"card\.md|tensors\.safetensors|estimator-\d+\.(skops|txt|ubj|cbm)")
 MANIFEST_BYTES = 64 << 20
 """The longest manifest; a million texts or categories fit in. Parsed, it takes up to 30 times the memory."""
 REMEDY = "copy the folder again from where it was saved, or save the model again"
 
 
 class Contents(NamedTuple):
-    """What a folder holds: a description in JSON types, the numbers, estimators in skops format, and a text for
-    people, which is written and checked, but not read."""
+    """What a folder holds: a description in JSON types, the numbers, estimators in formats of their own, and a text
+    for people, which is written and checked, but not read."""
 
     description: dict[str, Any]
     tensors: dict[str, Tensor]
