@@ -63,10 +63,10 @@ class InputCoding:
         coded: list[NDArray] = []
         for column, mean, gap, levels in zip(columns, self.means, self.gaps, self.levels, strict=True):
             if mean is None:
-                texts = _texts(column)
+                texts = _read_texts(column)
                 coded.extend((texts == level).astype(np.float64) for level in levels)
                 continue
-            values = _as_numbers(column)
+            values = _read_numbers(column)
             if values is None:
                 raise InputError("a column of X that held numbers in fit holds something else; give numbers")
             missing = np.isnan(values)
@@ -114,11 +114,11 @@ def _columns(inputs: Any) -> list[Any]:
 def _column_values(column: Any) -> NDArray:
     """Numbers, with NaN for what is missing, or else texts."""
     categorical = str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
-    values = None if categorical else _as_numbers(column)
-    return _texts(column) if values is None else values
+    values = None if categorical else _read_numbers(column)
+    return _read_texts(column) if values is None else values
 
 
-def _as_numbers(column: Any) -> Float[NDArray, "n"] | None:
+def _read_numbers(column: Any) -> Float[NDArray, "n"] | None:
     values = np.asarray(column)
     if values.dtype.kind == "O":
         missing = np.array([_is_missing(value) for value in values])
@@ -135,7 +135,7 @@ def _as_numbers(column: Any) -> Float[NDArray, "n"] | None:
     return numbers
 
 
-def _texts(column: Any) -> NDArray:
+def _read_texts(column: Any) -> NDArray:
     """Each value as text; what is missing is the empty one."""
     values = np.asarray(column).astype(object)
     return np.array(["" if _is_missing(value) else str(value) for value in values], dtype=object)

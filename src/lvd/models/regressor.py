@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, NDArray, RandomState
@@ -27,8 +27,10 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.models.model import EvaluatingRegressor, Evaluation
+from lvd.models.rows import NamedRows
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import (
+    Inputs,
     Loss,
     as_predictions,
     build_mlp,
@@ -37,6 +39,7 @@ from lvd.models.torch_modules import (
     find_last_linear,
     forward_with_embedding,
     own_random_numbers,
+    to_tensors,
     train,
     weights_in_float64,
 )
@@ -63,7 +66,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
     Parameters
     ----------
-    module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`.
+    module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`. One
+        whose arguments have names gets X as a dict of arrays or tensors, which are not standardised.
         A copy is trained, the module itself is left alone. With `prefit` it is used as it is, untouched.
     hidden_sizes : widths of the ReLU layers of the built-in MLP; by default (256, 64), with fewer than 500 rows
         (96,), wider for many targets, and without early stopping (100,).
@@ -130,8 +134,13 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def check(self, X: ArrayLike) -> NDArray:
-        """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions."""
+    def check(self, X: ArrayLike) -> Any:
+        """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
+        arrays by the names of its arguments."""
+        if isinstance(X, NamedRows | Mapping):
+            if self.module is None:
+                raise InputError("X is a dict, which only a module of your own takes; give a matrix")
+            return NamedRows.of(X, getattr(self, "input_names_", None))
         n_columns = getattr(self, "n_features_in_", None)
         array = X if isinstance(X, np.ndarray) else to_numpy(X)
         if self.module is None or array.ndim <= 2:
@@ -142,16 +151,20 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
         """Train; a prefit module is only looked at. `on_batch` is called after every batch."""
         self._check_parameters()
-        self.__dict__.pop("n_features_in_", None)
+        for name in ("n_features_in_", "input_names_"):
+            self.__dict__.pop(name, None)
         X, targets = self.check(X), check_targets(y)
         check_same_length(X=X, y=targets)
-        self.n_features_in_ = math.prod(X.shape[1:])
+        if isinstance(X, NamedRows):
+            self.input_names_ = sorted(X.arrays)
+        else:
+            self.n_features_in_ = math.prod(X.shape[1:])
         self.n_targets_, self._flat = targets.shape[1], to_numpy(y).ndim == 1
         seed = seed_from(self.random_state)
         if self.prefit:
             self._keep_prefit(X)
             return self
-        self.x_mean_, self.x_scale_ = mean_and_scale(X, self.scale_inputs)
+        self._scale_inputs(X, scaled=self.scale_inputs)
         self.y_mean_, self.y_scale_ = mean_and_scale(targets, self.scale_target)
         self.__dict__.pop("farthest_", None)
         if self._validates(len(X)):
@@ -185,10 +198,10 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             self._look_at(inputs[:2])
 
     def _train_for_long(
-        self, X: NDArray, targets: NDArray, seed: int, on_batch: Callable[[], None] | None
+        self, X: Any, targets: NDArray, seed: int, on_batch: Callable[[], None] | None
     ) -> None:
         self.module_ = self._new_module(seed, len(X)).to(resolve_device(self.device))
-        inputs = self._tensor((X - self.x_mean_) / self.x_scale_)
+        inputs = self._tensor(self.standardised(X))
         scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
         # The built-in network is too small for torch's threads, which would only wait for each other; a
         # module of the user's may draw numbers of its own, in dropout layers for instance.
@@ -276,25 +289,33 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         sizes = self.sizes(self.n_targets_, n_rows)
         return build_mlp(self.n_features_in_, sizes, self.n_targets_, generator=generator)
 
-    def _keep_prefit(self, X: NDArray) -> None:
+    def _keep_prefit(self, X: Any) -> None:
         assert self.module is not None
         self.module_ = self.module
-        self.x_mean_, self.x_scale_ = np.zeros(X.shape[1:]), np.ones(X.shape[1:])
+        self._scale_inputs(X, scaled=False)
         self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
         self._look_at(self._tensor(X[:2]))
 
-    def standardised(self, X: NDArray) -> NDArray:
+    def _scale_inputs(self, X: Any, *, scaled: bool) -> None:
+        if isinstance(X, NamedRows):  # they may be numbers of words, and stay as they are
+            self.x_mean_, self.x_scale_ = np.zeros(()), np.ones(())
+        else:
+            self.x_mean_, self.x_scale_ = mean_and_scale(X, scaled)
+
+    def standardised(self, X: Any) -> Any:
         """The rows as they enter the network."""
+        if isinstance(X, NamedRows):
+            return X
         scaled = (X - self.x_mean_) / self.x_scale_
         farthest = getattr(self, "farthest_", None)
         return np.asarray(scaled) if farthest is None else pulled_in(scaled, farthest)
 
-    def _tensor(self, array: NDArray, dtype: torch.dtype | None = None) -> Tensor:
+    def _tensor(self, rows: Any, dtype: torch.dtype | None = None) -> Any:
         """On the device of the module, and in its precision unless told."""
         parameter = next(self.module_.parameters(), torch.empty(0))
-        return torch.as_tensor(array, dtype=dtype or parameter.dtype, device=parameter.device)
+        return to_tensors(rows, dtype or parameter.dtype, parameter.device)
 
-    def _look_at(self, sample: Tensor) -> None:
+    def _look_at(self, sample: Inputs) -> None:
         """Find the embedding layer and check the output's shape before any work is done."""
         try:
             with evaluating(self.module_):
@@ -305,16 +326,16 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             raise InputError(
                 f"the module cannot be run on inputs of shape {tuple(sample.shape)}: {error}"
             ) from error
-        self.in_float64_ = self.module is None or (
-            sample.device.type == "cpu" and self._runs_in_float64(sample)
-        )
+        on_cpu = next(self.module_.parameters(), torch.empty(0)).device.type == "cpu"
+        self.in_float64_ = self.module is None or (on_cpu and self._runs_in_float64(sample))
 
-    def _runs_in_float64(self, sample: Tensor) -> bool:
+    def _runs_in_float64(self, sample: Inputs) -> bool:
         """Whether the user's module does: one that makes float32 numbers of its own, or is compiled, does not."""
         try:
             with evaluating(self.module_):
                 weights = weights_in_float64(self.module_)
-                forward_with_embedding(self.module_, self.embedding_layer_, sample.double(), weights)
+                inputs = self._tensor(sample, torch.float64)
+                forward_with_embedding(self.module_, self.embedding_layer_, inputs, weights)
         except (RuntimeError, TypeError):
             return False
         return True

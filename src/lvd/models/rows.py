@@ -61,9 +61,11 @@ class NamedRows:
     arrays: Mapping[str, Any]
 
     @classmethod
-    def of(cls, X: Mapping[str, ArrayLike], names: list[str] | None) -> NamedRows:
+    def of(cls, X: NamedRows | Mapping[str, ArrayLike], names: list[str] | None) -> NamedRows:
         """The rows of `X`, if all its arrays are numbers of the same length and named as in `fit`."""
-        arrays = {name: to_numpy(array) for name, array in X.items()}
+        if isinstance(X, NamedRows):
+            return X
+        arrays = {str(name): to_numpy(array) for name, array in X.items()}
         if names is not None and sorted(arrays) != names:
             raise InputError(
                 f"X holds {', '.join(sorted(arrays))}, and {', '.join(names)} in fit; give the same"

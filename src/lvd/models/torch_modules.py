@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
+from lvd.models.rows import NamedRows
 
 
 def build_mlp(
@@ -44,6 +45,25 @@ def build_mlp(
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Inputs = Tensor | NamedRows
+"""What a module is called with: a tensor, or several by the names of its arguments."""
+
+
+def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:
+    """The module's output; `weights` stand in for its own."""
+    places, names = ((), dict(inputs.arrays)) if isinstance(inputs, NamedRows) else ((inputs,), {})
+    if weights is None:
+        return module(*places, **names)
+    return functional_call(module, weights, places, names)
+
+
+def to_tensors(rows: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """Rows as tensors; of arrays by name, those of whole numbers stay such."""
+    if not isinstance(rows, NamedRows):
+        return torch.as_tensor(rows, dtype=dtype, device=device)
+    tensors = {name: torch.as_tensor(array, device=device) for name, array in rows.arrays.items()}
+    return NamedRows({name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()})
+
 
 _PROCESS_GENERATORS = Lock()
 
@@ -67,7 +87,7 @@ def own_random_numbers(seed: int) -> Iterator[None]:
 
 def train(
     module: nn.Module,
-    inputs: Tensor,
+    inputs: Inputs,
     targets: Float[Tensor, "n t"],
     batches: Iterable[Int[NDArray, "b"]],
     *,
@@ -82,9 +102,9 @@ def train(
     module.train()
     value = targets.new_zeros(())
     for batch in batches:
-        rows = torch.as_tensor(batch, device=inputs.device)
+        rows = torch.as_tensor(batch, device=targets.device)
         optimizer.zero_grad(set_to_none=True)
-        value = loss(module(inputs[rows]), targets[rows])
+        value = loss(call_module(module, inputs[rows]), targets[rows])
         value.backward()
         optimizer.step()
         if on_batch is not None:
@@ -110,7 +130,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             layer.training = training
 
 
-def find_last_linear(module: nn.Module, sample: Tensor) -> str:
+def find_last_linear(module: nn.Module, sample: Inputs) -> str:
     """The name of the Linear layer that is called last when `module` runs on `sample`."""
     called: list[str] = []
     hooks = [
@@ -119,7 +139,7 @@ def find_last_linear(module: nn.Module, sample: Tensor) -> str:
         if isinstance(layer, nn.Linear)
     ]
     try:
-        module(sample)
+        call_module(module, sample)
     finally:
         for hook in hooks:
             hook.remove()
@@ -138,7 +158,7 @@ def weights_in_float64(module: nn.Module) -> dict[str, Tensor]:
 
 
 def forward_with_embedding(
-    module: nn.Module, layer: str, inputs: Tensor, weights: dict[str, Tensor] | None = None
+    module: nn.Module, layer: str, inputs: Inputs, weights: dict[str, Tensor] | None = None
 ) -> tuple[Any, Float[Tensor, "n h"]]:
     """The module's output, and what enters the named layer, flattened per row; `weights` stand in for its own."""
     layers = dict(module.named_modules())
@@ -149,7 +169,7 @@ def forward_with_embedding(
     entered: list[Tensor] = []
     hook = layers[layer].register_forward_pre_hook(lambda _layer, arguments: entered.append(arguments[0]))
     try:
-        output = module(inputs) if weights is None else functional_call(module, weights, (inputs,))
+        output = call_module(module, inputs, weights)
     finally:
         hook.remove()
     if not entered or len(entered[-1]) != len(inputs):
