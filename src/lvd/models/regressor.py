@@ -222,7 +222,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
     def evaluate(self, X: Any) -> Evaluation:
         """Predictions (n, t) and embeddings (n, h) in one pass."""
-        check_is_fitted(self, "module_")
+        if "module_" not in vars(self):
+            check_is_fitted(self, "module_")  # which reads the tags, of no use to one that is
         X = self.check(X)
         predictions, embeddings = [], []
         # Models saved by lvd 1 do not say.
