@@ -20,6 +20,7 @@ from lvd.metrics.discrimination import (
 )
 from lvd.metrics.distribution import crps
 from lvd.metrics.joint import joint_coverage_rate, mean_log_volume
+from lvd.metrics.scorer import IntervalScorer
 from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
 from lvd.metrics.strata import (
     GroupCoverage,
@@ -35,6 +36,7 @@ from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, w
 __all__ = [
     "CalibrationCurve",
     "GroupCoverage",
+    "IntervalScorer",
     "Summary",
     "TargetCoverageRisk",
     "WorstSlab",

@@ -11,6 +11,7 @@ import numpy as np
 from lvd import metrics
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.intervals import covered
+from lvd.metrics.width import widened_range
 from lvd.reproduction.arena_split import ArenaSplit
 from lvd.reproduction.result_store import processor_name
 
@@ -86,7 +87,7 @@ def measure(
     rows = slice(len(intervals))
     X, y, y_pred = split.X_test[rows], split.y_test[rows], split.predict(split.X_test)[rows]
     scaled = (X - X.mean(0)) / np.maximum(X.std(0), 1e-12)
-    cut = np.clip(intervals, *_range(split.y_train))
+    cut = np.clip(intervals, *widened_range(split.y_train))
     ert = (
         metrics.excess_risk_of_target_coverage(scaled, y, intervals, level)
         if len(y) >= ERT_ROWS
@@ -97,7 +98,7 @@ def measure(
     if truth is not None:
         gap = float(np.abs(truth.coverage(intervals) - level).mean())
         floor = metrics.winkler_score(
-            y, np.clip(truth.best_around(y_pred, level), *_range(split.y_train)), level
+            y, np.clip(truth.best_around(y_pred, level), *widened_range(split.y_train)), level
         )
     return ArenaResult(
         table=split.table.name,
@@ -149,11 +150,6 @@ def lowest_pooled_group(results: Sequence[ArenaResult]) -> float:
     """The lowest coverage among the fifths, each pooled over these results."""
     counts = np.sum([_read_counts(one.groups) for one in results], axis=0)
     return float((counts[:, 0] / counts[:, 1]).min())
-
-
-def _range(y_train: Float[NDArray, "n"]) -> tuple[float, float]:
-    margin = 0.1 * float(np.ptp(y_train))
-    return float(y_train.min()) - margin, float(y_train.max()) + margin
 
 
 def _group_counts(hits: NDArray, rankings: tuple[Float[NDArray, "n"], ...]) -> str:

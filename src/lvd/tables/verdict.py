@@ -12,7 +12,7 @@ from lvd._typing import Bool, Float, NDArray
 from lvd.conformal import GlobalConformal
 from lvd.intervals import covered, from_radius
 from lvd.metrics import binomial_band, excess_risk_of_target_coverage
-from lvd.metrics.width import winkler_scores
+from lvd.metrics.width import widened_range, winkler_scores
 
 Finding: TypeAlias = Literal[
     "holds, and tells rows apart",
@@ -52,8 +52,7 @@ class JudgedRows:
     @property
     def scored_range(self) -> tuple[float, float]:
         """What an infinite interval counts as: the range of the calibration rows' y, a tenth wider on each side."""
-        margin = 0.1 * float(np.ptp(self.y_calib))
-        return float(self.y_calib.min()) - margin, float(self.y_calib.max()) + margin
+        return widened_range(self.y_calib)
 
 
 @dataclass(frozen=True)
