@@ -126,10 +126,8 @@ def measure(n: int, m: int, rate: float) -> tuple[dict[str, object], dict[str, f
     result: dict[str, object] = {
         "queries": n,
         "rows": m,
-        "lvd": whole_milliseconds(lambda: local_quantile(Queries.of(queries), calibration, LEVELS)),
-        "lvd, far apart": whole_milliseconds(
-            lambda: local_quantile(Queries.of(far_queries), far_rows, LEVELS)
-        ),
+        "lvd": whole_milliseconds(lambda: local_quantile(Queries(queries), calibration, LEVELS)),
+        "lvd, far apart": whole_milliseconds(lambda: local_quantile(Queries(far_queries), far_rows, LEVELS)),
         "floor": 1e3 * n * m / rate,
         "pending": int(run.counters[0]),
         "unsettled": int(run.counters[1]),

@@ -54,7 +54,7 @@ def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float
     fit, _ = seconds(lambda: kernel.fit(train, y[:N_TRAIN]))
     scores = torch.tensor(np.abs(y[N_TRAIN : N_TRAIN + N_CALIB]), device="cuda")
     sort, calibration = seconds(lambda: SortedRows.of(kernel.scaled(calib), scores))
-    predict, radius = seconds(lambda: local_quantile(Queries.of(kernel.scaled(test)), calibration, LEVELS))
+    predict, radius = seconds(lambda: local_quantile(Queries(kernel.scaled(test)), calibration, LEVELS))
     finite = float(radius.radius.isfinite().double().mean())
     return {
         "fit": fit,

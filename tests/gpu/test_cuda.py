@@ -26,7 +26,7 @@ def test_the_engine_equals_the_oracle(spread):
     queries, points, scores = case(300, 2000, spread=spread)
     calibration = SortedRows.of(torch.tensor(points).cuda(), torch.tensor(scores).cuda())
     on_gpu = torch.tensor(queries).cuda()
-    ours = local_quantile(Queries.of(on_gpu), calibration, LEVELS).radius.cpu().numpy()
+    ours = local_quantile(Queries(on_gpu), calibration, LEVELS).radius.cpu().numpy()
     for row, query in enumerate(queries):
         weights = gaussian_weights(query, points)
         assert list(ours[row]) == [weighted_quantile(scores, weights, 1.0, level) for level in LEVELS]
@@ -38,7 +38,7 @@ def test_the_engine_equals_the_cpu_engine_on_many_rows():
     for device in ("cpu", "cuda"):
         calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
         located = torch.tensor(queries, device=device)
-        radii.append(local_quantile(Queries.of(located), calibration, LEVELS).radius.cpu())
+        radii.append(local_quantile(Queries(located), calibration, LEVELS).radius.cpu())
     torch.testing.assert_close(*radii, rtol=0, atol=0)
 
 
@@ -47,7 +47,7 @@ def test_the_calibrated_level_equals_that_of_the_cpu():
     radii = []
     for device in ("cpu", "cuda"):
         calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
-        asked = Queries.of(torch.tensor(queries, device=device))
+        asked = Queries(torch.tensor(queries, device=device))
         radii.append(calibrated_radius(asked, calibration, standing(calibration), LEVELS).cpu())
     torch.testing.assert_close(*radii, rtol=0, atol=0)
 

@@ -35,7 +35,7 @@ def sort(points, scores, device="cuda", *, weights=None):
 def radius(queries, calibration, own=1.0, below=None, levels=LEVELS):
     located = torch.tensor(queries, device=calibration.points.device)
     masses = [None if mass is None else located.new_full((len(queries),), mass) for mass in (own, below)]
-    return local_quantile(Queries.of(located, *masses), calibration, levels).radius.cpu().numpy()
+    return local_quantile(Queries(located, *masses), calibration, levels).radius.cpu().numpy()
 
 
 def by_oracle(queries, points, scores, own=1.0, below=0.0, *, weights=None, levels=LEVELS):
@@ -273,7 +273,7 @@ def test_own_weights_of_one_need_not_be_given_and_do_not_stay():
 def test_unsettled_queries_are_exact_with_and_without_moments(moments):
     queries, points, scores = case(20, 99, spread=0.0)
     located = torch.tensor(queries, device="cuda")
-    found = local_quantile(Queries.of(located), sort(points, scores), np.array([0.5, 0.9]), moments=moments)
+    found = local_quantile(Queries(located), sort(points, scores), np.array([0.5, 0.9]), moments=moments)
     assert found.exact.all()
     assert found.n_effective.isnan().all() == (not moments)
 

@@ -64,7 +64,7 @@ class TestSmoothed:
         shares = self.drawn(trials)[:FEW] if smoothed else np.ones(FEW)
         expected = self.radii((rows.numpy(), scores.numpy()), shares)
         for points, v, radius in zip(rows, scores, expected, strict=True):
-            asked = Queries.of(points[-1:]), SortedRows.of(points[:-1], v[:-1]), np.array([LEVEL])
+            asked = Queries(points[-1:]), SortedRows.of(points[:-1], v[:-1]), np.array([LEVEL])
             assert randomized_radius(*asked, seed=0, smoothed=smoothed).item() == radius
 
     def test_the_level_is_met_exactly(self, trials):
@@ -130,7 +130,7 @@ class TestShift:
             points, ratios = torch.tensor(x[:, None] / 3.0), torch.tensor(np.exp(2.0 * x - 2.0))
             scores = torch.tensor(np.abs((0.2 + np.abs(x)) * rng.normal(size=101)))
             calib = SortedRows.of(points[:-1], scores[:-1], ratios=ratios[:-1] if told else None)
-            asked = Queries.of(points[-1:], ratios[-1:] if told else None)
+            asked = Queries(points[-1:], ratios[-1:] if told else None)
             radius = calibrated_radius(asked, calib, standing(calib), np.array([LEVEL]))
             covered.append(scores[-1].item() <= radius.item())
         assert (chance_of_so_few(covered) > SURE) == told
@@ -185,7 +185,7 @@ class TestPIT:
             points = torch.tensor(rng.normal(size=(self.N_CALIB + 1, 1)))
             errors = rng.gamma(2.0, size=self.N_CALIB + 1) - 2.0
             calibration = SortedRows.of(points[:-1], torch.tensor(errors[:-1]))
-            asked, at = Queries.of(points[-1:]), torch.tensor(stretch * errors[-1:] + shift)
+            asked, at = Queries(points[-1:]), torch.tensor(stretch * errors[-1:] + shift)
             values.append(local_cdf(asked, calibration, at, draw_shares(points[-1:], 0)).item())
         return np.array(values)
 

@@ -90,7 +90,7 @@ def test_the_radii_here_are_the_engines(calibration_sets, self_weight):
     ours = []
     for rows, values in zip(x[:100], scores[:100], strict=True):
         calibration = SortedRows.of(torch.as_tensor(rows[:, None]), torch.as_tensor(values))
-        ours.append(local_quantile(Queries.of(centres, own), calibration, levels).radius[:, 0].numpy())
+        ours.append(local_quantile(Queries(centres, own), calibration, levels).radius[:, 0].numpy())
     np.testing.assert_array_equal(np.stack(ours), radii(x[:100], scores[:100], self_weight))
 
 
@@ -212,7 +212,7 @@ class TestRandomized:
         for centre, radii in zip(CENTRES, expected, strict=True):
             own = torch.as_tensor(np.exp(-np.square(rows - centre)))
             centres = torch.full((len(rows), 1), centre, dtype=torch.float64)
-            ours = local_quantile(Queries.of(centres, own), calibration, np.array([LEVEL])).radius[:, 0]
+            ours = local_quantile(Queries(centres, own), calibration, np.array([LEVEL])).radius[:, 0]
             np.testing.assert_array_equal(ours.numpy(), radii)
 
     def test_the_guarantee_holds_at_every_centre(self, calibration_sets):
@@ -249,7 +249,7 @@ class TestCalibrated:
         own = (
             torch.exp(-(queries[:, 0] - CENTRES[place]).square()) if told else torch.ones(len(rows)).double()
         )
-        asked = Queries.of(queries, own_mass * own)
+        asked = Queries(queries, own_mass * own)
         radius = calibrated_radius(asked, calibration, standing(calibration), np.array([LEVEL]))[:, 0]
         return coverage_by_row(radius.numpy(), rows, masses[place])
 

@@ -45,9 +45,7 @@ def with_the_centres_weight(conformal, embeddings, level, weights):
     """The mutant: the mass at infinity is the likelihood ratio of the centre."""
     rows = conformal._queries(embeddings, None, weights, guarantee="calibrated")
     known = conformal.calibration_.groups[None]
-    return (
-        local_quantile(Queries.of(rows.points, rows.weights), known, np.array([level])).radius[:, 0].numpy()
-    )
+    return local_quantile(Queries(rows.points, rows.weights), known, np.array([level])).radius[:, 0].numpy()
 
 
 def rejected(covered):

@@ -36,21 +36,21 @@ def covers(rng, m, radii):
 
 
 def local(query, calibration):
-    return local_quantile(Queries.of(query), calibration, LEVEL).radius
+    return local_quantile(Queries(query), calibration, LEVEL).radius
 
 
 def randomized(query, calibration):
-    return randomized_radius(Queries.of(query), calibration, LEVEL, seed=0)
+    return randomized_radius(Queries(query), calibration, LEVEL, seed=0)
 
 
 def level_calibrated(query, calibration):
-    return calibrated_radius(Queries.of(query), calibration, standing(calibration), LEVEL)
+    return calibrated_radius(Queries(query), calibration, standing(calibration), LEVEL)
 
 
 def broken(query, calibration):
     known = standing(calibration)
     weaker = Standing(0.9 * known.below, known.total, known.n_below, None)
-    return calibrated_radius(Queries.of(query), calibration, weaker, LEVEL)
+    return calibrated_radius(Queries(query), calibration, weaker, LEVEL)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ class TestAdaptiveBandwidths:
                 adaptive_bandwidths(some, training, n_calib=self.N_CALIB, level=0.9, mass=3.0)
                 for some in (rows.points, points[-1:])
             )
-            query = Queries.of(points[-1:], bandwidths=own)
+            query = Queries(points[-1:], bandwidths=own)
             result.append([bool(scores[-1] <= way(query, rows, h).item()) for way in ways])
         return zip(*result, strict=True)
 
@@ -99,7 +99,7 @@ class TestAdaptiveBandwidths:
     def randomized_with_the_querys_bandwidth_for_all(query, rows, h):
         centre = draw_centres(query.points, 0, None, query.bandwidths)
         own = (centre - query.points).square().sum(1).mul(-query.precisions).exp()
-        return local_quantile(Queries.of(centre, own, bandwidths=query.bandwidths), rows, LEVEL).radius
+        return local_quantile(Queries(centre, own, bandwidths=query.bandwidths), rows, LEVEL).radius
 
     @staticmethod
     def calibrated(query, rows, h):

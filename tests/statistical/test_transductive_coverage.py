@@ -25,7 +25,7 @@ def exact(query, rows):
 def among_its_own_neighbours(query, rows):
     """Each calibration score is divided by a mean that it is part of, and the query's by one that it is not."""
     others = sum_others(rows, PRIOR)
-    kernel = similarities(Queries.of(query, bandwidths=query.new_full((1,), PRIOR.bandwidth)), rows)[0]
+    kernel = similarities(Queries(query, bandwidths=query.new_full((1,), PRIOR.bandwidth)), rows)[0]
     mean = (kernel @ rows.scores + PRIOR.strength) / (kernel.sum() + PRIOR.strength)
     scaled = torch.sort(rows.scores * (others.weights + 1.0) / (others.scores + rows.scores)).values
     return float(mean * scaled[int(np.ceil((N_CALIB + 1) * LEVEL)) - 1])

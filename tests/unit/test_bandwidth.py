@@ -176,7 +176,7 @@ class TestGuarantees:
         largest = np.maximum(own, ratios.max()) if asked else own
         expected = [
             [
-                weighted_quantile(scores, ratios * gaussian_weights(q, points, h**-2.0), mass, level)
+                weighted_quantile(scores, ratios * gaussian_weights(q, points, 1.0 / h**2), mass, level)
                 for level in LEVELS
             ]
             for q, h, mass in zip(queries, conformal.bandwidths(queries), largest, strict=True)
@@ -189,7 +189,7 @@ class TestGuarantees:
         centres = draw_centres(torch.tensor(queries), 3, bandwidths=torch.tensor(h)).numpy()
         expected = []
         for q, centre, width, mass in zip(queries, centres, h, own, strict=True):
-            weights = ratios * h_rows**-2.0 * gaussian_weights(centre, points, h_rows**-2.0)
+            weights = ratios * h_rows**-2.0 * gaussian_weights(centre, points, 1.0 / h_rows**2)
             at_infinity = mass * width**-2.0 * gaussian_weights(centre, q[None], width**-2.0)[0]
             expected.append([weighted_quantile(scores, weights, at_infinity, level) for level in LEVELS])
         found = conformal.radius(queries, LEVELS, guarantee="randomized", random_state=3, **asked)

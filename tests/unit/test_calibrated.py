@@ -39,7 +39,7 @@ def brute_force(query, points, scores, level, *, ratios=None, own=1.0, bandwidth
 def radius(queries, rows, levels, *, own=None, bandwidths=None, row_bandwidths=None):
     """Bandwidths of the rows come in the order of the rows, and are sorted with them."""
     sorted_bandwidths = None if row_bandwidths is None else row_bandwidths[rows.order]
-    asked = Queries.of(queries, own, bandwidths=bandwidths)
+    asked = Queries(queries, own, bandwidths=bandwidths)
     return calibrated_radius(asked, rows, standing(rows, sorted_bandwidths), np.array(levels))
 
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 import lvd
-from lvd.quantiles import engine
+from lvd.kernels import compiled
 from lvd.quantiles.oracle import weighted_quantile
 
 
@@ -136,10 +136,13 @@ class TestCertificate:
         np.testing.assert_array_equal(summary.radius[0], expected)
         assert summary.exact.tolist() == [True]
 
-    def test_would_be_wrong_without_the_bound_on_errors(self, conformal, on_the_edge, monkeypatch):
+    def test_would_be_wrong_without_the_bound_on_errors(self, kernel, calibration, on_the_edge, monkeypatch):
         query, levels, expected = on_the_edge
-        monkeypatch.setattr(engine, "_errors", lambda points, *_, **__: np.zeros((len(points), 4)))
-        assert (conformal.summary(query, levels).radius[0] != expected).any()
+        monkeypatch.setitem(compiled.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
+        conformal = lvd.LocalConformal(kernel).conformalize(*calibration)
+        assert any(
+            conformal.radius(query, level) != [radius] for level, radius in zip(levels, expected, strict=True)
+        )
 
     @pytest.mark.parametrize("spread", [1e4, 1e6, 1e20, 1e120])
     def test_rows_very_far_apart(self, spread):

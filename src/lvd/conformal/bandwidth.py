@@ -45,13 +45,14 @@ def _by_compiled_sums(
 ) -> Float[Tensor, "n"]:
     from lvd.kernels import compiled
 
-    centre = np.median(training.numpy(), axis=0)
-    blocks = compiled.make_blocks(training.numpy() - centre, None, None, np.float32)
-    wide = compiled.widen(queries.numpy() - centre, np.float32)
+    blocks = compiled.make_blocks(training.numpy(), np.median(training.numpy(), axis=0))
+    asked = queries.numpy()
     result = np.empty(len(queries))
     precisions = (grid**-2.0).astype(np.float32)
     in_chunks(
-        lambda rows: compiled.smallest_bandwidths(wide[rows], blocks, precisions, wanted, grid, result[rows]),
+        lambda rows: compiled.smallest_bandwidths(
+            asked[rows], blocks, precisions, wanted, grid, result[rows]
+        ),
         len(queries),
         8 * len(training),
     )

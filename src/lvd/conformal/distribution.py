@@ -100,6 +100,4 @@ class LocalDistribution:
 
     def _queries(self, indices: Indices) -> Queries:
         points, own = self.rows.at(indices)
-        return Queries.of(
-            points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices]
-        )
+        return Queries(points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices])

@@ -124,7 +124,7 @@ def standing(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None = None) -> 
     scores = rows.scores
     m = len(scores)
     n_below = torch.cat([torch.searchsorted(scores, scores), torch.tensor([m], device=scores.device)])
-    as_queries = Queries.of(rows.points, bandwidths=bandwidths)
+    as_queries = Queries(rows.points, bandwidths=bandwidths)
     with workers() as run:
         slices = chunk_slices(m, max(1, CHUNK_ELEMENTS // max(1, m)))
         parts = run(partial(_stand, as_queries, rows, n_below), slices)
@@ -184,7 +184,7 @@ def _kernels_of_rows(
     queries: Queries, rows: SortedRows, bandwidths: Float[Tensor, "m"]
 ) -> Float[Tensor, "r m"]:
     """The kernels of the calibration rows, with their bandwidths, at the queries."""
-    return similarities(Queries.of(queries.points), replace(rows, ratios=None, bandwidths=bandwidths))
+    return similarities(Queries(queries.points), replace(rows, ratios=None, bandwidths=bandwidths))
 
 
 def _mass_below(

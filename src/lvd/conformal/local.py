@@ -310,7 +310,8 @@ class LocalConformal:
         def ask(_: Group, some: SortedRows, indices: Indices) -> tuple[Tensor, ...]:
             chosen = None if column is None else column[some.order]
             found = local_quantile(self._located(rows, indices), some, levels, moments=True, values=chosen)
-            return found.radius, found.n_effective, found.exact.double(), found.mean
+            mean = torch.full_like(found.n_effective, torch.nan) if found.mean is None else found.mean
+            return found.radius, found.n_effective, found.exact.double(), mean
 
         radius, size, exact, mean = known.answer(rows, ask)
         shaped = radius if np.ndim(given) else radius[:, 0]
@@ -398,7 +399,7 @@ class LocalConformal:
 
     def _located(self, rows: Rows, indices: Indices) -> Queries:
         points, own = rows.at(indices)
-        return Queries.of(points, own, bandwidths=self._bandwidths(points))
+        return Queries(points, own, bandwidths=self._bandwidths(points))
 
     def _bandwidths(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"] | None:
         """The bandwidths of rows in scaled coordinates; None where all have the same."""

@@ -67,7 +67,7 @@ def transductive_radius(
     if len(rows) == 0:
         return queries.new_full((len(queries), len(levels)), torch.inf)
     widths = queries.new_full((len(queries),), prior.bandwidth)
-    located = Queries.of(queries, bandwidths=widths)
+    located = Queries(queries, bandwidths=widths)
 
     def work(some: slice) -> Tensor:
         kernel = similarities(located[some], rows)

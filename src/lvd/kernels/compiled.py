@@ -12,6 +12,7 @@ written, in the user's cache (``NUMBA_CACHE_DIR`` names another folder).
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
@@ -23,18 +24,17 @@ from numba.extending import intrinsic, overload
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
 
-BLOCK = 512
+BLOCK, STRETCH = 512, 32
 STRIDE = 5
 """So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
-TILE_QUERIES = 16
-"""So many queries are held against a block while it is in the first-level cache."""
+TILE_QUERIES, CACHED = 16, 2**15
+"""So many queries are held against a block while it is in the first-level cache; one, where the rows are no more
+numbers than the second, so that all of them stay near."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
-UNDERFLOW = {np.dtype(np.float32): 2.0**-125, np.dtype(np.float64): 2.0**-1020}
-"""Weights below this count as 0."""
+ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
+"""The unit roundoff, and below which a weight counts as 0."""
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning."""
-LEAST_TOTAL = 1e-280
-"""Below this total weight, weights matter that do not count even in float64; the oracle has them."""
 FIRST_USE = "compiling for the first use, about ten seconds"
 
 
@@ -73,45 +73,57 @@ OPTIONS: dict[str, Any] = {
 class Blocks(NamedTuple):
     """Rows in blocks: their coordinates, likelihood ratios and precisions ``1 / h^2``; the last two may be empty.
 
-    Past the last row ratios are 0, and coordinates infinite where there are no ratios.
+    Past the last row ratios are 0, and coordinates infinite where there are no ratios. A `centre` was taken off the
+    coordinates. `unit` is the roundoff of their precision, and weights below `underflow` count as 0.
     """
 
     points: Float[NDArray, "b c w"]
     ratios: Float[NDArray, "_ w"]
     precisions: Float[NDArray, "_ w"]
+    centre: Float[NDArray, "k"]
+    n_rows: int
+    unit: float
+    underflow: float
 
 
 def make_blocks(
     points: Float[NDArray, "m k"],
-    ratios: Float[NDArray, "m"] | None,
-    precisions: Float[NDArray, "m"] | None,
-    dtype: Any,
+    centre: Float[NDArray, "k"] | None = None,
+    ratios: Float[NDArray, "m"] | None = None,
+    precisions: Float[NDArray, "m"] | None = None,
 ) -> Blocks:
-    """Lay rows out in blocks."""
-    padded = _pad(points, np.inf, dtype)
-    widened = np.zeros((len(padded), -(-points.shape[1] // STRIDE) * STRIDE), dtype)
-    widened[:, : points.shape[1]] = padded
-    columns = [
-        np.empty((0, BLOCK), dtype) if column is None else _pad(column, 0.0, dtype).reshape(-1, BLOCK)
-        for column in (ratios, precisions)
-    ]
-    laid = np.ascontiguousarray(widened.reshape(-1, BLOCK, widened.shape[1]).transpose(0, 2, 1))
-    return Blocks(laid, *columns)
+    """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
+    n_rows, k = points.shape
+    dtype, width = np.dtype(np.float64 if centre is None else np.float32), block_width(n_rows)
+    centre = np.zeros(k) if centre is None else centre
+
+    def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
+        padded = np.full((-(-n_rows // width) * width, columns.shape[1]), beyond, dtype)
+        with np.errstate(over="ignore"):
+            padded[:n_rows] = columns
+        return np.ascontiguousarray(padded.reshape(-1, width, columns.shape[1]).transpose(0, 2, 1))
+
+    empty = np.empty((0, width), dtype)
+    laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % STRIDE))), np.inf)
+    laid[:, k:] = 0.0
+    weights, own = (
+        empty if one is None else lay_out(one[:, None], 0.0)[:, 0] for one in (ratios, precisions)
+    )
+    return Blocks(laid, weights, own, centre, n_rows, *ROUNDING[dtype])
 
 
-def widen(queries: Float[NDArray, "n k"], dtype: Any) -> Float[NDArray, "n c"]:
-    """Queries with as many coordinates as the blocks."""
-    wide = np.zeros((len(queries), -(-queries.shape[1] // STRIDE) * STRIDE), dtype)
-    with np.errstate(over="ignore"):
-        wide[:, : queries.shape[1]] = queries
-    return wide
+def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:
+    """Values of the rows laid out as these are, 0 past the last one."""
+    n_blocks, _, width = blocks.points.shape
+    laid = np.zeros((len(columns), n_blocks, width))
+    for column, row in zip(columns, laid, strict=True):
+        row.reshape(-1)[: blocks.n_rows] = column
+    return laid
 
 
-def _pad(array: NDArray, value: float, dtype: Any) -> NDArray:
-    padded = np.full((-(-len(array) // BLOCK) * BLOCK, *array.shape[1:]), value, dtype)
-    with np.errstate(over="ignore"):
-        padded[: len(array)] = array
-    return padded
+def block_width(n_rows: int) -> int:
+    """How many rows a block holds: as many as there are, in whole stretches, or at most BLOCK."""
+    return min(BLOCK, -(-n_rows // STRETCH) * STRETCH)
 
 
 @intrinsic
@@ -128,7 +140,7 @@ def _power_of_two_64(_context, _exponent):
 
 
 def exp_minus(x: float) -> float:
-    """``exp(-x)`` for x >= 0 in the precision of x; 0 below :data:`UNDERFLOW`."""
+    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`ROUNDING` says so."""
     raise NotImplementedError("compiled code only")
 
 
@@ -170,62 +182,85 @@ def _exp_minus(x):
 
 @njit(**OPTIONS)
 @no_type_check
+def locate(point, blocks, query):
+    """Write a query's coordinates as the blocks hold those of rows: around their centre, in their precision."""
+    for d in range(len(point)):
+        query[d] = point[d] - blocks.centre[d]
+    for d in range(len(point), len(query)):
+        query[d] = 0
+
+
+@njit(**OPTIONS)
+@no_type_check
+def queries_together(blocks):
+    """How many queries are held against a block at a time."""
+    return 1 if blocks.points.size <= CACHED else TILE_QUERIES
+
+
+@njit(**OPTIONS)
+@no_type_check
 def weigh(query, precision, blocks, block, weights, exponents):
     """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
-    points = blocks.points[block]
-    for j in range(BLOCK):
+    points, width = blocks.points[block], blocks.points.shape[2]
+    for j in range(width):
         exponents[j] = 0
     for d in range(0, len(query), STRIDE):
         q0, q1, q2, q3, q4 = query[d], query[d + 1], query[d + 2], query[d + 3], query[d + 4]
-        for j in range(BLOCK):
+        for j in range(width):
             d0, d1, d2 = q0 - points[d, j], q1 - points[d + 1, j], q2 - points[d + 2, j]
             d3, d4 = q3 - points[d + 3, j], q4 - points[d + 4, j]
             exponents[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
     if len(blocks.precisions):
-        for j in range(BLOCK):
+        for j in range(width):
             exponents[j] *= precision * blocks.precisions[block, j]
     elif precision != 1:
-        for j in range(BLOCK):
+        for j in range(width):
             exponents[j] *= precision
     if len(blocks.ratios):
-        for j in range(BLOCK):
+        for j in range(width):
             weights[j] = blocks.ratios[block, j] * exp_minus(exponents[j])
     else:
-        for j in range(BLOCK):
+        for j in range(width):
             weights[j] = exp_minus(exponents[j])
 
 
 @njit(**OPTIONS)
 @no_type_check
-def sums_over_blocks(queries, precisions, blocks, values, result):
-    """``result[i, c] = sum_j w_ij values[c, j]``; `values` are in blocks, (columns, blocks, BLOCK)."""
-    weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
-    for first in range(0, len(queries), TILE_QUERIES):
-        last = min(len(queries), first + TILE_QUERIES)
+def sums_over_blocks(points, precisions, blocks, values, result):
+    """``result[i, c] = sum_j w_ij values[c, j]``; `values` are in blocks, (columns, blocks, width)."""
+    n_blocks, n_components, width = blocks.points.shape
+    dtype, together = blocks.points.dtype, queries_together(blocks)
+    queries = np.empty((together, n_components), dtype)
+    weights, exponents = np.empty(width, dtype), np.empty(width, dtype)
+    for first in range(0, len(points), together):
+        last = min(len(points), first + together)
         for i in range(first, last):
+            locate(points[i], blocks, queries[i - first])
             result[i] = 0.0
-        for block in range(len(blocks.points)):
+        for block in range(n_blocks):
             for i in range(first, last):
-                weigh(queries[i], precisions[i], blocks, block, weights, exponents)
+                weigh(queries[i - first], dtype.type(precisions[i]), blocks, block, weights, exponents)
                 for c in range(values.shape[0]):
                     total = 0.0
-                    for j in range(BLOCK):
+                    for j in range(width):
                         total += np.float64(weights[j]) * values[c, block, j]
                     result[i, c] += total
 
 
 @njit(**OPTIONS)
 @no_type_check
-def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):
+def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
     """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.
 
     Where none does, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once.
     """
-    n_rows = len(blocks.points) * BLOCK
-    weights, distances = np.empty(BLOCK, queries.dtype), np.empty(n_rows, queries.dtype)
-    for i in range(len(queries)):
-        for block in range(len(blocks.points)):
-            weigh(queries[i], queries.dtype.type(1), blocks, block, weights, distances[block * BLOCK :])
+    n_blocks, n_components, width = blocks.points.shape
+    dtype, n_rows = blocks.points.dtype, n_blocks * width
+    query, weights, distances = np.empty(n_components, dtype), np.empty(width, dtype), np.empty(n_rows, dtype)
+    for i in range(len(points)):
+        locate(points[i], blocks, query)
+        for block in range(n_blocks):
+            weigh(query, dtype.type(1), blocks, block, weights, distances[block * width :])
         low, high = 0, len(grid) - 1
         while low < high:
             middle = (low + high) // 2
@@ -237,101 +272,3 @@ def smallest_bandwidths(queries, blocks, precisions, wanted, grid, result):
             else:
                 low = middle + 1
         result[i] = grid[high]
-
-
-@njit(**OPTIONS)
-@no_type_check
-def find_ranks(queries, precisions, masses, errors, blocks, n_rows, levels, values, ranks, certain, moments):
-    """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, where wanted, `moments` (n, 3).
-
-    A level l is reached at rank r when ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight
-    of the first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight of exponent x errs
-    by at most ``w (c0 + c1 x)``, so g errs by at most ``E = (1 - l) e(C_r) + l e(T - C_r)``, where e sums these
-    errors. The rank is the first one with ``g >= E``; it is certain if ``g < -E`` one row before.
-
-    `masses` (n, 2) are those at +inf and -inf; `errors` (n, 4) are c0, c1, and how much all sums may err by beside,
-    relative to the total and absolute. The moments are the sums of w, w^2 and w v, the `values` v in blocks.
-    """
-    n_blocks = len(blocks.points)
-    weights, exponents = np.empty(BLOCK, queries.dtype), np.empty(BLOCK, queries.dtype)
-    sums, spreads = np.empty((TILE_QUERIES, n_blocks)), np.empty((TILE_QUERIES, n_blocks))
-    for first in range(0, len(queries), TILE_QUERIES):
-        last = min(len(queries), first + TILE_QUERIES)
-        for i in range(first, last):
-            moments[i] = 0.0
-        for block in range(n_blocks):
-            for i in range(first, last):
-                weigh(queries[i], precisions[i], blocks, block, weights, exponents)
-                total, spread = 0.0, 0.0
-                for j in range(BLOCK):
-                    total += np.float64(weights[j])
-                for j in range(BLOCK):
-                    # Infinite exponents have weight 0.
-                    spread += np.float64(weights[j] * min(exponents[j], np.float32(1e6)))
-                sums[i - first, block], spreads[i - first, block] = total, spread
-                if moments.shape[1]:
-                    moments[i, 0] += total
-                    squares = 0.0
-                    for j in range(BLOCK):
-                        squares += np.float64(weights[j]) * np.float64(weights[j])
-                    moments[i, 1] += squares
-                if len(values):
-                    products = 0.0
-                    for j in range(BLOCK):
-                        products += np.float64(weights[j]) * values[block, j]
-                    moments[i, 2] += products
-        for i in range(first, last):
-            above, below = masses[i]
-            certain[i] = True
-            for column in range(len(levels)):
-                rank, sure = _rank(
-                    sums[i - first], spreads[i - first], above, below, levels[column], errors[i],
-                    queries[i], precisions[i], blocks, weights, exponents,
-                )  # fmt: skip
-                ranks[i, column] = min(rank, n_rows)
-                certain[i] &= sure
-
-
-@njit(**OPTIONS)
-@no_type_check
-def _rank(sums, spreads, above, below, level, errors, query, precision, blocks, weights, exponents):
-    """The rank of one query at one level, and whether it is certain."""
-    total, spread = sums.sum(), spreads.sum()
-    everything = total + above + below
-    if not (LEAST_TOTAL < everything < np.inf):
-        return BLOCK * len(sums), False
-    gap, error = _gap(0.0, 0.0, total, spread, above, below, level, errors)
-    if gap >= error:
-        return -1, True
-    reached, reached_spread, block = 0.0, 0.0, 0
-    while block < len(sums):
-        gap, error = _gap(
-            reached + sums[block], reached_spread + spreads[block], total, spread, above, below, level, errors
-        )
-        if gap >= error:
-            break
-        reached, reached_spread, block = reached + sums[block], reached_spread + spreads[block], block + 1
-    else:
-        return BLOCK * len(sums), gap < -error
-    weigh(query, precision, blocks, block, weights, exponents)
-    gap, error = _gap(reached, reached_spread, total, spread, above, below, level, errors)
-    for j in range(BLOCK):
-        before = gap < -error
-        reached += weights[j]
-        reached_spread += weights[j] * min(exponents[j], np.float32(1e6))
-        gap, error = _gap(reached, reached_spread, total, spread, above, below, level, errors)
-        if gap >= error:
-            return BLOCK * block + j, before
-    # The block's sum, in another order, was larger by a rounding.
-    return BLOCK * (block + 1), False
-
-
-@njit(**OPTIONS)
-@no_type_check
-def _gap(reached, reached_spread, total, spread, above, below, level, errors):
-    """How far the level is exceeded, and by how much that may err."""
-    rest, rest_spread = total - reached, spread - reached_spread
-    gap = (1.0 - level) * (below + reached) - level * (rest + above)
-    error = (1.0 - level) * (errors[0] * reached + errors[1] * reached_spread)
-    error += level * (errors[0] * rest + errors[1] * rest_spread)
-    return gap, error + errors[2] * (total + above + below) + errors[3]

@@ -204,8 +204,9 @@ class MahalanobisKernel(BaseEstimator):
 
     def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
         """Coordinates in which the kernel is ``exp(-||u - v||^2)``, float64 on the kernel's device."""
-        points = self._project(embeddings, name) * self._squared_distance_scale() ** -0.5
-        return torch.as_tensor(points, device=resolve_device(self.device))
+        points = self._project(embeddings, name)
+        points *= self._squared_distance_scale() ** -0.5
+        return torch.from_numpy(points) if isinstance(points, np.ndarray) else points
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "batch_size", "max_iter", "patience"):
@@ -245,21 +246,27 @@ class MahalanobisKernel(BaseEstimator):
         return sampled, draw_samples(len(y), self.max_rows, seed)
 
     def _standardise(self, embeddings: Embeddings) -> Embeddings:
-        mean, scale = self.mean_[self.kept_], self.scale_[self.kept_]
-        if isinstance(embeddings, np.ndarray):
-            return (embeddings[:, self.kept_] - mean) / scale
-        kept = embeddings if self.kept_.all() else embeddings[:, torch.as_tensor(self.kept_)]
-        mean, scale = kept.new_tensor(np.stack([mean, scale]))
-        return (kept - mean) / scale
+        kept, mean, scale = embeddings, self.mean_, self.scale_
+        if not self.kept_.all():
+            chosen = self.kept_ if isinstance(kept, np.ndarray) else torch.as_tensor(self.kept_)
+            kept, mean, scale = kept[:, chosen], mean[self.kept_], scale[self.kept_]
+        if not isinstance(kept, np.ndarray):
+            mean, scale = kept.new_tensor(np.stack([mean, scale]))
+        standardised = kept - mean
+        standardised /= scale
+        return standardised
 
     def _project(self, embeddings: ArrayLike, name: str) -> Embeddings:
-        check_is_fitted(self, "components_")
+        if not hasattr(self, "components_"):  # asked first, as scikit-learn takes its time
+            check_is_fitted(self, "components_")
         rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
         components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
         # In pieces: standardised rows are copies, as wide as the embeddings.
         pieces: list[Any] = [
             self._standardise(rows[piece]) @ components.T for piece in chunk_slices(len(rows), PIECE_ROWS)
         ]
+        if len(pieces) == 1:
+            return pieces[0]
         return np.concatenate(pieces) if isinstance(rows, np.ndarray) else torch.cat(pieces)
 
     def _remember(self, embeddings: Embeddings, y: Float[NDArray, "n"]) -> MahalanobisKernel:

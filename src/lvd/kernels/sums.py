@@ -37,15 +37,12 @@ def _sums_on_cpu(
 ) -> Float[Tensor, "n c"]:
     from lvd.kernels import compiled
 
-    blocks = compiled.make_blocks(points.numpy(), None, None, np.float64)
-    padded = np.zeros((values.shape[1], len(blocks.points) * compiled.BLOCK))
-    padded[:, : len(values)] = values.T.numpy()
-    laid = padded.reshape(values.shape[1], -1, compiled.BLOCK)
-    wide, narrow = compiled.widen(queries.numpy(), np.float64), precisions.numpy()
-    result = np.zeros((len(queries), values.shape[1]))
+    blocks = compiled.make_blocks(points.numpy())
+    laid = compiled.in_blocks(list(values.T.numpy()), blocks)
+    asked, narrow, result = queries.numpy(), precisions.numpy(), np.empty((len(queries), values.shape[1]))
     in_chunks(
-        lambda rows: compiled.sums_over_blocks(wide[rows], narrow[rows], blocks, laid, result[rows]),
+        lambda rows: compiled.sums_over_blocks(asked[rows], narrow[rows], blocks, laid, result[rows]),
         len(queries),
         len(points),
     )
-    return torch.as_tensor(result)
+    return torch.from_numpy(result)

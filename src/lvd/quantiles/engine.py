@@ -1,6 +1,6 @@
 """The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
 
-On the CPU float32 differences come first, with the error bound of :func:`lvd.kernels.compiled.find_ranks`. What
+On the CPU float32 differences come first, with the error bound of :func:`lvd.quantiles.ranks.find_ranks`. What
 they cannot decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the
 oracle: the radii are the oracle's to the bit, at every number of rows. On a GPU with Triton
 :mod:`lvd.quantiles.triton_engine` does the same in fused kernels.
@@ -23,10 +23,6 @@ from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 SINGLE_ROWS = 100_000
 """With more rows nearly every query needs float64 in the end, so it starts there."""
-FAINT = 1e-20
-"""Where all weights together are less, their moments are computed in float64."""
-FARTHEST = 500.0
-"""Queries farther from the centre of the rows, in bandwidths, go to float64."""
 LARGEST_RATIO = 1e15
 """Float32 holds likelihood ratios up to here with room to spare."""
 GPU_EXACT_ROWS = 16_384
@@ -36,37 +32,39 @@ GPU_TOLERANCE = 4e-6
 GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
 """The smallest own weight of a query that float32 can do there: beside a smaller one, smaller weights matter."""
 CHUNK_WEIGHTS = 2**24
+NONE = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points in scaled coordinates, their masses at +inf and -inf, and, where they differ, their bandwidths."""
+    """Points in scaled coordinates, and, where they are not the usual ones, masses and bandwidths of each.
+
+    By default mass 1 sits at +inf, the query's own, none at -inf, and the bandwidth is 1.
+    """
 
     points: Float[Tensor, "n k"]
-    above: Float[Tensor, "n"]
-    below: Float[Tensor, "n"]
+    mass_above: Float[Tensor, "n"] | None = None
+    mass_below: Float[Tensor, "n"] | None = None
     bandwidths: Float[Tensor, "n"] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        points: Float[Tensor, "n k"],
-        above: Float[Tensor, "n"] | None = None,
-        below: Float[Tensor, "n"] | None = None,
-        bandwidths: Float[Tensor, "n"] | None = None,
-    ) -> Queries:
-        """By default mass 1 at +inf, the query's own, and none at -inf."""
-        above = points.new_ones(len(points)) if above is None else above
-        return cls(points, above, torch.zeros_like(above) if below is None else below, bandwidths)
+    @cached_property
+    def above(self) -> Float[Tensor, "n"]:
+        """The masses at +inf."""
+        return self.points.new_ones(len(self)) if self.mass_above is None else self.mass_above
+
+    @cached_property
+    def below(self) -> Float[Tensor, "n"]:
+        """The masses at -inf."""
+        return self.points.new_zeros(len(self)) if self.mass_below is None else self.mass_below
 
     @property
     def precisions(self) -> Float[Tensor, "n"]:
-        """``1 / h^2``."""
-        return torch.ones_like(self.above) if self.bandwidths is None else self.bandwidths**-2.0
+        """``1 / h^2``; by these operations, as a power's last digit depends on how many are taken at a time."""
+        return torch.ones_like(self.above) if self.bandwidths is None else 1.0 / self.bandwidths.square()
 
     def __getitem__(self, rows: Any) -> Queries:
-        bandwidths = None if self.bandwidths is None else self.bandwidths[rows]
-        return Queries(self.points[rows], self.above[rows], self.below[rows], bandwidths)
+        columns = (self.mass_above, self.mass_below, self.bandwidths)
+        return Queries(self.points[rows], *(None if column is None else column[rows] for column in columns))
 
     def __len__(self) -> int:
         return self.points.shape[0]
@@ -113,48 +111,44 @@ class SortedRows:
         return torch.ones_like(self.scores) if self.ratios is None else self.ratios
 
     @cached_property
+    def precisions(self) -> Float[Tensor, "m"] | None:
+        """``1 / h^2`` of the rows' own bandwidths."""
+        return None if self.bandwidths is None else 1.0 / self.bandwidths.square()
+
+    @cached_property
     def ends(self) -> Float[Tensor, "e"]:
         """The scores, with +inf at rank m and -inf at rank -1, the last place."""
         return torch.cat([self.scores, self.scores.new_tensor([torch.inf, -torch.inf])])
 
     @cached_property
     def single(self) -> Any:
-        """The rows in float32 blocks, their centre taken off first: float32 keeps more digits near the origin."""
-        return self._blocks(np.float32, self.centre)
+        """The rows in float32 blocks around the median of each coordinate, which one row far out does not move."""
+        return self._blocks(np.median(self.points.numpy(), axis=0))
 
     @cached_property
     def double(self) -> Any:
         """The rows in float64 blocks."""
-        return self._blocks(np.float64, np.zeros(self.points.shape[1]))
+        return self._blocks(None)
 
     @cached_property
-    def centre(self) -> Float[NDArray, "k"]:
-        """The median of each coordinate, which one row far out does not move."""
-        return np.median(self.points.numpy(), axis=0)
+    def largest(self) -> Float[NDArray, "two"]:
+        """The largest precision ``1 / h^2`` and likelihood ratio."""
+        precision = 1.0 if self.precisions is None else float(self.precisions.max())
+        return np.array([precision, 1.0 if self.ratios is None else float(self.ratios.max())])
 
-    @cached_property
-    def centre_length(self) -> float:
-        """How far the centre is from the origin."""
-        return float(np.linalg.norm(self.centre))
-
-    @cached_property
-    def largest_ratio(self) -> float:
-        """The largest likelihood ratio."""
-        return 1.0 if self.ratios is None else float(self.ratios.max())
-
-    def _blocks(self, dtype: Any, centre: Float[NDArray, "k"]) -> Any:
+    def _blocks(self, centre: Float[NDArray, "k"] | None) -> Any:
         from lvd.kernels.compiled import make_blocks
 
         ratios = None if self.ratios is None else self.ratios.numpy()
-        precisions = None if self.bandwidths is None else self.bandwidths.numpy() ** -2.0
-        return make_blocks(self.points.numpy() - centre, ratios, precisions, dtype)
+        precisions = None if self.precisions is None else self.precisions.numpy()
+        return make_blocks(self.points.numpy(), centre, ratios, precisions)
 
     @cached_property
     def on_gpu(self) -> Any:
         """The same rows as the fused GPU kernels read them, a FusedCalibration; its module needs Triton."""
         from lvd.quantiles.triton_engine import FusedCalibration, Limits
 
-        least_own = max(GPU_SELF_WEIGHT * self.largest_ratio, LEAST_GPU_SELF_WEIGHT)
+        least_own = max(GPU_SELF_WEIGHT * float(self.largest[1]), LEAST_GPU_SELF_WEIGHT)
         limits = Limits(GPU_TOLERANCE, least_own, len(self) <= GPU_EXACT_ROWS)
         return FusedCalibration(self.points, self.scores, self.ratios, limits)
 
@@ -166,7 +160,7 @@ class LocalSummary(NamedTuple):
     ----------
     radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
     n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
-        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish.
+        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
     exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
         16,384 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
     mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
@@ -209,17 +203,15 @@ def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     ).square_()
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
-    if rows.bandwidths is not None:
-        distances *= rows.bandwidths**-2.0
+    if rows.precisions is not None:
+        distances *= rows.precisions
     return distances.neg_().exp_()
 
 
 def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalSummary:
     exact = torch.ones(len(queries), dtype=torch.bool, device=queries.points.device)
     nothing = torch.zeros_like(queries.above)
-    return LocalSummary(
-        _by_oracle(queries, rows, levels), nothing, exact, torch.full_like(nothing, torch.nan)
-    )
+    return LocalSummary(_by_oracle(queries, rows, levels), nothing, exact, nothing + torch.nan)
 
 
 def _on_cpu(
@@ -233,119 +225,53 @@ def _on_cpu(
     # Float32 keeps more digits of centred values.
     centre = np.nan if values is None else float(values.mean())
     centred = None if values is None else (values - centre).numpy()
-    find = _Finder(queries, rows, levels, moments or values is not None, centred)
-    rest: Any = slice(None)
-    if len(rows) <= SINGLE_ROWS and rows.largest_ratio <= LARGEST_RATIO:
-        find.search(rest, np.float32)
-        rest = np.flatnonzero(~find.certain | find.faint)
-    if isinstance(rest, slice) or len(rest):
-        find.search(rest, np.float64)
-    radius = torch.from_numpy(rows.ends.numpy()[find.ranks])
-    if not find.certain.all():
-        rest = np.flatnonzero(~find.certain)
-        radius[rest] = _by_oracle(queries[rest], rows, levels)
-    exact = torch.ones(len(queries), dtype=torch.bool)
-    total, squares, products = find.moments.T
-    if not find.wants_moments:
-        return LocalSummary(radius, torch.from_numpy(total), exact, torch.from_numpy(total))
+    columns = 3 if moments or values is not None else 0
+    in_single = len(rows) <= SINGLE_ROWS and rows.largest[1] <= LARGEST_RATIO
+    blocks = rows.single if in_single else rows.double
+    ranks, certain, sums = _search(queries, rows, blocks, levels, columns, centred)
+    if in_single and not certain.all():
+        rest = np.flatnonzero(~certain)
+        again = _search(queries[rest], rows, rows.double, levels, columns, centred)
+        ranks[rest], certain[rest], sums[rest] = again
+    radius = torch.from_numpy(rows.ends.numpy()[ranks])
+    if not certain.all():
+        rest = np.flatnonzero(~certain)
+        radius[rest], certain[rest] = _by_oracle(queries[rest], rows, levels), True
+    exact = torch.from_numpy(certain)
+    if not columns:
+        return LocalSummary(radius, None, exact)
+    total, squares, products = sums.T
     with np.errstate(divide="ignore", invalid="ignore"):
         size, mean = np.where(squares == 0.0, 0.0, total**2 / squares), centre + products / total
-    return LocalSummary(radius, torch.as_tensor(size), exact, torch.as_tensor(mean))
+    return LocalSummary(radius, torch.from_numpy(size), exact, torch.from_numpy(mean))
 
 
-class _Finder:
-    """Ranks of all queries, filled in by searches in float32 and float64."""
-
-    def __init__(
-        self,
-        queries: Queries,
-        rows: SortedRows,
-        levels: Float[NDArray, "l"],
-        moments: bool,
-        values: Float[NDArray, "m"] | None,
-    ) -> None:
-        self.points, self.precisions = queries.points.numpy(), queries.precisions.numpy()
-        self.masses = np.empty((len(queries), 2))
-        self.masses[:, 0], self.masses[:, 1] = queries.above.numpy(), queries.below.numpy()
-        self.rows, self.levels, self.wants_moments = rows, np.asarray(levels, np.float64), moments
-        self.values = values
-        self.ranks = np.empty((len(queries), len(levels)), np.int64)
-        self.certain = np.zeros(len(queries), bool)
-        self.moments = np.full((len(queries), 3), np.nan)
-
-    @property
-    def faint(self) -> Bool[NDArray, "n"]:
-        """Where moments are wanted of weights that float32 hardly has; unknown moments are NaN."""
-        return self.moments[:, 0] < FAINT * max(1.0, self.rows.largest_ratio)
-
-    def search(self, chosen: Int[NDArray, "c"] | slice, dtype: Any) -> None:
-        """Find the ranks of the chosen queries in this precision."""
-        from lvd.kernels.compiled import BLOCK, find_ranks, widen
-
-        single = dtype == np.float32
-        blocks = self.rows.single if single else self.rows.double
-        points, precisions = self.points[chosen], self.precisions[chosen]
-        centred = points - self.rows.centre if single else points
-        errors = _errors(points, centred, precisions, self.rows, single=single)
-        queries = widen(centred, dtype)
-        values = np.empty((0, BLOCK))
-        if self.values is not None:
-            values = np.zeros((len(blocks.points), BLOCK))
-            values.reshape(-1)[: len(self.values)] = self.values
-        n = len(points)
-        ranks, certain = np.empty((n, len(self.levels)), np.int64), np.empty(n, bool)
-        moments = np.empty((n, 3 * self.wants_moments))
-        masses, narrow = self.masses[chosen], precisions.astype(dtype)
-
-        def work(part: slice) -> None:
-            find_ranks(
-                queries[part], narrow[part], masses[part], errors[part], blocks, len(self.rows), self.levels,
-                values, ranks[part], certain[part], moments[part],
-            )  # fmt: skip
-
-        in_chunks(work, n, len(self.rows))
-        self.ranks[chosen], self.certain[chosen] = ranks, certain
-        if self.wants_moments:
-            self.moments[chosen] = moments
-
-
-def _errors(
-    points: Float[NDArray, "n k"],
-    centred: Float[NDArray, "n k"],
-    precisions: Float[NDArray, "n"],
+def _search(  # noqa: PLR0917
+    queries: Queries,
     rows: SortedRows,
-    *,
-    single: bool,
-) -> Float[NDArray, "n 4"]:
-    """How much weights may err by beside the oracle's; see :func:`lvd.kernels.compiled.find_ranks`.
+    blocks: Any,
+    levels: Float[NDArray, "l"],
+    n_moments: int,
+    values: Float[NDArray, "m"] | None,
+) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
+    """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
+    from lvd.quantiles.ranks import find_ranks, in_blocks
 
-    Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
-    ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
-    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre,
-    in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of
-    float64.
-    """
-    k, m = points.shape[1], len(rows)
-    far: Any = 0.0
-    unit, underflow = (2.0**-24, 2.0**-125) if single else (2.0**-53, 2.0**-1020)
-    if single:
-        with np.errstate(over="ignore"):
-            lost = 2.0**-27 * (_lengths(points) + rows.centre_length)
-            reach = _lengths(centred) + lost
-            widest = 1.0 if rows.bandwidths is None else float(rows.bandwidths.min()) ** -1.0
-            far = reach * np.sqrt(precisions) * widest
-        # Past this, exponents of up to 87 err by more than the 1% that the bound leaves for its second order.
-        far[far > FARTHEST] = np.inf
-    errors = np.empty((len(points), 4))
-    errors[:, 0] = unit * (16.0 + 2.0 * far)
-    errors[:, 1] = 1.01 * unit * (2.0 * k + 10.0 + 2.0 * far)
-    errors[:, 2] = (4.0 * m + 2048.0) * 2.0**-53
-    errors[:, 3] = m * max(1.0, rows.largest_ratio) * underflow
-    return errors
+    n, points = len(queries), queries.points.numpy()
+    above = NONE if queries.mass_above is None else queries.mass_above.numpy()
+    below = NONE if queries.mass_below is None else queries.mass_below.numpy()
+    precisions = NONE if queries.bandwidths is None else queries.precisions.numpy()
+    laid = in_blocks([] if values is None else [values], blocks)
+    ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
 
+    def work(part: slice) -> None:
+        find_ranks(
+            points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels, laid,
+            ranks[part], certain[part], sums[part],
+        )  # fmt: skip
 
-def _lengths(points: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
-    return np.sqrt(np.einsum("ij,ij->i", points, points))
+    in_chunks(work, n, len(rows))
+    return ranks, certain, sums
 
 
 def _on_gpu(
@@ -357,7 +283,6 @@ def _on_gpu(
     values: Float[Tensor, "m"] | None,
 ) -> LocalSummary:
     """By the fused kernels; what they leave unsettled by the oracle."""
-    unknown = torch.full_like(queries.above, torch.nan)
     # Float32 keeps more digits of centred values.
     centre = 0.0 if values is None else values.mean()
     given = torch.zeros_like(rows.scores) if moments and values is None else values
@@ -367,8 +292,8 @@ def _on_gpu(
     if len(rest):
         answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
         answer.exact[rest] = True
-    size, mean = (unknown if part is None else part for part in (answer.n_effective, answer.mean))
-    return LocalSummary(answer.radius, size, answer.exact, unknown if values is None else mean + centre)
+    mean = None if values is None else answer.mean + centre
+    return LocalSummary(answer.radius, answer.n_effective, answer.exact, mean)
 
 
 def _from_whole_weights(
@@ -396,7 +321,7 @@ def _from_whole_weights(
 def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
     """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
     points, scores, ratios = (part.cpu().numpy() for part in (rows.points, rows.scores, rows.weights))
-    own = 1.0 if rows.bandwidths is None else rows.bandwidths.cpu().numpy() ** -2.0
+    own = 1.0 if rows.precisions is None else rows.precisions.cpu().numpy()
     result = rows.scores.new_empty(len(queries), len(levels))
     parts = (queries.points, queries.precisions, queries.above, queries.below)
     for i, (query, precision, above, below) in enumerate(
