@@ -8,7 +8,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import lvd
 from lvd.models.trees import TreeEnsemble
-from lvd.scores.scaled import worth_scaling
+from lvd.scores.scaled import best_weights, worth_scaling
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale, fold_numbers, misfit
 
 
@@ -83,6 +83,28 @@ class TestWhetherToScale:
         network = lvd.NetRegressor(n_batches=100, random_state=0)
         reg = lvd.LVDRegressor(network, conformity_score="scaled", random_state=0).fit(X, X[:, 0])
         assert reg.score_.scales_ == [{}]
+
+
+class TestWeights:
+    def test_a_scale_that_tells_nothing_has_none(self, rng):
+        scale = np.exp(rng.normal(size=2000))
+        errors, noise = scale * rng.exponential(size=2000), np.exp(rng.normal(size=2000))
+        assert best_weights({"kernel": noise, "boosted": scale, "network": noise}, errors) == {"boosted": 1.0}
+
+    def test_the_kernel_has_a_third_at_most_beside_others(self, rng):
+        scale = np.exp(rng.normal(size=2000))
+        errors, noise = scale * rng.exponential(size=2000), np.exp(rng.normal(size=2000))
+        weights = best_weights({"kernel": scale, "boosted": noise, "network": np.ones(2000)}, errors)
+        assert weights == pytest.approx({"kernel": 1 / 3, "network": 2 / 3})
+        assert best_weights({"kernel": scale}, errors) == {"kernel": 1.0}
+
+    def test_equally_good_ones_share(self, rng):
+        parts = np.exp(rng.normal(size=(2, 5000)))
+        errors = np.sqrt(parts.prod(axis=0)) * rng.exponential(size=5000)
+        assert best_weights({"boosted": parts[0], "network": parts[1]}, errors) == {
+            "boosted": 0.5,
+            "network": 0.5,
+        }
 
 
 def test_unknown_scales_are_refused():

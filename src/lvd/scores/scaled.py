@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,18 @@ FEWEST_ROWS = 50
 """With fewer training rows than this no scale is learned."""
 GAIN = 0.01
 """Scales must tell errors apart by so much better than a constant, in log likelihood a row, to be taken."""
+KERNEL_WEIGHTS = (0.0, 1 / 6, 1 / 3)
+"""A third at most: the kernel's metric was learned from the same errors, which flatters it."""
+QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class ScaledResidual(BaseEstimator, ConformityScore):
-    """``|y - y_pred| / s(x)``, s the geometric mean of up to three scales, learned from held-out errors.
+    """``|y - y_pred| / s(x)``, s a weighted geometric mean of up to three scales, learned from held-out errors.
 
     A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
-    prediction; averaging their logarithms tames all. Whether they enter is decided on the training rows, by
-    the likelihood of errors on rows that they have not seen: on a few hundred rows a constant may win.
+    prediction; averaging their logarithms tames all. Whether they enter, and with which weights, is decided on the
+    training rows, by the likelihood of errors on rows that they have not seen: on a few hundred rows a constant may
+    win.
 
     Parameters
     ----------
@@ -35,7 +40,8 @@ class ScaledResidual(BaseEstimator, ConformityScore):
 
     Attributes
     ----------
-    scales_ : for each target the scales that enter, by name; none where a constant does as well.
+    scales_, weights_ : for each target the scales that enter, by name, and their weights in the mean; none where a
+        constant does as well.
 
     Examples
     --------
@@ -51,6 +57,7 @@ class ScaledResidual(BaseEstimator, ConformityScore):
     """
 
     scales_: list[dict[str, Any]]
+    weights_: list[dict[str, float]]
 
     def __init__(self, scales: tuple[str, ...] = ("kernel", "boosted", "network")) -> None:
         self.scales = scales
@@ -77,10 +84,11 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             LEAST_SHARE * float(np.median(column)) or typical
             for column, typical in zip(columns, self.typical_, strict=True)
         ]
-        self.scales_ = [
-            self._learn(training, features, target, rows, column)
-            for target, (rows, column) in enumerate(zip(known, columns, strict=True))
-        ]
+        self.scales_, self.weights_ = [], []
+        for target, (rows, column) in enumerate(zip(known, columns, strict=True)):
+            learned, weights = self._learn(training, features, target, rows, column)
+            self.scales_.append({name: learned[name] for name in weights})
+            self.weights_.append(weights)
 
     def bind(self, rows: EvaluatedRows) -> BoundScore:
         """The errors in units of the expected ones."""
@@ -100,10 +108,10 @@ class ScaledResidual(BaseEstimator, ConformityScore):
         target: int,
         rows: Any,
         errors: Float[NDArray, "k"],
-    ) -> dict[str, Any]:
-        """The scales of one target, from the rows that have it, by name; none where a constant does as well."""
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """The scales of one target, from the rows that have it, and the weights of those that are taken."""
         if len(errors) < FEWEST_ROWS or not errors.any():
-            return {}
+            return {}, {}
         scales, crossed = {}, {}
         for name in self.scales:
             if name == "kernel" and not training.rows.kernels:
@@ -112,29 +120,52 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]
             scales[name] = SCALES[name]()
             crossed[name] = np.maximum(scales[name].fit(inputs, errors, training.seed), self.least_[target])
-        return scales if worth_scaling(crossed, errors) else {}
+        return scales, best_weights(crossed, errors) if worth_scaling(crossed, errors) else {}
 
     def _scale(
         self, rows: EvaluatedRows, features: Float[NDArray, "n f"], target: int
     ) -> Float[NDArray, "n"]:
-        logs = [
-            np.log(scale.predict(rows.coordinates(target) if name == "kernel" else features))
-            for name, scale in self.scales_[target].items()
-        ]
-        if not logs:
+        if not self.scales_[target]:
             return np.full(len(rows.y_pred), self.typical_[target])
-        return np.maximum(np.exp(np.mean(logs, axis=0)), self.least_[target])
+        scales = {
+            name: scale.predict(rows.coordinates(target) if name == "kernel" else features)
+            for name, scale in self.scales_[target].items()
+        }
+        return np.maximum(geometric_mean(scales, self.weights_[target]), self.least_[target])
 
 
-def worth_scaling(crossed: dict[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> bool:
+def geometric_mean(
+    scales: Mapping[str, Float[NDArray, "n"]], weights: Mapping[str, float]
+) -> Float[NDArray, "n"]:
+    """The mean of the scales that have a weight."""
+    return np.exp(np.sum([weight * np.log(scales[name]) for name, weight in weights.items()], axis=0))
+
+
+def worth_scaling(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> bool:
     """Whether the mean of the scales tells errors apart better than a constant does.
 
-    The kernel's own leave-one-out scales flatter it, as its metric was learned from the same errors: it
-    enters with the others, but takes part in the decision only where there is no other.
+    The kernel takes part in the decision only where there is no other.
     """
-    judged = [scale for name, scale in crossed.items() if name != "kernel"] or list(crossed.values())
-    together = np.exp(np.mean(np.log(judged), axis=0)) if judged else np.ones_like(errors)
+    judged = [name for name in crossed if name != "kernel"] or list(crossed)
+    if not judged:
+        return False
+    together = geometric_mean(crossed, dict.fromkeys(judged, 1.0 / len(judged)))
     return misfit(together, errors) < misfit(np.ones_like(errors), errors) - GAIN
+
+
+def best_weights(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> dict[str, float]:
+    """The weights of the best likelihood of errors on rows that the scales have not seen; zeros are left out."""
+    others = [name for name in crossed if name != "kernel"]
+    of_kernel = KERNEL_WEIGHTS if others and "kernel" in crossed else (float("kernel" in crossed),)
+    of_others = [(first, 1.0 - first) for first in QUARTERS] if len(others) == 2 else [(1.0,) * len(others)]
+    found = [
+        {"kernel": kernel}
+        | {name: (1.0 - kernel) * share for name, share in zip(others, shares, strict=True)}
+        for kernel in of_kernel
+        for shares in of_others
+    ]
+    taken = [{name: weight for name, weight in weights.items() if weight > 0.0} for weights in found]
+    return min(taken, key=lambda weights: misfit(geometric_mean(crossed, weights), errors))
 
 
 def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n f"]:
