@@ -16,7 +16,7 @@ import torch
 from scipy.special import ndtr
 
 import lvd
-from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.conformal.guarantees import calibrated_radius, standing
 from lvd.quantiles import Queries, SortedRows, local_quantile
 
@@ -131,7 +131,7 @@ class TestAdaptiveBandwidth:
     def widths(self, kernel):
         bandwidths = adaptive_bandwidths(
             torch.as_tensor(self.SHARPNESS * CENTRES[:, None]),
-            torch.as_tensor(kernel.train_points_),
+            TrainingSample.of(torch.as_tensor(kernel.train_points_)),
             n_calib=N_ROWS,
             level=LEVEL,
             mass=2.0,

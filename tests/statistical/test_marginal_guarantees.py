@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.conformal.guarantees import (
     Standing,
     calibrated_radius,
@@ -78,13 +78,13 @@ class TestAdaptiveBandwidths:
 
     def covered(self, ways):
         """Fresh calibration rows and one new row in each trial; the training rows stay."""
-        training, _ = self.draw(np.random.default_rng(99), 600)
+        sample = TrainingSample.of(self.draw(np.random.default_rng(99), 600)[0])
         result = []
         for trial in range(self.N_TRIALS):
             points, scores = self.draw(np.random.default_rng(trial), self.N_CALIB + 1)
             rows = SortedRows.of(points[:-1], scores[:-1])
             h, own = (
-                adaptive_bandwidths(some, training, n_calib=self.N_CALIB, level=0.9, mass=3.0)
+                adaptive_bandwidths(some, sample, n_calib=self.N_CALIB, level=0.9, mass=3.0)
                 for some in (rows.points, points[-1:])
             )
             query = Queries(points[-1:], bandwidths=own)

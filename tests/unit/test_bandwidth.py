@@ -8,7 +8,7 @@ import torch
 
 import lvd
 from lvd.conformal import bandwidth as module
-from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.conformal.guarantees import draw_centres
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
@@ -19,9 +19,9 @@ def by_brute_force(queries, training, n_calib, level, mass):
     """The first of the grid at which the expected weight is enough; the largest where none is."""
     needed = mass * level / (1.0 - level)
     squared = np.square(queries[:, None] - training[None]).sum(-1)
-    for h in np.geomspace(1.0, module.LARGEST, module.STEPS)[::-1]:
+    for h in module.GRID[::-1]:
         enough = n_calib / len(training) * np.exp(-squared / h**2).sum(1) >= needed
-        result = np.where(enough, h, result) if h < module.LARGEST else np.full(len(queries), h)
+        result = np.where(enough, h, result) if h < module.GRID[-1] else np.full(len(queries), h)
     return result
 
 
@@ -39,7 +39,7 @@ def clouds(rng):
 def test_equal_brute_force(clouds, n_calib, level, mass):
     queries, training = clouds
     expected = by_brute_force(queries.numpy(), training.numpy(), n_calib, level, mass)
-    found = adaptive_bandwidths(queries, training, n_calib=n_calib, level=level, mass=mass)
+    found = adaptive_bandwidths(queries, TrainingSample.of(training), n_calib=n_calib, level=level, mass=mass)
     np.testing.assert_array_equal(found.numpy(), expected)
     assert len(np.unique(expected)) > 3
 
@@ -48,23 +48,24 @@ def test_equal_brute_force(clouds, n_calib, level, mass):
 def test_sums_over_whole_rows_give_the_same(clouds, n_calib):
     queries, training = clouds
     wanted = 18.0 * len(training) / n_calib
-    grid = np.geomspace(1.0, module.LARGEST, module.STEPS)
-    by_halves = module._by_bisection(queries, training, grid, wanted)
-    compiled = adaptive_bandwidths(queries, training, n_calib=n_calib, level=0.9, mass=2.0)
+    by_halves = module._by_bisection(queries, training, wanted)
+    compiled = adaptive_bandwidths(queries, TrainingSample.of(training), n_calib=n_calib, level=0.9, mass=2.0)
     torch.testing.assert_close(compiled, by_halves, rtol=0, atol=0)
 
 
 def test_of_many_training_rows_some_serve(rng, monkeypatch):
     queries, training = torch.tensor(rng.normal(size=(20, 2))), torch.tensor(rng.normal(size=(900, 2)))
     monkeypatch.setattr(module, "MOST_TRAINING_ROWS", 300)
-    found = adaptive_bandwidths(queries, training, n_calib=40, level=0.9, mass=2.0)
-    alone = adaptive_bandwidths(queries, training[::3], n_calib=40, level=0.9, mass=2.0)
+    found = adaptive_bandwidths(queries, TrainingSample.of(training), n_calib=40, level=0.9, mass=2.0)
+    alone = adaptive_bandwidths(queries, TrainingSample.of(training[::3]), n_calib=40, level=0.9, mass=2.0)
     torch.testing.assert_close(found, alone, rtol=0, atol=0)
 
 
 def test_grow_with_mass_and_level_and_shrink_with_rows(clouds):
+    queries, sample = clouds[0], TrainingSample.of(clouds[1])
+
     def bandwidths(n_calib=100, level=0.9, mass=2.0):
-        return adaptive_bandwidths(*clouds, n_calib=n_calib, level=level, mass=mass)
+        return adaptive_bandwidths(queries, sample, n_calib=n_calib, level=level, mass=mass)
 
     for wider in (bandwidths(mass=4.0), bandwidths(level=0.95), bandwidths(n_calib=50)):
         assert (wider >= bandwidths()).all()

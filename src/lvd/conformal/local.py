@@ -26,7 +26,7 @@ from lvd._validation import (
     proven,
     seed_from,
 )
-from lvd.conformal.bandwidth import adaptive_bandwidths
+from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.conformal.calibration import (
     ALL,
     Calibration,
@@ -364,7 +364,7 @@ class LocalConformal:
 
     def _take(self, calibration: Calibration) -> LocalConformal:
         self.calibration_ = calibration
-        self._made: dict[tuple[str, Group], Any] = {}
+        self._made: dict[Any, Any] = {}
         return self
 
     def _rows(self, embeddings: ArrayLike, groups: Labels, weights: Labels, row_keys: Labels = None) -> Rows:
@@ -405,10 +405,12 @@ class LocalConformal:
         """The bandwidths of rows in scaled coordinates; None where all have the same."""
         if self.bandwidth != "adaptive":
             return None
-        training: NDArray = self.kernel.train_points_  # type: ignore[attr-defined]
+        if "sample" not in self._made:
+            training: NDArray = self.kernel.train_points_  # type: ignore[attr-defined]
+            self._made["sample"] = TrainingSample.of(torch.as_tensor(training, device=points.device))
         return adaptive_bandwidths(
             points,
-            torch.as_tensor(training, device=points.device),
+            self._made["sample"],
             n_calib=self.rows_expected_,
             level=float(check_levels(self.confidence_level).max()),
             mass=self.mass,

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from lvd._parallel import chunk_slices, in_chunks
-from lvd._typing import Float
+from lvd._typing import Float, NDArray
 
 CHUNK_WEIGHTS = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Rows with values whose sums are asked for again and again."""
+
+    points: Float[Tensor, "m k"]
+    values: Float[Tensor, "m c"]
+
+    def sums(
+        self, queries: Float[Tensor, "n k"], bandwidths: Float[Tensor, "n"] | None = None
+    ) -> Float[Tensor, "n c"]:
+        """The sums in float64, by differences, so that points far out do not disturb the others."""
+        precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
+        if queries.device.type == "cpu":
+            return self._sums_on_cpu(queries.numpy(), precisions.numpy())
+        sums = []
+        for rows in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // max(1, len(self.points)))):
+            distances = torch.cdist(
+                queries[rows], self.points, compute_mode="donot_use_mm_for_euclid_dist"
+            ).square_()
+            sums.append(distances.mul_(-precisions[rows, None]).exp_() @ self.values)
+        return torch.cat(sums)
+
+    @cached_property
+    def _blocks(self) -> Any:
+        from lvd.kernels.compiled import in_blocks, make_blocks
+
+        blocks = make_blocks(self.points.numpy())
+        return blocks, in_blocks(list(self.values.T.numpy()), blocks)
+
+    def _sums_on_cpu(
+        self, queries: Float[NDArray, "n k"], precisions: Float[NDArray, "n"]
+    ) -> Float[Tensor, "n c"]:
+        from lvd.kernels.compiled import sums_over_blocks
+
+        result = np.empty((len(queries), self.values.shape[1]))
+        in_chunks(
+            lambda rows: sums_over_blocks(queries[rows], precisions[rows], *self._blocks, result[rows]),
+            len(queries),
+            len(self.points),
+        )
+        return torch.from_numpy(result)
 
 
 def weighted_sums(
@@ -18,31 +65,5 @@ def weighted_sums(
     values: Float[Tensor, "m c"],
     bandwidths: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
-    """The sums in float64, by differences, so that points far out do not disturb the others."""
-    precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
-    if queries.device.type == "cpu":
-        return _sums_on_cpu(queries, points, values, precisions)
-    sums = []
-    for rows in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // max(1, len(points)))):
-        distances = torch.cdist(queries[rows], points, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        sums.append(distances.mul_(-precisions[rows, None]).exp_() @ values)
-    return torch.cat(sums)
-
-
-def _sums_on_cpu(
-    queries: Float[Tensor, "n k"],
-    points: Float[Tensor, "m k"],
-    values: Float[Tensor, "m c"],
-    precisions: Float[Tensor, "n"],
-) -> Float[Tensor, "n c"]:
-    from lvd.kernels import compiled
-
-    blocks = compiled.make_blocks(points.numpy())
-    laid = compiled.in_blocks(list(values.T.numpy()), blocks)
-    asked, narrow, result = queries.numpy(), precisions.numpy(), np.empty((len(queries), values.shape[1]))
-    in_chunks(
-        lambda rows: compiled.sums_over_blocks(asked[rows], narrow[rows], blocks, laid, result[rows]),
-        len(queries),
-        len(points),
-    )
-    return torch.from_numpy(result)
+    """The sums over rows that are asked for once."""
+    return WeightedRows(points, values).sums(queries, bandwidths)

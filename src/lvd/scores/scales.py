@@ -5,13 +5,15 @@ All scales are fixed by the training rows, so whatever they are, a score divided
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from lvd._parallel import workers
 from lvd._typing import Float, Int, NDArray
-from lvd.kernels.sums import weighted_sums
+from lvd.kernels.sums import WeightedRows
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import forward, new_stack
 from lvd.models.trees import TreeEnsemble
@@ -55,6 +57,7 @@ class KernelScale:
         """Learn; returns the leave-one-out scales of the training rows."""
         rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
         self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
+        self.__dict__.pop("_rows", None)
         found = []
         for bandwidth in BANDWIDTHS:
             sums = self._sums(self.points_, bandwidth) - np.stack([self.errors_, np.ones(len(rows))], axis=1)
@@ -71,10 +74,13 @@ class KernelScale:
         return self._scale(self._sums(points, self.bandwidth_), self.strength_)
 
     def _sums(self, points: Float[NDArray, "n k"], bandwidth: float) -> Float[NDArray, "n 2"]:
-        queries, training = torch.as_tensor(points), torch.as_tensor(self.points_)
-        values = torch.as_tensor(np.stack([self.errors_, np.ones(len(self.errors_))], axis=1))
-        widths = queries.new_full((len(queries),), bandwidth)
-        return weighted_sums(queries, training, values, widths).numpy()
+        queries = torch.as_tensor(points)
+        return self._rows.sums(queries, queries.new_full((len(queries),), bandwidth)).numpy()
+
+    @cached_property
+    def _rows(self) -> WeightedRows:
+        columns = np.stack([self.errors_, np.ones(len(self.errors_))], axis=1)
+        return WeightedRows(torch.as_tensor(self.points_), torch.as_tensor(columns))
 
     def _scale(self, sums: Float[NDArray, "n 2"], strength: float) -> Float[NDArray, "n"]:
         return (sums[:, 0].clip(min=0.0) + strength * self.mean_) / (sums[:, 1].clip(min=0.0) + strength)
