@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
+    InputError,
     check_matrix,
     check_positive,
     check_same_length,
@@ -17,6 +18,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
+from lvd.models.coding import InputCoding, filled, one_hot_blocks, undo_one_hot
 from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.trees import TreeEnsemble
 
@@ -24,7 +26,10 @@ from lvd.models.trees import TreeEnsemble
 class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     """Boosted trees, scikit-learn's HistGradientBoosting, kept as plain arrays that are safe to save.
 
-    The embedding is the inputs and the predictions, which serve LVD better than coordinates of the trees.
+    Categories are cut by sets of levels: those of a frame's columns that are not numbers, and one-hot columns side
+    by side, of which it is found out which belong together. Missing numbers are NaN, and go the way that serves
+    best. The embedding is the inputs, as numbers, and the predictions, which serve LVD better than coordinates of
+    the trees.
 
     Parameters
     ----------
@@ -60,9 +65,15 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         self.min_samples_leaf = min_samples_leaf
         self.random_state = random_state
 
-    def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
-        """A finite matrix with the columns of `fit`."""
-        return check_matrix(X, n_columns=getattr(self, "n_features_in_", None))
+    def check(self, X: ArrayLike) -> Any:
+        """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""
+        n_columns = getattr(self, "n_features_in_", None)
+        coding = getattr(self, "coding_", None) if n_columns is not None else None
+        if not hasattr(X, "columns") or not (InputCoding.of(X) if coding is None else coding).categorical:
+            return check_matrix(X, n_columns=n_columns, missing=True)
+        if n_columns is not None and X.shape[1] != n_columns:
+            raise InputError(f"X has {X.shape[1]} columns, but {n_columns} in fit; give the same")
+        return X
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> TreesRegressor:
         """Train an ensemble for each target."""
@@ -74,8 +85,14 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         check_same_length(X=rows, y=targets)
         settings = self.get_params() | {"random_state": seed_from(self.random_state)}
         self.n_features_in_, self._flat = rows.shape[1], to_numpy(y).ndim == 1
+        self.coding_ = InputCoding.of(rows)
+        numbers = self._read_rows(rows)[0]
+        self.blocks_ = one_hot_blocks(numbers)
+        coded = undo_one_hot(numbers, self.blocks_)
+        if self.blocks_:
+            settings["categorical_features"] = list(range(len(self.blocks_)))
         self.ensembles_ = [
-            TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(rows, column))
+            TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded, column))
             for column in targets.T
         ]
         return self
@@ -84,8 +101,26 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         """Predictions (n, t), and embeddings: inputs and predictions."""
         check_is_fitted(self, "ensembles_")
         rows = self.check(X)
-        y_pred = np.stack([trees.predict(rows) for trees in self.ensembles_], axis=1)
-        return Evaluation(y_pred, np.column_stack([rows, y_pred]))
+        numbers, without_gaps = self._read_rows(rows)
+        coded = undo_one_hot(numbers, getattr(self, "blocks_", ()))
+        y_pred = np.stack([trees.predict(coded) for trees in self.ensembles_], axis=1)
+        plain = isinstance(rows, np.ndarray) and np.isnan(rows).any()
+        inputs = filled(rows, np.array(self.coding_.means, np.float64)) if plain else None
+        return Evaluation(y_pred, np.column_stack([without_gaps, y_pred]), inputs=inputs)
+
+    def _read_rows(self, rows: Any) -> tuple[Float[NDArray, "n p"], Float[NDArray, "n p"]]:
+        """The rows as numbers, for the trees, with NaN where they are missing, and for the embedding, without."""
+        coding = getattr(self, "coding_", None)  # which models of older versions do not have
+        if coding is None:
+            return rows, check_matrix(rows)
+        if isinstance(rows, np.ndarray) and not any(coding.gaps) and not np.isnan(rows).any():
+            return rows, rows
+        return coding(rows, fill=False), coding(rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _check_parameters(self) -> None:
         for name in ("max_iter", "max_leaf_nodes", "min_samples_leaf"):

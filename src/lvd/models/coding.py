@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -16,6 +17,8 @@ from lvd._validation import InputError, to_numpy
 
 MOST_LEVELS, LEAST_LEVEL = 30, 0.005
 """Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
+MOST_CODES = 250
+"""Histogram boosting takes so many levels of a category."""
 WIDE, N_AXES = 200, 50
 """A sparse matrix of more columns than the first is projected to as many as the second."""
 
@@ -51,8 +54,13 @@ class InputCoding:
             tuple(() if number else _frequent(c) for c, number in zip(columns, numbers, strict=True)),
         )
 
-    def __call__(self, inputs: Any) -> Float[NDArray, "n k"]:
-        """The rows as numbers."""
+    @property
+    def categorical(self) -> bool:
+        """Whether there is a column that does not hold numbers."""
+        return None in self.means
+
+    def __call__(self, inputs: Any, *, fill: bool = True) -> Float[NDArray, "n k"]:
+        """The rows as numbers; what is missing is NaN unless it is to be filled in."""
         if issparse(inputs):
             return np.asarray(inputs.toarray() if self.axes is None else inputs @ self.axes.T, np.float64)
         columns = _columns(inputs)
@@ -70,10 +78,41 @@ class InputCoding:
             if values is None:
                 raise InputError("a column of X that held numbers in fit holds something else; give numbers")
             missing = np.isnan(values)
-            coded.append(np.where(missing, mean, values))
+            coded.append(np.where(missing, mean, values) if fill else values)
             if gap:
                 coded.append(missing.astype(np.float64))
         return np.stack(coded, axis=1)
+
+
+def one_hot_blocks(X: Float[NDArray, "n p"]) -> list[tuple[int, int]]:
+    """First and last but one column of all runs of columns of which each row has a 1 in one at most, else 0.
+
+    Of two columns or fewer, or too many for histogram boosting, or where most rows have no 1, there is no block.
+    """
+    binary = ((X == 0.0) | (X == 1.0)).all(axis=0)
+    blocks, start = [], 0
+    while start < X.shape[1]:
+        stop, total = start, np.zeros(len(X))
+        while stop < X.shape[1] and binary[stop] and (total + X[:, stop]).max() <= 1.0:
+            total += X[:, stop]
+            stop += 1
+        if 3 <= stop - start <= MOST_CODES and total.mean() >= 0.5:
+            blocks.append((start, stop))
+        start = max(stop, start + 1)
+    return blocks
+
+
+def undo_one_hot(X: Float[NDArray, "n p"], blocks: Sequence[tuple[int, int]]) -> Float[NDArray, "n q"]:
+    """The categories of the blocks as whole numbers, NaN where no column is 1, and then all other columns."""
+    if not blocks:
+        return X
+    rest = np.ones(X.shape[1], bool)
+    codes = []
+    for start, stop in blocks:
+        rest[start:stop] = False
+        hot = X[:, start:stop] == 1.0
+        codes.append(np.where(hot.any(axis=1), hot.argmax(axis=1), np.nan))
+    return np.column_stack([*codes, X[:, rest]])
 
 
 def filled(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:

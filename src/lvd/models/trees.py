@@ -16,8 +16,8 @@ from lvd._typing import Bool, Float, Int, NDArray
 class TreeEnsemble:
     """A sum of trees: the nodes of all of them in one list, and where in it each tree begins.
 
-    At a node that is no leaf a row goes left if its feature is at most the threshold; NaN goes where it went
-    in training.
+    At a node that is no leaf a row goes left if its feature is at most the threshold, or, at a cut of categories,
+    if the row of `lefts` that `cuts` names (-1: none) has its category; NaN goes where it went in training.
     """
 
     baseline: float
@@ -29,10 +29,12 @@ class TreeEnsemble:
     missing_left: Bool[NDArray, "m"]
     leaves: Bool[NDArray, "m"]
     values: Float[NDArray, "m"]
+    cuts: Int[NDArray, "m"] | None = None
+    lefts: Bool[NDArray, "c k"] | None = None
 
     @classmethod
     def of(cls, model: Any) -> TreeEnsemble:
-        """The trees of a fitted HistGradientBoostingRegressor without categories."""
+        """The trees of a fitted HistGradientBoostingRegressor; columns of categories, whole numbers, come first."""
         trees = [predictors[0].nodes for predictors in model._predictors]
         sizes = [len(tree) for tree in trees]
         starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -48,6 +50,7 @@ class TreeEnsemble:
             nodes["missing_go_to_left"].astype(bool),
             nodes["is_leaf"].astype(bool),
             nodes["value"].astype(np.float64),
+            *_category_cuts(model, nodes),
         )
 
     def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
@@ -55,9 +58,11 @@ class TreeEnsemble:
         from lvd.models.compiled_trees import sum_leaves
 
         rows, result = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
+        cuts = np.full(len(self.values), -1) if self.cuts is None else self.cuts
+        lefts = np.zeros((0, 0), bool) if self.lefts is None else self.lefts
         trees = (
             self.roots, self.features, self.thresholds, self.left, self.right, self.missing_left, self.leaves,
-            self.values,
+            self.values, cuts, lefts,
         )  # fmt: skip
         in_chunks(
             lambda part: sum_leaves(rows[part], self.baseline, *trees, result[part]),
@@ -65,3 +70,25 @@ class TreeEnsemble:
             50 * len(self.roots),
         )
         return result
+
+
+def _category_cuts(model: Any, nodes: NDArray) -> tuple[()] | tuple[Int[NDArray, "m"], Bool[NDArray, "c k"]]:
+    """For each node the number of its cut, -1 where it is none of categories, and what goes left at each cut.
+
+    Scikit-learn numbers the categories that it has seen; one that it has not goes where NaN goes.
+    """
+    cut = nodes["is_categorical"].astype(bool) & ~nodes["is_leaf"].astype(bool)
+    if not cut.any():
+        return ()
+    known = model._preprocessor.named_transformers_["encoder"].categories_
+    n_levels = 1 + int(max(np.nanmax(levels) for levels in known))
+    bitsets = [predictors[0].raw_left_cat_bitsets for predictors in model._predictors]
+    starts = np.cumsum([0, *map(len, bitsets)])[:-1]
+    own = np.repeat(starts, [len(predictors[0].nodes) for predictors in model._predictors])
+    sets = np.concatenate(bitsets)[(nodes["bitset_idx"] + own)[cut]]
+    lefts = np.repeat(nodes["missing_go_to_left"][cut].astype(bool)[:, None], n_levels, axis=1)
+    for row, (bits, feature) in enumerate(zip(sets, nodes["feature_idx"][cut], strict=True)):
+        levels = known[feature][~np.isnan(known[feature])].astype(np.int64)
+        numbers = np.arange(len(levels))
+        lefts[row, levels] = (bits[numbers // 32] >> (numbers % 32).astype(np.uint32)) & 1
+    return np.where(cut, np.cumsum(cut) - 1, -1), lefts
