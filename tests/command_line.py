@@ -29,12 +29,16 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def run_here(*arguments: object, stream_type: type[io.TextIOWrapper] = io.TextIOWrapper) -> Outcome:
-    """``lvd arguments`` in this process, which spares loading torch."""
+def run_here(
+    *arguments: object,
+    stream_type: type[io.TextIOWrapper] = io.TextIOWrapper,
+    out: io.TextIOWrapper | None = None,
+) -> Outcome:
+    """``lvd arguments`` in this process, which spares loading torch; with `out` it prints there."""
     streams = [stream_type(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     with (
         patch.object(sys, "argv", ["lvd", *map(str, arguments)]),
-        contextlib.redirect_stdout(streams[0]),
+        contextlib.redirect_stdout(streams[0] if out is None else out),
         contextlib.redirect_stderr(streams[1]),
         pytest.raises(SystemExit) as end,
     ):

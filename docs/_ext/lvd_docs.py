@@ -37,8 +37,8 @@ def helps(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, st
     settings = command.context_settings | {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
     context = command.make_context(name.rpartition(" ")[2], [], parent, resilient_parsing=True, **settings)
     yield name, command.get_help(context)
-    for child, below in getattr(command, "commands", {}).items():
-        yield from helps(below, f"{name} {child}", context)
+    for child in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from helps(command.get_command(context, child), f"{name} {child}", context)
 
 
 def _section(name: str, text: str) -> nodes.section:

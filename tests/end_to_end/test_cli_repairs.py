@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from command_line import COMMAND
+from command_line import COMMAND, run_here
+from lvd.cli.app import ending_orderly
 
 ROWS = "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(80))
 NOBODY = 65534
@@ -114,8 +117,7 @@ def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, 
 
 
 class TestSignals:
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-    def test_an_ended_fit_leaves_nothing(self, lvd_start, tmp_path, number):
+    def test_an_ended_fit_leaves_nothing(self, lvd_start, tmp_path):
         (tmp_path / "t.csv").write_text("x,y\n" + ROWS * 100)
         words = ("fit", tmp_path / "t.csv", "--target", "y", "--epochs", 100_000, "--out", tmp_path / "model")
         with lvd_start(*words, "--test-out", tmp_path / "test.csv") as process:
@@ -123,11 +125,26 @@ class TestSignals:
             while len(names(tmp_path)) == 1 and time.monotonic() < deadline:
                 time.sleep(0.05)  # until it has begun to write
             assert len(names(tmp_path)) == 2
-            process.send_signal(number)
+            process.send_signal(signal.SIGHUP)
             _, err = process.communicate(timeout=120)
-        assert process.returncode == 128 + number
+        assert process.returncode == 128 + signal.SIGHUP
         assert err == b""
         assert names(tmp_path) == ["t.csv"]
+
+    def test_code_that_catches_everything_ends_too(self, monkeypatch):
+        monkeypatch.setattr("lvd.cli.app.ONCE_MORE", 0.05)
+
+        def catch_the_first():
+            with contextlib.suppress(SystemExit):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(10)
+            time.sleep(10)
+
+        start = time.monotonic()
+        with pytest.raises(SystemExit) as end, ending_orderly():
+            catch_the_first()
+        assert end.value.code == 128 + signal.SIGTERM
+        assert time.monotonic() - start < 10
 
     def test_ended_experiments_leave_whole_files_and_no_process(self, lvd_start, tmp_path):
         words = ("bench", "run", "--protocol", "sound", "--datasets", "synthetic", "--methods", "split")
@@ -160,10 +177,11 @@ class TestStandardOutput:
     @pytest.mark.parametrize("command", ["predict", "evaluate"])
     def test_full(self, homes, command):
         options = ("--out", "-") if command == "predict" else ("--json",)
-        outcome = self.run(command, homes.model, homes.new, *options, redirect="> /dev/full")
-        assert outcome.returncode == 2
-        assert "No space left on device" in outcome.stderr
-        assert len(outcome.stderr.splitlines()) == 1
+        with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing it fails too
+            outcome = run_here(command, homes.model, homes.new, *options, out=full)
+        assert outcome.code == 2
+        assert "No space left on device" in outcome.err
+        assert len(outcome.err.splitlines()) == 1
 
     def test_closed(self, homes):
         outcome = self.run("predict", homes.model, homes.new, "--out", "-", redirect=">&-")
@@ -206,31 +224,37 @@ class TestPlaces:
     )
     def test_a_folder_that_may_not_be_entered(self, homes, tmp_path):
         """As another user: root may enter every folder."""
-        program = (
-            "import os, sys; from lvd.cli import main; import lvd.tables.table_model, lvd.page.render; "
-            f"os.setuid({NOBODY}); sys.argv[0] = 'lvd'; main()"
-        )
+        program = f"""
+import json, os, sys
+import lvd.tables.table_model, lvd.page.render
+from lvd.cli import main
+os.setuid({NOBODY})
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["lvd", *words]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code)
+"""
         shut = tmp_path / "shut"
         shut.mkdir(mode=0o700)
         made_by_pytest = ("pytest-", "popen-", "homes")
         above = {folder for path in (tmp_path, homes.model) for folder in path.parents}
         for folder in (tmp_path, homes.model, *(f for f in above if f.name.startswith(made_by_pytest))):
             folder.chmod(0o755)
-        for words in (
+        calls = (
             fit_words(homes.new, shut / "model"),
             ("predict", homes.model, homes.new, "--out", shut / "o.csv"),
             ("report", homes.model, homes.new, "--out", shut / "o.html"),
-        ):
-            outcome = subprocess.run(
-                [sys.executable, "-c", program, *map(str, words)],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=200,
-            )
-            assert outcome.returncode == 2, outcome.stderr
-            assert outcome.stderr.startswith("error: cannot ")
-            assert len(outcome.stderr.splitlines()) == 1
+        )
+        given = json.dumps([list(map(str, words)) for words in calls])
+        outcome = subprocess.run(
+            [sys.executable, "-c", program, given], check=False, capture_output=True, text=True, timeout=200
+        )
+        assert outcome.stdout == "2\n" * 3, outcome.stderr
+        messages = outcome.stderr.splitlines()
+        assert len(messages) == 3
+        assert all(message.startswith("error: cannot ") for message in messages)
         assert names(shut) == []
 
 

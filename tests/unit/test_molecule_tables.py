@@ -173,11 +173,11 @@ class TestSaved:
     )
     def test_damage_is_found(self, change):
         content = KeptRows(np.array([1, 2]), np.array([3]), ("C", "CO")).to_dict()
-        assert KeptRows.from_dict(content, 10, of_molecules=True).cells == ("C", "CO")
+        assert KeptRows.from_dict(content, 10, of_cells=True).cells == ("C", "CO")
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({"molecules": content["molecules"] | change}, 10, of_molecules=True)
+            KeptRows.from_dict({"molecules": content["molecules"] | change}, 10, of_cells=True)
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({}, 10, of_molecules=True)
+            KeptRows.from_dict({}, 10, of_cells=True)
 
 
 def test_the_saved_form_is_that_of_version_0_1():

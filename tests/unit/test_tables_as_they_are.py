@@ -254,9 +254,9 @@ class TestUpdate:
     )
     def test_damaged_rows(self, change):
         content = KeptRows(np.array([1, 12]), np.array([3]), n_added=4).to_dict()
-        assert KeptRows.from_dict(content, 10, of_molecules=False).n_added == 4
+        assert KeptRows.from_dict(content, 10, of_cells=False).n_added == 4
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({"rows": content["rows"] | change}, 10, of_molecules=False)
+            KeptRows.from_dict({"rows": content["rows"] | change}, 10, of_cells=False)
 
 
 class TestWatch:
@@ -295,12 +295,12 @@ class TestCard:
         for line in ("- t.csv: 1 rows, 2 columns, sha256 ", "- a note", "- preset: default", "| y | 90% | "):
             assert line in text
         assert "new.csv: 3 rows, 2 columns, sha256 ffff" in text
-        replace(fitted, card=card).save(tmp_path / "model")
+        replace(fitted, card=card.to_dict()).save(tmp_path / "model")
         assert (tmp_path / "model" / "card.md").read_text() == text
-        assert TableModel.load(tmp_path / "model").card == card
+        assert ModelCard.from_dict(TableModel.load(tmp_path / "model").card) == card
 
     def test_a_changed_card_is_noticed(self, tmp_path, fitted):
-        replace(fitted, card=self.card(tmp_path)).save(tmp_path / "model")
+        replace(fitted, card=self.card(tmp_path).to_dict()).save(tmp_path / "model")
         (tmp_path / "model" / "card.md").write_text("perfect")
         with pytest.raises(lvd.InputError, match=r"card\.md in .* another size"):
             TableModel.load(tmp_path / "model")

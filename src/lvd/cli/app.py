@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import lvd
 from lvd.cli import console
-from lvd.cli.bench import bench
 from lvd.cli.data import DEMO_EXAMPLES, data, demo
 from lvd.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
 from lvd.cli.evaluate import evaluate_table
@@ -39,6 +39,8 @@ from lvd.cli.watch import MONITOR_EXAMPLES, UPDATE_EXAMPLES, monitor_model, upda
 REFUSED, UNREAD = 2, 1
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
+ONCE_MORE = 5.0
+"""Seconds after which a process that still runs after such a signal is ended again."""
 
 _PARAMETER = re.compile(
     rf"^(?P<subject>{'|'.join(OPTIONS)})(?= must )"
@@ -46,8 +48,26 @@ _PARAMETER = re.compile(
     re.MULTILINE,
 )
 
+
+class Commands(TyperGroup):
+    """All commands; the experiments, which have many options, are loaded when they are asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands["bench"] = TyperCommand("bench")  # its name among the others
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """That of this name, or None."""
+        if cmd_name != "bench":
+            return super().get_command(ctx, cmd_name)
+        from lvd.cli.bench import bench
+
+        return typer.main.get_command(bench)
+
+
 app = typer.Typer(
     name="lvd",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -96,7 +116,6 @@ app.command("update", epilog=UPDATE_EXAMPLES, no_args_is_help=True)(update_model
 app.command("monitor", epilog=MONITOR_EXAMPLES, no_args_is_help=True)(monitor_model)
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(data)
-app.add_typer(bench)
 
 
 def main() -> None:
@@ -112,7 +131,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    with _ending_orderly(), warnings.catch_warnings():
+    with ending_orderly(), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
         sys.exit(_run())
@@ -174,7 +193,7 @@ def _drop_output() -> None:
 
 
 @contextmanager
-def _ending_orderly() -> Iterator[None]:
+def ending_orderly() -> Iterator[None]:
     """A signal that ends the process lets it remove what it has half written."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
@@ -184,6 +203,9 @@ def _ending_orderly() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         for one in ours:
             signal.signal(one, signal.SIG_IGN)
+        if hasattr(signal, "setitimer"):  # libraries may catch whatever is raised while they are imported
+            signal.signal(signal.SIGALRM, lambda *_: end(number, frame))
+            signal.setitimer(signal.ITIMER_REAL, ONCE_MORE)
         sys.exit(SIGNALLED + number)
 
     for number in ours:
@@ -191,5 +213,7 @@ def _ending_orderly() -> Iterator[None]:
     try:
         yield
     finally:
+        if ours and hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number in ours:
             signal.signal(number, signal.SIG_DFL)

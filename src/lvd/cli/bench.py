@@ -16,6 +16,8 @@ from lvd.cli import console
 bench = typer.Typer(
     name="bench",
     no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
     help="The paper's experiments: run them, and see their tables and figures.",
 )
 

@@ -88,7 +88,8 @@ def with_card(
     together = together_lines(report.together, regressor.joint)
     left_out = [f"left out: {console.left_out(report.n_skipped, report.n_unlabelled)}"]
     left_out += [f"left out: column {_column_text(name, report)}" for name in report.left_out]
-    return replace(model, card=ModelCard.of(source, report, texts, [*left_out, *together, *notes(report)]))
+    card = ModelCard.of(source, report, texts, [*left_out, *together, *notes(report)])
+    return replace(model, card=card.to_dict())
 
 
 def notes(report: FitReport) -> Iterator[str]:

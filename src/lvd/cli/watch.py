@@ -58,7 +58,7 @@ def update_model(
     that were added.
     """
     from lvd.conformal import CalibrationWarning
-    from lvd.tables.model_card import Source
+    from lvd.tables.model_card import ModelCard, Source
     from lvd.tables.reading import read_schema, read_table
     from lvd.tables.table_model import TableModel
     from lvd.tables.watching import update
@@ -68,12 +68,13 @@ def update_model(
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     table = read_table(data, column_types={})
     source = Source.of(data, table.num_rows, len(read_schema(data)))
-    if fitted.card is not None and not force:
-        _refuse_known(fitted.card, source)
+    card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
+    if card is not None and not force:
+        _refuse_known(card, source)
     with console.working(f"adding {table.num_rows:,} rows"):
         updated, report = update(fitted, table.to_batches(), n_newest=newest)
-        if updated.card is not None:
-            updated = replace(updated, card=updated.card.updated(source))
+        if card is not None:
+            updated = replace(updated, card=card.updated(source).to_dict())
         updated.save(out or model, replace=True)
     if report.n_repeated:
         warnings.warn(

@@ -99,10 +99,8 @@ class ModelCard:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, content: Any) -> ModelCard | None:
-        """The card that `to_dict` described, None for none; anything else is refused."""
-        if content is None:
-            return None
+    def from_dict(cls, content: Any) -> ModelCard:
+        """The card that `to_dict` described; anything else is refused."""
         try:
             card = cls(
                 source=Source(**content["source"]),

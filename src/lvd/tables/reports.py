@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, gro
 from lvd.regions import Region, in_box
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.verdict import JudgedRows, Verdict, judge
+from lvd.tables.writing import Unseen
 
 MAX_VALUES = 20
 """A numeric column with more distinct values than this is grouped in ten equally full bins."""
@@ -47,29 +48,6 @@ class Together:
     coverage: float
     lower: float
     upper: float
-
-
-EXAMPLES = 5
-"""So many levels that were never seen are named for each column."""
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """How many rows are of a group that no calibration row has, or hold a level that no training row has.
-
-    `levels` names the columns of such levels, each with a few of them.
-    """
-
-    n_groups: int = 0
-    n_levels: int = 0
-    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __add__(self, other: Unseen) -> Unseen:
-        levels = {
-            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
-            for name in {**self.levels, **other.levels}
-        }
-        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
 
 
 @dataclass(frozen=True)

@@ -95,17 +95,15 @@ class KeptRows:
         return {"rows": rows} if self.cells is None else {"molecules": {**rows, "smiles": list(self.cells)}}
 
     @classmethod
-    def from_dict(cls, columns: dict[str, Any], n_rows: Any, *, of_molecules: bool) -> KeptRows | None:
+    def from_dict(cls, columns: dict[str, Any], n_rows: Any, *, of_cells: bool) -> KeptRows:
         """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
         damaged = "the list of the model's rows is damaged"
-        if not of_molecules and "rows" not in columns:
-            return None
         try:
-            content = columns["molecules" if of_molecules else "rows"]
+            content = columns["molecules" if of_cells else "rows"]
             added = content.get("added", 0)
             calibration = _row_numbers(content["calibration"], n_rows + added)
             test = _row_numbers(content["test"], n_rows)
-            cells = check_texts(content["smiles"]) if of_molecules else None
+            cells = check_texts(content["smiles"]) if of_cells else None
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{damaged} ({error!r}); fit again") from None
         if (

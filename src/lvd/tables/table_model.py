@@ -36,10 +36,8 @@ from lvd.tables.inputs import (
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
-    EXAMPLES,
     EvaluateReport,
     FitReport,
-    Unseen,
     hits_together,
     report_target,
     report_together,
@@ -49,7 +47,7 @@ from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder, labelled_rows
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
-from lvd.tables.writing import PredictReport, write_predictions
+from lvd.tables.writing import EXAMPLES, PredictReport, Unseen, write_predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +61,7 @@ class TableModel:
     kept : tells the same where the split depends on more than these two, and of rows that came by update.
     guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
     groups : the column whose values are groups, each calibrated by its own rows alone.
-    card : what is told of the model beside it, for `write_card`.
+    card : what is told of the model in ``card.md`` beside it, the `to_dict` of a `ModelCard`.
     """
 
     encoder: RowEncoder
@@ -73,7 +71,7 @@ class TableModel:
     kept: KeptRows | None = None
     guarantee: str = "local"
     groups: str | None = None
-    card: ModelCard | None = None
+    card: dict[str, Any] | None = None
 
     @classmethod
     def fit(
@@ -188,7 +186,7 @@ class TableModel:
             columns |= self.kept.to_dict()
         card = None
         if self.card is not None:
-            columns["card"], card = self.card.to_dict(), self.card.text(self._facts())
+            columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
         try:
             saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
         except OSError as error:
@@ -218,7 +216,9 @@ class TableModel:
             )
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
-        kept = KeptRows.from_dict(columns, n_rows, of_molecules=isinstance(encoder, CellEncoder))
+        of_cells, kept = isinstance(encoder, CellEncoder), None
+        if of_cells or "rows" in columns:
+            kept = KeptRows.from_dict(columns, n_rows, of_cells=of_cells)
         if (
             guarantee not in GUARANTEES
             or not isinstance(groups, str | None)
@@ -233,8 +233,7 @@ class TableModel:
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
         encoder = encoder.skipping_invalid() if skip_invalid else encoder
-        card = ModelCard.from_dict(columns.get("card"))
-        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, card)
+        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"))
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:

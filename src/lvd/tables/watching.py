@@ -14,10 +14,10 @@ from lvd._validation import InputError, check_positive
 from lvd.conformal.monitor import MonitorReport
 from lvd.tables.column_values import plain_types
 from lvd.tables.reading import Batches, counting_in_table, numbered
-from lvd.tables.reports import Unseen
 from lvd.tables.row_split import KeptRows
 from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
+from lvd.tables.writing import Unseen
 
 
 @dataclass(frozen=True)

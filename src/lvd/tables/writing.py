@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,28 @@ from lvd._files import atomic_path
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.tables.reading import table_format
-from lvd.tables.reports import Unseen
+
+EXAMPLES = 5
+"""So many levels that were never seen are named for each column."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """How many rows are of a group that no calibration row has, or hold a level that no training row has.
+
+    `levels` names the columns of such levels, each with a few of them.
+    """
+
+    n_groups: int = 0
+    n_levels: int = 0
+    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __add__(self, other: Unseen) -> Unseen:
+        levels = {
+            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
+            for name in {**self.levels, **other.levels}
+        }
+        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
 
 
 @dataclass(frozen=True)
