@@ -149,6 +149,12 @@ class TestBoostedTrees:
         intervals = quick(make_pipeline(SimpleImputer(), Ridge())).fit(X, y).predict_interval(X)[1]
         assert not np.isnan(intervals).any()
 
+    @pytest.mark.filterwarnings("ignore:X has feature names")
+    def test_fitted_on_an_array_asked_by_a_frame(self, frame, y):
+        X = frame[["a", "b"]].fillna(0.0)
+        reg = quick(made("sklearn")).fit(X.to_numpy(), y)
+        np.testing.assert_array_equal(reg.predict(X), reg.predict(X.to_numpy()))
+
     def test_infinity_is_refused(self, frame, y):
         with pytest.raises(lvd.InputError, match="X contains infinity, in column a"):
             quick(made("lightgbm")).fit(frame.assign(a=np.inf), y)

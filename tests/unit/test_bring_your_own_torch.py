@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import lvd
@@ -157,6 +159,11 @@ class TestSkorch:
         net.fit(X, y[:, None].astype(np.float32))
         reg = quick(net, prefit=True, calib_size=None).fit(X[:80], y[:80]).conformalize(X[80:], y[80:])
         np.testing.assert_array_equal(reg.predict(X), net.predict(X)[:, 0])
+
+    def test_at_the_end_of_a_pipeline(self, net, numbers):
+        X, y = numbers
+        reg = quick(make_pipeline(StandardScaler(), net)).fit(X.astype(float), y)
+        assert reg.embed(X).shape == (N, 6)
 
     def test_it_is_not_saved(self, net, numbers, tmp_path):
         pytest.importorskip("skops")

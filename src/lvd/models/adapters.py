@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils import get_tags
+from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets
 from lvd.models.coding import InputCoding, column_means, filled
+from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, each_its_own
 from lvd.models.rows import SparseRows
 
@@ -52,9 +50,9 @@ class SklearnModel(BaseEstimator):
     @property
     def remembers(self) -> bool:
         """Whether the estimator, as trees do, nearly reproduces the targets of its training rows."""
-        last = self.estimator[-1] if _is_pipeline(self.estimator) else self.estimator
+        last = last_step(self.estimator)
         learned = ("apply", "staged_predict", "kneighbors")
-        return any(hasattr(last, name) for name in learned) or _is_of(last, "lightgbm")
+        return any(hasattr(last, name) for name in learned) or is_of(last, "lightgbm")
 
     def check(self, X: ArrayLike) -> Any:
         """Frames stay frames (column transformers need names); all else becomes a matrix of numbers.
@@ -64,13 +62,13 @@ class SklearnModel(BaseEstimator):
         n_columns = getattr(self, "n_columns_", None)
         if hasattr(X, "columns"):
             return X
-        if isinstance(X, SparseRows) or (issparse(X) and _takes(self.estimator, "sparse")):
+        if isinstance(X, SparseRows) or (issparse(X) and takes(self.estimator, "sparse")):
             return SparseRows.of(X, n_columns)
-        texts = _as_texts(X) if _is_pipeline(self.estimator) else None
+        texts = _as_texts(X) if is_pipeline(self.estimator) else None
         if texts is not None:
             return texts
         fitted_by_us = "n_columns_" not in vars(self) or "x_mean_" in vars(self)
-        missing = fitted_by_us and _takes(self.estimator, "allow_nan")
+        missing = fitted_by_us and takes(self.estimator, "allow_nan")
         return check_matrix(X, n_columns=n_columns, missing=missing)
 
     def same_case(self, X: Any) -> NDArray:
@@ -85,7 +83,7 @@ class SklearnModel(BaseEstimator):
         self.coding_ = None
         if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
             inner = self._transformed(X)
-            if _takes(self._last, "allow_nan") or issparse(inner) or not _all_numbers(inner):
+            if takes(self._last, "allow_nan") or issparse(inner) or not _is_number_matrix(inner):
                 self.coding_ = InputCoding.of(inner)
         return self
 
@@ -97,14 +95,12 @@ class SklearnModel(BaseEstimator):
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
             )
         means = getattr(self, "x_mean_", None)
-        numbers = filled(X, means) if means is not None and np.isnan(X).any() else None
+        numbers = filled(X, means) if means is not None and _is_matrix(X) and np.isnan(X).any() else None
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
         target = y[:, 0] if y.shape[1] == 1 else y
-        if _is_of(
-            self.estimator, "skorch"
-        ):  # its loss compares outputs and targets of the same shape and type
+        if self._is_skorch:  # its loss compares outputs and targets of the same shape and type
             target = y.astype(np.float32)
         return unfitted_copy(self.estimator).fit(self._as_given(X), target)
 
@@ -126,25 +122,25 @@ class SklearnModel(BaseEstimator):
         return np.column_stack([numbers, y_pred]) if self.remembers and not as_before else numbers
 
     @property
+    def _is_skorch(self) -> bool:
+        return is_of(last_step(self.estimator), "skorch")
+
+    @property
     def _last(self) -> Any:
         """The fitted estimator, or the last step of a Pipeline."""
-        return self.fitted_[-1] if _is_pipeline(self.fitted_) else self.fitted_
+        return last_step(self.fitted_)
 
     def _transformed(self, X: Any) -> Any:
         """What the last step of a Pipeline gets to see; a frame stays one, for its names."""
         rows = self._as_given(X)
-        return (
-            self.fitted_[:-1].transform(rows)
-            if _is_pipeline(self.fitted_) and len(self.fitted_) > 1
-            else rows
-        )
+        several = is_pipeline(self.fitted_) and len(self.fitted_) > 1
+        return self.fitted_[:-1].transform(rows) if several else rows
 
     def _as_given(self, X: Any) -> Any:
         """The rows as the estimator takes them: torch networks of skorch compute in float32."""
         if isinstance(X, SparseRows):
             return X.matrix
-        last = self.estimator[-1] if _is_pipeline(self.estimator) else self.estimator
-        return X.astype(np.float32) if _is_matrix(X) and _is_of(last, "skorch") else X
+        return X.astype(np.float32) if _is_matrix(X) and self._is_skorch else X
 
 
 class FunctionModel:
@@ -192,35 +188,6 @@ class FunctionModel:
         return Evaluation(y_pred, embeddings)
 
 
-def unfitted_copy(estimator: Any) -> Any:
-    """A clone; of an object that does not tell its parameters, a copy as it is."""
-    if _is_of(estimator, "catboost"):  # which copies its lists, so that scikit-learn refuses to clone it
-        return type(estimator)(**copy.deepcopy(estimator.get_params()))
-    return clone(estimator, safe=False)
-
-
-def _is_pipeline(estimator: Any) -> bool:
-    """Whether it is a scikit-learn Pipeline; where that was never loaded, nothing can be one."""
-    module = sys.modules.get("sklearn.pipeline")
-    return module is not None and isinstance(estimator, module.Pipeline)
-
-
-def _is_of(estimator: Any, package: str) -> bool:
-    """Whether the estimator's class is one of the package, or made of one."""
-    return any(base.__module__.split(".")[0] == package for base in type(estimator).__mro__)
-
-
-def _takes(estimator: Any, what: str) -> bool:
-    """What an estimator says of its inputs by the tags of scikit-learn; one that has none takes numbers only."""
-    if _is_pipeline(estimator) and what == "allow_nan":
-        names = [type(step).__name__ for step in estimator]
-        fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]
-        return all(_takes(step, what) for step in estimator[: (*fills, True).index(True) + 1])
-    if not hasattr(estimator, "__sklearn_tags__"):
-        return _is_of(estimator, "lightgbm")  # its native booster
-    return bool(getattr(get_tags(estimator).input_tags, what))
-
-
 def _is_matrix(X: Any) -> bool:
     return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f"
 
@@ -237,7 +204,7 @@ def _dense(inputs: Any) -> Any:
     return inputs.toarray() if issparse(inputs) else inputs
 
 
-def _all_numbers(inputs: Any) -> bool:
+def _is_number_matrix(inputs: Any) -> bool:
     """Whether the inputs are a matrix of finite numbers."""
     try:
         check_matrix(inputs)

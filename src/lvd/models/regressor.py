@@ -137,7 +137,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
         arrays by the names of its arguments."""
-        if isinstance(X, NamedRows | Mapping):
+        if isinstance(X, NamedRows | Mapping) and not hasattr(X, "toarray"):  # one sparse matrix is a dict
             if self.module is None:
                 raise InputError("X is a dict, which only a module of your own takes; give a matrix")
             return NamedRows.of(X, getattr(self, "input_names_", None))

@@ -10,8 +10,9 @@ from torch import nn
 
 from lvd._typing import RandomState
 from lvd._validation import InputError, check_choice
-from lvd.models.adapters import Embed, FunctionModel, SklearnModel, unfitted_copy
+from lvd.models.adapters import Embed, FunctionModel, SklearnModel
 from lvd.models.boosted import TreesRegressor
+from lvd.models.kinds import unfitted_copy
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
 

@@ -1,0 +1,44 @@
+"""Whose estimator it is, and what it takes, without importing the library that it is of."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.utils import get_tags
+
+
+def is_pipeline(estimator: Any) -> bool:
+    """Whether it is a scikit-learn Pipeline; where that was never loaded, nothing can be one."""
+    module = sys.modules.get("sklearn.pipeline")
+    return module is not None and isinstance(estimator, module.Pipeline)
+
+
+def last_step(estimator: Any) -> Any:
+    """The last step of a Pipeline; any other estimator itself."""
+    return estimator[-1] if is_pipeline(estimator) else estimator
+
+
+def is_of(estimator: Any, package: str) -> bool:
+    """Whether the estimator's class is one of the package, or made of one."""
+    return any(base.__module__.split(".")[0] == package for base in type(estimator).__mro__)
+
+
+def takes(estimator: Any, what: str) -> bool:
+    """What an estimator says of its inputs by the tags of scikit-learn; one that has none takes numbers only."""
+    if is_pipeline(estimator) and what == "allow_nan":
+        names = [type(step).__name__ for step in estimator]
+        fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]
+        return all(takes(step, what) for step in estimator[: (*fills, True).index(True) + 1])
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return is_of(estimator, "lightgbm")  # its native booster
+    return bool(getattr(get_tags(estimator).input_tags, what))
+
+
+def unfitted_copy(estimator: Any) -> Any:
+    """A clone; of an object that does not tell its parameters, a copy as it is."""
+    if is_of(estimator, "catboost"):  # which copies its lists, so that scikit-learn refuses to clone it
+        return type(estimator)(**copy.deepcopy(estimator.get_params()))
+    return clone(estimator, safe=False)
