@@ -70,7 +70,7 @@ class LeaveOneOut:
             from lvd.kernels.triton_training import FusedNeighborhood
 
             return FusedNeighborhood(points, batch)
-        whole = TiledNeighborhood(points, batch, None, run)
+        whole = TiledNeighborhood.of(points, batch, run)
         return whole if self._n_kept() == len(self.y) - 1 else whole.nearest(self._n_kept())
 
     def _predict(
@@ -136,26 +136,38 @@ class Neighborhood(Protocol):
 
 @dataclass(frozen=True)
 class TiledNeighborhood:
-    """A :class:`Neighborhood` in plain torch, tile by tile; weights below `cut` do not count."""
+    """A :class:`Neighborhood` in plain torch, its weights in tiles: stretches of columns, a row for each of the batch.
+
+    Compiled differences would take half the time, but change last digits, and with them the paper's numbers.
+    """
 
     points: Float[Tensor, "n k"]
     batch: Int[Tensor, "b"]
-    cut: Float[Tensor, "b 1"] | None
+    tiles: list[tuple[slice, Float[Tensor, "b _"]]]
     run: ChunkMap
 
-    def nearest(self, n_kept: int) -> TiledNeighborhood:
-        """Only the `n_kept` rows of largest weight count for each row of the batch.
+    @classmethod
+    def of(cls, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap) -> TiledNeighborhood:
+        """The weights are computed once, for sums and gradient."""
+        slices = chunk_slices(len(points), TILE_POINTS)
+        return cls(
+            points,
+            batch,
+            list(zip(slices, run(partial(tile_weights, points, batch), slices), strict=True)),
+            run,
+        )
 
-        The cut is found in the very tiles that are compared with it: a product of another shape may round
-        otherwise.
-        """
-        weights = torch.cat([self.weights(columns) for columns in self._slices()], dim=1)
+    def nearest(self, n_kept: int) -> TiledNeighborhood:
+        """Only the `n_kept` rows of largest weight count for each row of the batch."""
+        weights = torch.cat([tile for _, tile in self.tiles], dim=1)
         cut = weights.topk(n_kept, dim=1, sorted=False).values.amin(1, keepdim=True)
-        return replace(self, cut=cut)
+        return replace(
+            self, tiles=[(columns, tile.masked_fill(tile < cut, 0.0)) for columns, tile in self.tiles]
+        )
 
     def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
         """Sums of weights times targets, and of weights, over all other rows."""
-        parts = self.run(partial(self._sums, y), self._slices())
+        parts = self.run(partial(_sum_tile, y), self.tiles)
         numerator, denominator = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
         return numerator, denominator
 
@@ -167,13 +179,9 @@ class TiledNeighborhood:
         offset: Float[Tensor, "b"],
     ) -> Float[Tensor, "k h"]:
         """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
-        parts = self.run(partial(self._pull, rows, y, slope[:, None], offset[:, None]), self._slices())
+        parts = self.run(partial(self._pull, rows, y, slope[:, None], offset[:, None]), self.tiles)
         on_batch, on_columns = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
         return on_batch.T @ rows[self.batch] + on_columns
-
-    def _sums(self, y: Float[Tensor, "n"], columns: slice) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
-        weights = self.weights(columns)
-        return weights @ y[columns], weights.sum(1)
 
     def _pull(
         self,
@@ -181,24 +189,31 @@ class TiledNeighborhood:
         y: Float[Tensor, "n"],
         slope: Float[Tensor, "b 1"],
         offset: Float[Tensor, "b 1"],
-        columns: slice,
+        tile: tuple[slice, Float[Tensor, "b t"]],
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "k h"]]:
         """How the loss pulls at the projected points of the batch, and, carried to A, at those of the columns."""
-        points, batch = self.points, self.batch
-        pull = self.weights(columns) * torch.addcmul(offset, slope, y[columns])
+        (columns, weights), points, batch = tile, self.points, self.batch
+        pull = torch.addcmul(offset, slope, y[columns]).mul_(weights)
         on_batch = pull.sum(1)[:, None] * points[batch] - pull @ points[columns]
         on_columns = pull.sum(0)[:, None] * points[columns] - pull.T @ points[batch]
         return on_batch, on_columns.T @ rows[columns]
 
-    def weights(self, columns: slice) -> Float[Tensor, "b t"]:
-        """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
-        rows, others = self.points[self.batch], self.points[columns]
-        norms = rows.square().sum(1, keepdim=True) + others.square().sum(1)
-        exponents = torch.addmm(norms, rows, others.T, beta=-1.0, alpha=2.0)
-        weights = exponents.clamp_(min=LEAST_EXPONENTS[exponents.dtype], max=0.0).exp_()
-        inside = ((self.batch >= columns.start) & (self.batch < columns.stop)).nonzero()[:, 0]
-        weights[inside, self.batch[inside] - columns.start] = 0.0
-        return weights if self.cut is None else weights.masked_fill_(weights < self.cut, 0.0)
 
-    def _slices(self) -> list[slice]:
-        return chunk_slices(len(self.points), TILE_POINTS)
+def tile_weights(
+    points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], columns: slice
+) -> Float[Tensor, "b t"]:
+    """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
+    rows, others = points[batch], points[columns]
+    norms = rows.square().sum(1, keepdim=True) + others.square().sum(1)
+    exponents = norms.addmm_(rows, others.T, beta=-1.0, alpha=2.0)
+    weights = exponents.clamp_(min=LEAST_EXPONENTS[exponents.dtype], max=0.0).exp_()
+    inside = ((batch >= columns.start) & (batch < columns.stop)).nonzero()[:, 0]
+    weights[inside, batch[inside] - columns.start] = 0.0
+    return weights
+
+
+def _sum_tile(
+    y: Float[Tensor, "n"], tile: tuple[slice, Float[Tensor, "b t"]]
+) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
+    columns, weights = tile
+    return weights @ y[columns], weights.sum(1)
