@@ -136,7 +136,7 @@ class Neighborhood(Protocol):
 
 @dataclass(frozen=True)
 class TiledNeighborhood:
-    """A :class:`Neighborhood` in plain torch, its weights in tiles: stretches of columns, a row for each of the batch.
+    """A :class:`Neighborhood` in plain torch, its weights in tiles: a row for each of the batch, some columns.
 
     Compiled differences would take half the time, but change last digits, and with them the paper's numbers.
     """
