@@ -52,10 +52,10 @@ def test_molecules_in_groups_by_their_scaffold():
     smiles = (
         ["C" * n + "c1ccccc1" for n in range(1, 12)] + ["C" * n for n in range(1, 16)] + ["C1CC1", "C1CCC1"]
     )
-    grouping = group_scaffolds(smiles)
+    grouping = group_scaffolds(scaffolds(smiles))
     assert grouping.labels == (NO_RING, "c1ccccc1", RARE)
     assert np.bincount(grouping.codes).tolist() == [15, 11, 2]
-    assert RARE not in group_scaffolds(smiles[:26]).labels
+    assert RARE not in group_scaffolds(scaffolds(smiles[:26])).labels
 
 
 def test_the_scaffolds_with_the_lowest_coverage_are_drawn():

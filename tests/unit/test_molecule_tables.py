@@ -175,14 +175,14 @@ class TestSaved:
         content = KeptRows(np.array([1, 2]), np.array([3]), ("C", "CO")).to_dict()
         assert KeptRows.from_dict(content, 10, of_cells=True).cells == ("C", "CO")
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({"molecules": content["molecules"] | change}, 10, of_cells=True)
+            KeptRows.from_dict(content | change, 10, of_cells=True)
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({}, 10, of_cells=True)
+            KeptRows.from_dict(None, 10, of_cells=True)
 
 
 def test_the_saved_form_is_that_of_version_0_1():
     kept = KeptRows(np.array([1, 2]), np.array([3]), ("C", "CO"))
-    assert kept.to_dict() == {"molecules": {"calibration": [1, 2], "test": [3], "smiles": ["C", "CO"]}}
+    assert kept.to_dict() == {"calibration": [1, 2], "test": [3], "smiles": ["C", "CO"]}
     saved = {"targets": ["y"], "smiles": "smiles", "skip_invalid": False}
     assert CellEncoder.from_dict(saved).to_dict() == saved
     columns = [

@@ -163,7 +163,7 @@ class TestSplits:
 
     @pytest.mark.parametrize("text", ["", "time", "time:", "group", "random:x", "Time:x", "by:x"])
     def test_other_words(self, text):
-        with pytest.raises(lvd.InputError, match="split must be random, time:COLUMN or group:COLUMN"):
+        with pytest.raises(lvd.InputError, match="split must be random, time:COLUMN, group:COLUMN"):
             RowSplit.parse(text)
 
     def test_bad_columns(self):
@@ -256,7 +256,7 @@ class TestUpdate:
         content = KeptRows(np.array([1, 12]), np.array([3]), n_added=4).to_dict()
         assert KeptRows.from_dict(content, 10, of_cells=False).n_added == 4
         with pytest.raises(lvd.InputError, match="the list of the model's rows is damaged"):
-            KeptRows.from_dict({"rows": content["rows"] | change}, 10, of_cells=False)
+            KeptRows.from_dict(content | change, 10, of_cells=False)
 
 
 class TestWatch:

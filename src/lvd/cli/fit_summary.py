@@ -45,7 +45,7 @@ def show_fit(
     n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
     if not report.n_features:
-        inputs = f"molecules of column {report.inputs[0]}"
+        inputs = f"{report.case}s of column {report.inputs[0]}"
     columns = [_column_text(name, report) for name in report.left_out]
     rows = console.left_out(report.n_skipped, report.n_unlabelled)
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
@@ -118,14 +118,14 @@ def notes(report: FitReport) -> Iterator[str]:
         )
     if report.n_duplicates:
         yield (
-            f"{report.n_duplicates:,} rows repeat the molecule of an earlier row; all rows of a molecule are "
-            "in the same part, so that no molecule of the training rows calibrates or tests"
+            f"{report.n_duplicates:,} rows repeat the {report.case} of an earlier row; all rows of a {report.case} "
+            f"are in the same part, so that no {report.case} of the training rows calibrates or tests"
         )
     if report.mixtures:
         named = [str(row) for row in report.mixtures[:NAMED]] + ["..."] * (len(report.mixtures) > NAMED)
         yield (
             f"{len(report.mixtures):,} rows hold salts or mixtures (rows {', '.join(named)}): all of their parts "
-            "are read as one molecule; if only one part matters, keep it alone, and fit again"
+            f"are read as one {report.case}; if only one part matters, keep it alone, and fit again"
         )
     if _many_infinite(report):
         more = "" if report.groups is None else " in each group"

@@ -70,8 +70,8 @@ def predict(
     Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
     equally similar calibration rows the interval rests on; and known: true where a training row is near, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
-    y_pred_mu; known is one column. Of molecules also nearest, the calibration molecule most similar to the row's,
-    and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
+    y_pred_mu; known is one column. Of a model fitted with --smiles also nearest, the SMILES of the calibration row
+    most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
 
     Of a model fitted with --joint the intervals of all targets hold together: they are the sides of its box, or the
     projections of its ellipsoid.

@@ -59,6 +59,7 @@ from lvd.page.row_details import (
 )
 from lvd.page.together import TogetherView, view_together
 from lvd.tables.column_values import check_columns
+from lvd.tables.inputs import CellEncoder
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
 from lvd.tables.writing import Unseen
@@ -203,8 +204,12 @@ def make_report(
     by_groups = {
         name: _group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by
     }
-    if pictures is not None and pictures.column == model.encoder.drawn:
-        grouping = group_scaffolds(table[pictures.column].to_pylist())
+    if (
+        pictures is not None
+        and isinstance(model.encoder, CellEncoder)
+        and pictures.column == model.encoder.drawn
+    ):
+        grouping = group_scaffolds(model.encoder.scaffolds(table))
         by_groups[grouping.column] = draw_worst(_group_figures(evaluated, grouping), pictures.draw)
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]

@@ -78,11 +78,9 @@ def group_rows(
     return Grouping(column, tuple(labels), codes)
 
 
-def group_scaffolds(smiles: Sequence[str]) -> Grouping:
-    """Molecules by their Bemis-Murcko scaffold; those of scaffolds with few rows are one group."""
-    from lvd.molecules.domain import scaffolds
-
-    names, places, counts = np.unique(scaffolds(smiles), return_inverse=True, return_counts=True)
+def group_scaffolds(scaffolds: NDArray) -> Grouping:
+    """Rows by their Bemis-Murcko scaffolds; those of scaffolds with few rows are one group."""
+    names, places, counts = np.unique(scaffolds, return_inverse=True, return_counts=True)
     common = np.flatnonzero(counts >= ROWS_PER_SCAFFOLD)
     codes = np.full(len(names), len(common))
     codes[common] = np.arange(len(common))

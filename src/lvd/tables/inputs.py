@@ -12,7 +12,7 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.molecules import ChempropEstimator, TrainedMPNN
-from lvd.molecules.domain import of_several_parts, scaffolds
+from lvd.molecules.domain import KnownMolecules, of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
 from lvd.tables.column_coding import Column, check_texts, learn_from
@@ -47,6 +47,9 @@ class CellEncoder:
 
     repeated: ClassVar[str] = "hold a molecule of the training rows"
     """What is said of rows that are known from training."""
+    case: ClassVar[str] = "molecule"
+    kept_in: ClassVar[str] = "molecules"
+    added: ClassVar[tuple[str, ...]] = ("nearest", "tanimoto")
     columns: ClassVar[tuple[Column, ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
     every_target: ClassVar[bool] = False
@@ -109,9 +112,17 @@ class CellEncoder:
         """Molecules have no levels."""
         return {}
 
-    def labels(self, table: pa.Table | pa.RecordBatch) -> list[str] | None:
+    def labels(self, table: pa.Table | pa.RecordBatch) -> list[str]:
         """What the rows are called: their SMILES."""
         return [str(text) for text in self.transform(table)]
+
+    def scaffolds(self, table: pa.Table) -> NDArray:
+        """The Bemis-Murcko scaffold of each row, as SMILES."""
+        return scaffolds(self.labels(table))
+
+    def searched(self, cells: Sequence[str]) -> KnownMolecules:
+        """The cells that the model keeps, among which the nearest ones are found."""
+        return KnownMolecules(cells)
 
     def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
         """The target as a vector, or several as the columns of a matrix; one that is not known is NaN."""

@@ -63,7 +63,7 @@ class FitReport:
     like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
     `leaks` the columns that alone explain almost all of a target's variance, `groups` is the column of groups, and
     `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
-    is about all targets at once, where there are several.
+    is about all targets at once, where there are several. A `case` is what rows with the same inputs are rows of.
     """
 
     n_train: int
@@ -88,6 +88,7 @@ class FitReport:
     unseen: Unseen
     targets: tuple[TargetReport, ...]
     together: tuple[Together, ...] = ()
+    case: str = "row"
 
 
 @dataclass(frozen=True)

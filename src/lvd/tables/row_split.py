@@ -20,7 +20,7 @@ from lvd.tables.splits import Parts, split_group_indices, split_indices, split_t
 class RowSplit:
     """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
 
-    Molecules may be divided by their scaffolds.
+    The cells of a column of SMILES may be divided by their scaffolds.
     """
 
     kind: str = "random"
@@ -33,7 +33,7 @@ class RowSplit:
         if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
             return cls(kind, column or None)
         raise InputError(
-            f"split must be random, time:COLUMN or group:COLUMN, of molecules random or scaffold, got {text!r}"
+            f"split must be random, time:COLUMN, group:COLUMN, or, with a column of SMILES, scaffold; got {text!r}"
         )
 
     def __str__(self) -> str:
@@ -78,8 +78,8 @@ class KeptRows:
     """What a model keeps of its table where the seed alone does not tell the split.
 
     The numbers of the calibration and of the test rows, counting from 1. `n_added` rows came later, by update:
-    they count on from the last row of the table of fit. Of molecules also the calibration rows' SMILES, so that
-    neighbours can be shown without the table.
+    they count on from the last row of the table of fit. Where one column alone is read, `cells` are those of the
+    calibration rows, so that neighbours can be shown without the table.
     """
 
     calibration: Int[NDArray, "m"]
@@ -92,14 +92,13 @@ class KeptRows:
         rows: dict[str, Any] = {"calibration": self.calibration.tolist(), "test": self.test.tolist()}
         if self.n_added:
             rows["added"] = self.n_added
-        return {"rows": rows} if self.cells is None else {"molecules": {**rows, "smiles": list(self.cells)}}
+        return rows if self.cells is None else {**rows, "smiles": list(self.cells)}
 
     @classmethod
-    def from_dict(cls, columns: dict[str, Any], n_rows: Any, *, of_cells: bool) -> KeptRows:
+    def from_dict(cls, content: Any, n_rows: Any, *, of_cells: bool) -> KeptRows:
         """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
         damaged = "the list of the model's rows is damaged"
         try:
-            content = columns["molecules" if of_cells else "rows"]
             added = content.get("added", 0)
             calibration = _row_numbers(content["calibration"], n_rows + added)
             test = _row_numbers(content["test"], n_rows)

@@ -57,6 +57,12 @@ class TableEncoder:
     """What is said of rows that are known from training."""
     batch_rows: ClassVar[int] = BATCH_ROWS
     drawn: ClassVar[None] = None
+    case: ClassVar[str] = "row"
+    """What rows with the same inputs are rows of."""
+    kept_in: ClassVar[str] = "rows"
+    """Under which name the model's rows are saved."""
+    added: ClassVar[tuple[str, ...]] = ()
+    """The columns of predictions that tell of the nearest cell."""
     every_target: ClassVar[bool] = True
     """Whether a row needs all targets to be of use."""
 
@@ -130,9 +136,11 @@ class TableEncoder:
         }
         return {name: mask for name, mask in masks.items() if mask.any()}
 
-    def labels(self, table: pa.Table | pa.RecordBatch) -> list[str] | None:
+    def labels(self, table: pa.Table | pa.RecordBatch) -> None:
         """Rows of several columns have no names."""
-        return None
+
+    def searched(self, cells: Sequence[str]) -> None:
+        """Rows of several columns keep no cells."""
 
     def transform(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n p"]:
         """The features of a table, or of a batch that starts at row `first_row` of its table."""

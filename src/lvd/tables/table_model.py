@@ -24,7 +24,6 @@ from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.local import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
-from lvd.molecules.domain import KnownMolecules
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types, to_texts
 from lvd.tables.inputs import (
@@ -98,7 +97,7 @@ class TableModel:
         column whose values are groups; it is an input too, unless dropped.
 
         With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
-        of one case are in one part, or, split by ``"scaffold"``, all molecules of a scaffold; `skip_invalid` leaves
+        of one case are in one part, or, split by ``"scaffold"``, all those of a scaffold; `skip_invalid` leaves
         out rows that it cannot read. Each target then uses the rows that have it.
         """
         table = plain_types(table)
@@ -131,7 +130,7 @@ class TableModel:
                 seed=seed,
             )
         encoder = prepared.encoder
-        check_names_free(encoder.inputs, encoder.targets, of_molecules=encoder.drawn is not None)
+        check_names_free(encoder.inputs, encoder.targets, encoder.added)
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
@@ -176,6 +175,7 @@ class TableModel:
             unseen=tested.unseen,
             targets=tested.targets,
             together=tested.together,
+            case=encoder.case,
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
@@ -183,7 +183,7 @@ class TableModel:
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
         columns |= {"guarantee": self.guarantee, "groups": self.groups}
         if self.kept is not None:
-            columns |= self.kept.to_dict()
+            columns[self.encoder.kept_in] = self.kept.to_dict()
         card = None
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
@@ -217,8 +217,8 @@ class TableModel:
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
         of_cells, kept = isinstance(encoder, CellEncoder), None
-        if of_cells or "rows" in columns:
-            kept = KeptRows.from_dict(columns, n_rows, of_cells=of_cells)
+        if of_cells or encoder.kept_in in columns:
+            kept = KeptRows.from_dict(columns.get(encoder.kept_in), n_rows, of_cells=of_cells)
         if (
             guarantee not in GUARANTEES
             or not isinstance(groups, str | None)
@@ -320,8 +320,8 @@ class TableModel:
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
-        Of molecules also ``nearest``, the calibration molecule most similar to the row's, and ``tanimoto``, how
-        similar it is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
+        Of SMILES also ``nearest``, the calibration row's most similar to this one, and ``tanimoto``, how similar it
+        is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
         `first_row` is the number of the first of these rows in its table, for the error messages. Rows that are
         left out hold NaN, and None for ``known``.
         """
@@ -350,19 +350,19 @@ class TableModel:
         return columns | self._nearest(rows, usable)
 
     def _nearest(self, rows: pa.RecordBatch, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
-        """The most similar calibration molecule of each row, where rows are molecules."""
-        if self._molecules is None:
+        """The most similar of the cells that the model keeps, for each row."""
+        if self._known_cells is None:
             return {}
         nearest, similarity = np.full(len(usable), None, dtype=object), np.full(len(usable), np.nan)
-        places, similarity[usable] = self._molecules.nearest(self.encoder.transform(rows)[usable])
-        nearest[usable] = [self._molecules.smiles[place] for place in places]
-        return {"nearest": nearest, "tanimoto": similarity}
+        places, similarity[usable] = self._known_cells.nearest(self.encoder.transform(rows)[usable])
+        nearest[usable] = [self._known_cells.smiles[place] for place in places]
+        return dict(zip(self.encoder.added, (nearest, similarity), strict=True))
 
     @cached_property
-    def _molecules(self) -> KnownMolecules | None:
-        """The calibration rows' molecules, where the model keeps them."""
+    def _known_cells(self) -> Any:
+        """The calibration rows' cells, where the model keeps them, ready to be searched."""
         cells = None if self.kept is None else self.kept.cells
-        return None if cells is None else KnownMolecules(cells)
+        return None if cells is None else self.encoder.searched(cells)
 
     def choices(self, rows: pa.Table | pa.RecordBatch) -> dict[str, Any]:
         """What the regressor is told beside the inputs of these rows."""
@@ -584,11 +584,10 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     return None if labels is None else set(labels.tolist())
 
 
-def check_names_free(inputs: Sequence[str], targets: Sequence[str], *, of_molecules: bool = False) -> None:
+def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
     """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
     suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    domain = "|nearest|tanimoto" if of_molecules else ""
-    added = re.compile(rf"known{domain}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
     for noun, names in (("target", targets), ("column", inputs)):
         for name in filter(added.fullmatch, names):
             raise InputError(
