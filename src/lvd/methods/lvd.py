@@ -55,8 +55,8 @@ class LVDRegressor(LocalRegressor):
     estimator : the model. None or ``"auto"`` takes the better of ``"net"`` (:class:`NetRegressor`) and ``"trees"``
         (:class:`TreesRegressor`) by cross-validation on the training rows; in the preset ``"paper"`` None is the
         paper's network. Or a torch module, one of lvd's regressors, a scikit-learn regressor or Pipeline, LightGBM,
-        XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a trained model, a function `predict` or a
-        pair ``(predict, embed)``.
+        XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a trained model, a function `predict` or
+        a pair ``(predict, embed)``.
     preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
