@@ -182,7 +182,7 @@ def _exp_minus(x):
 
 @njit(**OPTIONS)
 @no_type_check
-def locate(point, blocks, query):
+def around_centre(point, blocks, query):
     """Write a query's coordinates as the blocks hold those of rows: around their centre, in their precision."""
     for d in range(len(point)):
         query[d] = point[d] - blocks.centre[d]
@@ -235,7 +235,7 @@ def sums_over_blocks(points, precisions, blocks, values, result):
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
-            locate(points[i], blocks, queries[i - first])
+            around_centre(points[i], blocks, queries[i - first])
             result[i] = 0.0
         for block in range(n_blocks):
             for i in range(first, last):
@@ -258,7 +258,7 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
     dtype, n_rows = blocks.points.dtype, n_blocks * width
     query, weights, distances = np.empty(n_components, dtype), np.empty(width, dtype), np.empty(n_rows, dtype)
     for i in range(len(points)):
-        locate(points[i], blocks, query)
+        around_centre(points[i], blocks, query)
         for block in range(n_blocks):
             weigh(query, dtype.type(1), blocks, block, weights, distances[block * width :])
         low, high = 0, len(grid) - 1

@@ -348,6 +348,8 @@ class ConformalBase(IntervalRegressor):
         return np.asarray(vars(rows)["known"])
 
     def _check_calibrated(self) -> None:
+        if hasattr(self, "n_calib_"):
+            return
         check_is_fitted(self, "model_")
         check_is_fitted(
             self, "n_calib_", msg="%(name)s has no calibration set yet: call conformalize(X_calib, y_calib)"

@@ -120,14 +120,15 @@ def train(
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards every layer is in the mode it was in."""
-    modes = [(layer, layer.training) for layer in module.modules()]
-    module.eval()
+    training = [layer for layer in module.modules() if layer.training]
+    if training:
+        module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for layer, training in modes:
-            layer.training = training
+        for layer in training:
+            layer.training = True
 
 
 def find_last_linear(module: nn.Module, sample: Inputs) -> str:

@@ -228,10 +228,10 @@ def _on_cpu(
     columns = 3 if moments or values is not None else 0
     in_single = len(rows) <= SINGLE_ROWS and rows.largest[1] <= LARGEST_RATIO
     blocks = rows.single if in_single else rows.double
-    ranks, certain, sums = _search(queries, rows, blocks, levels, columns, centred)
+    ranks, certain, sums = _ranks_of(queries, rows, blocks, levels, columns, centred)
     if in_single and not certain.all():
         rest = np.flatnonzero(~certain)
-        again = _search(queries[rest], rows, rows.double, levels, columns, centred)
+        again = _ranks_of(queries[rest], rows, rows.double, levels, columns, centred)
         ranks[rest], certain[rest], sums[rest] = again
     radius = torch.from_numpy(rows.ends.numpy()[ranks])
     if not certain.all():
@@ -246,7 +246,7 @@ def _on_cpu(
     return LocalSummary(radius, torch.from_numpy(size), exact, torch.from_numpy(mean))
 
 
-def _search(  # noqa: PLR0917
+def _ranks_of(  # noqa: PLR0917
     queries: Queries,
     rows: SortedRows,
     blocks: Any,

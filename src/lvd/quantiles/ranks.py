@@ -7,7 +7,7 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-from lvd.kernels.compiled import OPTIONS, STRETCH, in_blocks, locate, queries_together, weigh
+from lvd.kernels.compiled import OPTIONS, STRETCH, around_centre, in_blocks, queries_together, weigh
 
 __all__ = ["find_ranks", "in_blocks"]
 
@@ -43,7 +43,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
-            locate(points[i], blocks, queries[i - first])
+            around_centre(points[i], blocks, queries[i - first])
             moments[i] = 0.0
             if len(precisions):
                 narrow[i - first] = precisions[i]
