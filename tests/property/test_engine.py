@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvd.kernels import compiled
+from lvd.kernels import blocks
 from lvd.quantiles import Queries, SortedRows, conformal_quantile, engine, local_quantile
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
@@ -174,7 +174,7 @@ class TestRadii:
         levels = np.linspace(0.01, 0.99, 99)
         np.testing.assert_array_equal(engine_radius(case, levels)[0], conformal_quantile(scores, levels))
 
-    @pytest.mark.parametrize("m", [0, 1, 511, 512, 513, 1024, 4500])
+    @pytest.mark.parametrize("m", [0, 1, 31, 32, 33, 511, 512, 513, 1024, 4500])
     @pytest.mark.parametrize("k", [1, 5, 6])
     def test_around_the_sizes_of_blocks(self, m, k, rng):
         case = Case(rng.normal(size=(m, k)), rng.gamma(1.0, size=m), rng.normal(size=(130, k)))
@@ -247,7 +247,7 @@ class TestTheCertificate:
         np.testing.assert_array_equal(engine_radius(case, levels), oracle_radius(case, levels))
 
     def test_without_it_radii_are_different(self, case, levels, monkeypatch):
-        monkeypatch.setitem(compiled.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
+        monkeypatch.setitem(blocks.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
         assert (engine_radius(case, levels) != oracle_radius(case, levels)).sum() > 10
 
     def test_far_from_the_centre_float32_is_certain_of_nothing(self):

@@ -2,18 +2,19 @@
 
 Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
 but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
-of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
+of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop; see
+:mod:`lvd.kernels.blocks`.
 
 Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks. They
 are compiled when first used, which is announced, and kept on disk: beside this file, or, where that cannot be
-written, in the user's cache (``NUMBA_CACHE_DIR`` names another folder).
+written, in the user's cache (``NUMBA_CACHE_DIR`` names another folder). What is kept is compiled again when this
+file changes, and only then: so they are all here.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple, no_type_check
+from typing import Any, no_type_check
 
 import numpy as np
 from llvmlite import ir
@@ -22,7 +23,6 @@ from numba.core import event
 from numba.extending import intrinsic, overload
 
 from lvd._progress import announce
-from lvd._typing import Float, NDArray
 
 BLOCK, STRETCH = 512, 32
 STRIDE = 5
@@ -31,10 +31,17 @@ TILE_QUERIES, CACHED = 16, 2**15
 """So many queries are held against a block while it is in the first-level cache; one, where the rows are no more
 numbers than the second, so that all of them stay near."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
-ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
-"""The unit roundoff, and below which a weight counts as 0."""
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning."""
+LEAST_TOTAL = 1e-280
+"""Below this total weight, weights matter that do not count even in float64; the oracle has them."""
+FAINT = 1e-20
+"""Where all weights together are less, float32 does not give their moments."""
+FARTHEST = 500.0
+"""Queries farther from the centre of the rows, in bandwidths, are not for float32: exponents of up to 87 would err
+by more than the 1% that the bound leaves for its second order."""
+SINGLE = 1e-10
+"""Float32 has a larger unit roundoff than this, float64 a smaller one."""
 FIRST_USE = "compiling for the first use, about ten seconds"
 
 
@@ -70,62 +77,6 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Blocks(NamedTuple):
-    """Rows in blocks: their coordinates, likelihood ratios and precisions ``1 / h^2``; the last two may be empty.
-
-    Past the last row ratios are 0, and coordinates infinite where there are no ratios. A `centre` was taken off the
-    coordinates. `unit` is the roundoff of their precision, and weights below `underflow` count as 0.
-    """
-
-    points: Float[NDArray, "b c w"]
-    ratios: Float[NDArray, "_ w"]
-    precisions: Float[NDArray, "_ w"]
-    centre: Float[NDArray, "k"]
-    n_rows: int
-    unit: float
-    underflow: float
-
-
-def make_blocks(
-    points: Float[NDArray, "m k"],
-    centre: Float[NDArray, "k"] | None = None,
-    ratios: Float[NDArray, "m"] | None = None,
-    precisions: Float[NDArray, "m"] | None = None,
-) -> Blocks:
-    """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
-    n_rows, k = points.shape
-    dtype, width = np.dtype(np.float64 if centre is None else np.float32), block_width(n_rows)
-    centre = np.zeros(k) if centre is None else centre
-
-    def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
-        padded = np.full((-(-n_rows // width) * width, columns.shape[1]), beyond, dtype)
-        with np.errstate(over="ignore"):
-            padded[:n_rows] = columns
-        return np.ascontiguousarray(padded.reshape(-1, width, columns.shape[1]).transpose(0, 2, 1))
-
-    empty = np.empty((0, width), dtype)
-    laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % STRIDE))), np.inf)
-    laid[:, k:] = 0.0
-    weights, own = (
-        empty if one is None else lay_out(one[:, None], 0.0)[:, 0] for one in (ratios, precisions)
-    )
-    return Blocks(laid, weights, own, centre, n_rows, *ROUNDING[dtype])
-
-
-def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:
-    """Values of the rows laid out as these are, 0 past the last one."""
-    n_blocks, _, width = blocks.points.shape
-    laid = np.zeros((len(columns), n_blocks, width))
-    for column, row in zip(columns, laid, strict=True):
-        row.reshape(-1)[: blocks.n_rows] = column
-    return laid
-
-
-def block_width(n_rows: int) -> int:
-    """How many rows a block holds: as many as there are, in whole stretches, or at most BLOCK."""
-    return min(BLOCK, -(-n_rows // STRETCH) * STRETCH)
-
-
 @intrinsic
 @no_type_check
 def _power_of_two_32(_context, _exponent):
@@ -140,7 +91,7 @@ def _power_of_two_64(_context, _exponent):
 
 
 def exp_minus(x: float) -> float:
-    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`ROUNDING` says so."""
+    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`lvd.kernels.blocks.ROUNDING` says so."""
     raise NotImplementedError("compiled code only")
 
 
@@ -272,3 +223,173 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
             else:
                 low = middle + 1
         result[i] = grid[high]
+
+
+@njit(**OPTIONS)
+@no_type_check
+def find_ranks(points, above, below, precisions, blocks, largest, levels, values, ranks, certain, moments):
+    """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, where wanted, `moments` (n, 3).
+
+    A level l is reached at rank r when ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight
+    of the first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight of exponent x errs
+    by at most ``w (c0 + c1 x)``, so g errs by at most ``E = (1 - l) e(C_r) + l e(T - C_r)``, where e sums these
+    errors. The rank is certain if ``g >= E`` there and ``g < -E`` one row before.
+
+    `above`, `below` and `precisions` are empty where they are 1, 0 and 1. `largest` are the rows' largest precision
+    and likelihood ratio. The moments are the sums of w, w^2 and w v, the `values` v in blocks, which may be none.
+    """
+    n_blocks, n_components, width = blocks.points.shape
+    dtype, together = blocks.points.dtype, queries_together(blocks)
+    queries, narrow = np.empty((together, n_components), dtype), np.ones(together, dtype)
+    weights, exponents = np.empty(width, dtype), np.empty(width, dtype)
+    sums, spreads = np.empty((together, n_blocks)), np.empty((together, n_blocks))
+    for first in range(0, len(points), together):
+        last = min(len(points), first + together)
+        for i in range(first, last):
+            around_centre(points[i], blocks, queries[i - first])
+            moments[i] = 0.0
+            if len(precisions):
+                narrow[i - first] = precisions[i]
+        for block in range(n_blocks):
+            for i in range(first, last):
+                weigh(queries[i - first], narrow[i - first], blocks, block, weights, exponents)
+                sums[i - first, block], spreads[i - first, block] = _sum(weights), _spread(weights, exponents)
+                if moments.shape[1]:
+                    _add_moments(weights, values, block, moments[i])
+        for i in range(first, last):
+            # Where queries come one by one, the last block has just been weighed for this one.
+            held = n_blocks - 1 if together == 1 else -1
+            masses = (above[i] if len(above) else 1.0, below[i] if len(below) else 0.0)
+            errors = _errors(points[i], precisions[i] if len(precisions) else 1.0, blocks, largest)
+            total, spread = _sum(sums[i - first]), _sum(spreads[i - first])
+            everything = total + masses[0] + masses[1]
+            faint = moments.shape[1] and blocks.unit > SINGLE and total < FAINT * max(1.0, largest[1])
+            certain[i] = LEAST_TOTAL < everything < np.inf and not faint
+            for column in range(len(levels)):
+                wanted = levels[column] * everything - masses[1]
+                block, reached = _first_block(sums[i - first], spreads[i - first], wanted)
+                if wanted > 0.0 and block < n_blocks:
+                    if block != held:
+                        weigh(queries[i - first], narrow[i - first], blocks, block, weights, exponents)
+                        held = block
+                    place, sure = _place(
+                        weights, exponents, wanted, reached, (total, spread), masses, levels[column], errors
+                    )
+                else:
+                    gap, error = _gap(reached, (total, spread), masses, levels[column], errors)
+                    place, sure = (0, gap < -error) if block == n_blocks else (-1, gap >= error)
+                ranks[i, column] = min(width * block + place, blocks.n_rows)
+                certain[i] &= sure
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _sum(weights):
+    total = 0.0
+    for j in range(len(weights)):
+        total += np.float64(weights[j])
+    return total
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _spread(weights, exponents):
+    """The sum of weights times exponents; infinite exponents have weight 0."""
+    spread = 0.0
+    for j in range(len(weights)):
+        spread += np.float64(weights[j] * min(exponents[j], np.float32(1e6)))
+    return spread
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _add_moments(weights, values, block, moments):
+    squares, products = 0.0, 0.0
+    for j in range(len(weights)):
+        squares += np.float64(weights[j]) * np.float64(weights[j])
+    if len(values):
+        for j in range(len(weights)):
+            products += np.float64(weights[j]) * values[0, block, j]
+    moments[0] += _sum(weights)
+    moments[1] += squares
+    moments[2] += products
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _first_block(sums, spreads, wanted):
+    """The block in which the weights reach what is wanted, or how many there are; weight and spread before it."""
+    weight, spread = 0.0, 0.0
+    for block in range(len(sums)):
+        if weight + sums[block] >= wanted:
+            return block, (weight, spread)
+        weight += sums[block]
+        spread += spreads[block]
+    return len(sums), (weight, spread)
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _place(weights, exponents, wanted, reached, totals, masses, level, errors):
+    """Where in a block the weights reach what is wanted, and whether that is certain."""
+    place, weight = 0, reached[0]
+    while place < len(weights):
+        stretch = 0.0
+        for j in range(place, place + STRETCH):
+            stretch += np.float64(weights[j])
+        if weight + stretch >= wanted:
+            break
+        weight += stretch
+        place += STRETCH
+    while place < len(weights) and weight + weights[place] < wanted:
+        weight += weights[place]
+        place += 1
+    if place == len(weights):  # the block's sum, in another order, was larger by a rounding
+        return 0, False
+    spread = reached[1] + _spread(weights[:place], exponents[:place])
+    gap, error = _gap((weight, spread), totals, masses, level, errors)
+    before = gap < -error
+    weight += weights[place]
+    spread += weights[place] * min(exponents[place], np.float32(1e6))
+    gap, error = _gap((weight, spread), totals, masses, level, errors)
+    return place, before and gap >= error
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _gap(reached, totals, masses, level, errors):
+    """How far the level is exceeded where so much weight and spread is reached, and by how much that may err."""
+    rest, rest_spread = totals[0] - reached[0], totals[1] - reached[1]
+    gap = (1.0 - level) * (masses[1] + reached[0]) - level * (rest + masses[0])
+    error = (1.0 - level) * (errors[0] * reached[0] + errors[1] * reached[1])
+    error += level * (errors[0] * rest + errors[1] * rest_spread)
+    return gap, error + errors[2] * (totals[0] + masses[0] + masses[1]) + errors[3]
+
+
+@njit(**OPTIONS)
+@no_type_check
+def _errors(point, precision, blocks, largest):
+    """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
+
+    Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
+    ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
+    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre,
+    in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of
+    float64.
+    """
+    far, length, centre_length, reach = 0.0, 0.0, 0.0, 0.0
+    if blocks.unit > SINGLE:
+        for d in range(len(point)):
+            length += point[d] * point[d]
+            centre_length += blocks.centre[d] * blocks.centre[d]
+            reach += (point[d] - blocks.centre[d]) * (point[d] - blocks.centre[d])
+        lost = 2.0**-27 * (np.sqrt(length) + np.sqrt(centre_length))
+        far = (np.sqrt(reach) + lost) * np.sqrt(precision * largest[0])
+        if far > FARTHEST:
+            far = np.inf
+    return (
+        blocks.unit * (16.0 + 2.0 * far),
+        1.01 * blocks.unit * (2.0 * len(point) + 10.0 + 2.0 * far),
+        (4.0 * blocks.n_rows + 2048.0) * 2.0**-53,
+        blocks.n_rows * max(1.0, largest[1]) * blocks.underflow,
+    )

@@ -1,6 +1,6 @@
 """The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
 
-On the CPU float32 differences come first, with the error bound of :func:`lvd.quantiles.ranks.find_ranks`. What
+On the CPU float32 differences come first, with the error bound of :func:`lvd.kernels.compiled.find_ranks`. What
 they cannot decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the
 oracle: the radii are the oracle's to the bit, at every number of rows. On a GPU with Triton
 :mod:`lvd.quantiles.triton_engine` does the same in fused kernels.
@@ -137,7 +137,7 @@ class SortedRows:
         return np.array([precision, 1.0 if self.ratios is None else float(self.ratios.max())])
 
     def _blocks(self, centre: Float[NDArray, "k"] | None) -> Any:
-        from lvd.kernels.compiled import make_blocks
+        from lvd.kernels.blocks import make_blocks
 
         ratios = None if self.ratios is None else self.ratios.numpy()
         precisions = None if self.precisions is None else self.precisions.numpy()
@@ -255,7 +255,8 @@ def _ranks_of(  # noqa: PLR0917
     values: Float[NDArray, "m"] | None,
 ) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
     """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
-    from lvd.quantiles.ranks import find_ranks, in_blocks
+    from lvd.kernels.blocks import in_blocks
+    from lvd.kernels.compiled import find_ranks
 
     n, points = len(queries), queries.points.numpy()
     above = NONE if queries.mass_above is None else queries.mass_above.numpy()
