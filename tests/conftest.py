@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from inspect import unwrap
 from pathlib import Path
+from pkgutil import resolve_name
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -16,6 +18,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+import lvd
+
 settings.register_profile("lvd", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("lvd")
 
@@ -27,18 +31,46 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return TogetherByFixtures(config, log)
 
 
+BRIEF = {
+    "lvd.models.validated.ROUND": 10,
+    "lvd.models.validated.MOST_ROUNDS": 4,
+    "lvd.models.regressor.LEAST_BATCHES": 100,
+    "lvd.methods.mc_dropout.LEAST_BATCHES": 100,
+    "lvd.scores.scales.MOST_EPOCHS": 3,
+    "lvd.scores.scales.MOST_TREES": 20,
+}
+"""How long the defaults train in tests: few tests are about how well they predict."""
+
+
+BRIEF_ITERATIONS = {lvd.MahalanobisKernel: 50, lvd.TreesRegressor: 20}
+"""Defaults of `max_iter`."""
+
+
+def defaults_of(learner: type) -> dict[str, object]:
+    """Those of the constructor; the shape checks have wrapped it."""
+    return unwrap(learner.__init__).__kwdefaults__
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _brief_training():
-    """Networks with early stopping look for fewer rounds: few tests are about how well they predict."""
+def usual_training():
+    """All that learns does so for as short as `BRIEF` says; these are the values that users have."""
+    usual = {name: resolve_name(name) for name in BRIEF}
+    iterations = {learner: defaults_of(learner)["max_iter"] for learner in BRIEF_ITERATIONS}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lvd.models.validated.MOST_ROUNDS", 8)
-        yield
+        for name, value in BRIEF.items():
+            patch.setattr(name, value)
+        for learner, value in BRIEF_ITERATIONS.items():
+            patch.setitem(defaults_of(learner), "max_iter", value)
+        yield usual, iterations
 
 
 @pytest.fixture
-def full_training(monkeypatch):
-    """As many rounds as a user gets."""
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 100)
+def full_training(monkeypatch, usual_training):
+    usual, iterations = usual_training
+    for name, value in usual.items():
+        monkeypatch.setattr(name, value)
+    for learner, value in iterations.items():
+        monkeypatch.setitem(defaults_of(learner), "max_iter", value)
 
 
 @pytest.fixture(scope="session")

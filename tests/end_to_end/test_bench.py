@@ -78,19 +78,31 @@ def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
     process.communicate()
 
 
-def test_killed_again_and_again_the_result_is_the_same(lvd_start, lvd_here, undisturbed, tmp_path):
-    folder, chance = tmp_path / "results", random.Random(0)
-    for _ in range(2):
-        kill_while_it_works(lvd_start(*RUN, "--out", folder, start_new_session=True), folder, chance)
-    outcome = lvd_here(*RUN, "--out", folder)
+def test_ended_it_leaves_whole_files_and_no_process_and_goes_on(lvd_start, lvd_here, undisturbed, tmp_path):
+    run = (*RUN[:-1], "split")  # networks alone: outside, kernels train as long as users have it
+    with lvd_start(*run, "--seeds", "0:2000", "--workers", 2, "--out", tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while not n_results(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)  # the pipes are open as long as a worker has them
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"Traceback" not in err
+    assert 0 < n_results(tmp_path) < 2000
+    assert not list(tmp_path.rglob("*.part*"))
+    wanted = {path.name for path in undisturbed.glob("runs/*")}
+    for path in tmp_path.glob("runs/*"):
+        if path.name not in wanted:
+            path.unlink()
+    outcome = lvd_here(*RUN, "--out", tmp_path)
     assert (outcome.code, outcome.err) == (0, "")
     assert "0 failed" in outcome.out
-    check_same(folder, undisturbed)
+    check_same(tmp_path, undisturbed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_twenty_times_with_two_workers(lvd_start, lvd_here, tmp_path):
+def test_killed_twenty_times_with_two_workers(lvd_start, lvd_here, tmp_path, full_training):
     run = (*RUN, "--seeds", "0:10")
     lvd_here(*run, "--out", tmp_path / "undisturbed")
     folder, chance = tmp_path / "results", random.Random(1)

@@ -87,7 +87,8 @@ def test_the_page_says_the_same(lvd_here, tables, plain):
     page = (tables / "page.html").read_text()
     assert 'class="verdict good"' in page
     assert "Split</th>" in page
-    alone = lvd_here("report", plain, tables / "new.csv", "--compare", "none", "--out", tables / "alone.html")
+    (tables / "few.csv").write_text("".join((tables / "new.csv").read_text().splitlines(keepends=True)[:60]))
+    alone = lvd_here("report", plain, tables / "few.csv", "--compare", "none", "--out", tables / "alone.html")
     assert alone.code == 0, alone.err
     assert "Split</th>" not in (tables / "alone.html").read_text()
 

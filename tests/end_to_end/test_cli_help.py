@@ -66,8 +66,8 @@ def test_a_wrong_call_ends_with_2(lvd_here, arguments, message):
     assert outcome.out == ""
 
 
-def test_data_list(lvd_outside, lvd_here, tmp_path):
-    outcome = lvd_outside("data", "list")
+def test_data_list(lvd_here, tmp_path):
+    outcome = lvd_here("data", "list")
     assert outcome.code == 0
     assert outcome.err == ""
     assert [line.split()[0] for line in outcome.out.splitlines()[1:3]] == ["synthetic", "diabetes"]

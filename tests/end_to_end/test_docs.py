@@ -61,9 +61,6 @@ def marked(names):
 @pytest.fixture
 def short_training(monkeypatch):
     """Code runs as it is written, but networks and kernels are trained for a few batches only."""
-    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 100)
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, 50)))
     monkeypatch.setattr(
         "lvd.reproduction.demonstration.N_BATCHES", 30

@@ -47,7 +47,7 @@ def test_from_smiles_to_intervals(tmp_path):
     smiles, y = chains()
     order = np.random.default_rng(0).permutation(len(smiles))
     train, calib, test = order[:120], order[120:200], order[200:]
-    net = lvd.ChempropEstimator(hidden_size=48, n_epochs=40, batch_size=20, peak_rate=5e-3, device="cpu")
+    net = lvd.ChempropEstimator(hidden_size=32, n_epochs=25, batch_size=20, peak_rate=5e-3, device="cpu")
     reg = lvd.LVDRegressor(net, calib_size=None, device="cpu", random_state=0)
     reg.fit(smiles[train], y[train]).conformalize(smiles[calib], y[calib])
     y_pred, intervals = reg.predict_interval(smiles[test], 0.8)

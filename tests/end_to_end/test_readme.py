@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,21 +42,16 @@ def test_the_python_lines_run_as_written(capsys):
     assert "similar calibration rows" in said
 
 
-@pytest.mark.timeout(280)
-def test_the_tour_runs_as_written_in_an_empty_folder(tmp_path):
+@pytest.mark.parametrize("process", ["here", pytest.param("outside", marks=pytest.mark.slow)])
+def test_the_tour_runs_as_written_in_an_empty_folder(tmp_path, process, monkeypatch, lvd_here, lvd_outside):
+    monkeypatch.chdir(tmp_path)
     tour = next(block for block in blocks("bash") if "lvd fit" in block)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in tour.strip().splitlines():
-        done = subprocess.run(
-            line.split(),
-            cwd=tmp_path,
-            env=os.environ | {"PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-        assert done.stdout
+        command, *words = line.split()
+        outcome = (lvd_here if process == "here" else lvd_outside)(*words)
+        assert command == "lvd"
+        assert outcome.code == 0, f"{line}\n{outcome.err}"
+        assert outcome.out
     assert (tmp_path / "intervals.csv").read_text().startswith("age,sex,")
 
 

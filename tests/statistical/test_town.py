@@ -28,7 +28,7 @@ def coverage(reg, homes):
 
 
 @pytest.mark.parametrize("estimator", [None, HistGradientBoostingRegressor(random_state=0)])
-def test_the_default_covers_in_the_town_and_is_not_too_wide_elsewhere(homes, estimator):
+def test_the_default_covers_in_the_town_and_is_not_too_wide_elsewhere(homes, estimator, full_training):
     there, elsewhere = coverage(lvd.LVDRegressor(estimator, random_state=0), homes)
     assert there >= 0.84
     assert elsewhere <= 0.96

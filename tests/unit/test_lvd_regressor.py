@@ -38,13 +38,6 @@ def quick(**changes):
     return lvd.LVDRegressor(**settings | changes)
 
 
-@pytest.fixture(autouse=True)
-def short_training(monkeypatch):
-    monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 200)
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
-
-
 @pytest.fixture
 def unchecked_types():
     """As a user without jaxtyping has it: the shape checks would refuse some arguments before lvd does."""

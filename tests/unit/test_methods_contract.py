@@ -79,8 +79,6 @@ def fitted(method, rows):
 def short_training(monkeypatch):
     """Default settings, for a few batches only."""
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 10)
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
     monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_EPOCHS", 1)
     monkeypatch.setattr("lvd.methods.mc_dropout.LEAST_BATCHES", 10)

@@ -116,7 +116,7 @@ class TestLengthOfTraining:
             ({"n_batches": None, "early_stopping": False, "batch_size": 1}, 80, 1600),
         ],
     )
-    def test_batches(self, data, settings, n_rows, expected):
+    def test_batches(self, data, settings, n_rows, expected, full_training):
         X, y = data
         seen = []
         new_net(hidden_sizes=(2,), **settings).fit(X[:n_rows], y[:n_rows], on_batch=lambda: seen.append(1))

@@ -19,7 +19,9 @@ SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0
 REGRESSORS = [
     SMALL_NET,
     lvd.NetRegressor(nn.Sequential(nn.Linear(40, 200), nn.Tanh(), nn.Linear(200, 1)), n_batches=60),
-    lvd.LVDRegressor(SMALL_NET, confidence_level=0.5, random_state=0),
+    lvd.LVDRegressor(
+        SMALL_NET, kernel=lvd.MahalanobisKernel(max_iter=20), confidence_level=0.5, random_state=0
+    ),
     lvd.SplitConformalRegressor(SMALL_NET, random_state=0),
     lvd.MADSplitRegressor(SMALL_NET, random_state=0),
     lvd.ConformalizedQuantileRegressor(SMALL_NET, random_state=0),
@@ -50,9 +52,9 @@ class TestARowDoesNotFeelItsNeighbours:
                 )
             return np.concatenate(found, axis=1)
 
-        whole = ask(X)
+        whole = ask(X)[:40]
         for size in (1, 3, 37):
-            parts = np.concatenate([ask(X[i : i + size]) for i in range(0, len(X), size)])
+            parts = np.concatenate([ask(X[i : min(i + size, 40)]) for i in range(0, 40, size)])
             np.testing.assert_allclose(parts, whole, rtol=1e-10, atol=1e-12)
 
     def test_a_prefit_module_is_left_in_its_own_precision(self):
@@ -146,14 +148,12 @@ class TestScales:
         assert (mean == array.mean(0)).all()
         assert (scale == array.std(0)).all()
 
-    @pytest.mark.parametrize("unit", [1e-30, 1e-13, 1e30])
-    def test_intervals_follow_the_unit_of_targets_and_inputs(self, unit, monkeypatch):
-        monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 10)
+    def test_intervals_follow_the_unit_of_targets_and_inputs(self):
         rng = np.random.default_rng(0)
         X = rng.uniform(-1, 1, size=(300, 2))
         y = X[:, 0] + 0.1 * rng.normal(size=300)
-        net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=300, device="cpu")
-        kernel = lvd.MahalanobisKernel(3, max_iter=60, device="cpu")
+        net = lvd.NetRegressor(hidden_sizes=(20,), n_batches=100, device="cpu")
+        kernel = lvd.MahalanobisKernel(3, max_iter=20, device="cpu")
         reg = lvd.LVDRegressor(net, kernel=kernel, confidence_level=0.5, random_state=0)
 
         def widths(y, X):
@@ -161,8 +161,9 @@ class TestScales:
             return np.median(ends[:, 1] - ends[:, 0])
 
         plain = widths(y, X)
-        assert widths(y * unit, X) / unit == pytest.approx(plain, rel=0.2)
-        assert widths(y, X * unit) == pytest.approx(plain, rel=0.2)
+        for unit in (1e-30, 1e-13, 1e30):
+            assert widths(y * unit, X) / unit == pytest.approx(plain, rel=0.2)
+            assert widths(y, X * unit) == pytest.approx(plain, rel=0.2)
 
     def test_boosted_trees_of_a_target_near_1_have_embeddings(self):
         X = np.random.default_rng(0).uniform(size=(400, 3))

@@ -40,8 +40,6 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 
@@ -118,7 +116,10 @@ class TestLVD:
     @pytest.mark.parametrize(
         "parameters",
         [
-            {"conformity_score": "normalized", "estimator": lvd.KernelRegressor(QUICK["estimator"])},
+            {
+                "conformity_score": "normalized",
+                "estimator": lvd.KernelRegressor(QUICK["estimator"], kernel=QUICK["kernel"]),
+            },
             {"conformity_score": "signed", "y_range": (-1.0, None)},
             {"conformity_score": lvd.scores.SidedResidual(), "bandwidth": "adaptive"},
             {"random_state": np.random.RandomState(0)},

@@ -17,8 +17,6 @@ WEIGHTS = {"weighted": np.exp(0.2 * X[:, 0]), "unweighted": None}
 @pytest.fixture(autouse=True)
 def short_training(monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 5)
-    monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     monkeypatch.setattr("lvd.models.regressor.LEAST_EPOCHS", 1)
 
 

@@ -23,7 +23,7 @@ def noisy():
 
 @pytest.mark.parametrize("scale", [KernelScale, BoostedScale, NetworkScale])
 class TestEveryScale:
-    def test_follows_the_size_of_errors(self, scale, noisy):
+    def test_follows_the_size_of_errors(self, scale, noisy, full_training):
         features, errors, size = noisy
         points = 4.0 * features
         crossed = scale().fit(points, errors, 0)

@@ -39,7 +39,7 @@ from lvd.cli.watch import MONITOR_EXAMPLES, UPDATE_EXAMPLES, monitor_model, upda
 REFUSED, UNREAD = 2, 1
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
-ONCE_MORE = 5.0
+ONCE_MORE = 60.0
 """Seconds after which a process that still runs after such a signal is ended again."""
 
 _PARAMETER = re.compile(

@@ -23,6 +23,7 @@ KERNEL_ROWS = 3000
 BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3.0, 10.0)
 LEAST_SHARE = 0.05
 """No scale is below this share of the median error."""
+MOST_TREES = 200
 MOST_EPOCHS, PATIENCE, BATCH, HIDDEN = 200, 15, 128, (64, 64)
 
 
@@ -102,7 +103,7 @@ class BoostedScale:
         for fold in range(N_FOLDS):
             inside, outside = folds != fold, folds == fold
             learner = HistGradientBoostingRegressor(
-                max_iter=200,
+                max_iter=MOST_TREES,
                 learning_rate=0.05,
                 max_leaf_nodes=8,
                 min_samples_leaf=max(10, int(inside.sum()) // 50),
