@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class Blocks(NamedTuple):
     ratios: Float[NDArray, "_ w"]
     precisions: Float[NDArray, "_ w"]
     centre: Float[NDArray, "k"]
+    centre_length: float
     n_rows: int
     unit: float
     underflow: float
@@ -53,7 +55,8 @@ def make_blocks(
     weights, own = (
         empty if one is None else lay_out(one[:, None], 0.0)[:, 0] for one in (ratios, precisions)
     )
-    return Blocks(laid, weights, own, centre, n_rows, *ROUNDING[dtype])
+    length = math.hypot(*centre.tolist())
+    return Blocks(laid, weights, own, centre, length, n_rows, *ROUNDING[dtype])
 
 
 def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:

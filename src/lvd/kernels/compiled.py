@@ -377,14 +377,12 @@ def _errors(point, precision, blocks, largest):
     in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of
     float64.
     """
-    far, length, centre_length, reach = 0.0, 0.0, 0.0, 0.0
+    far, away = 0.0, 0.0
     if blocks.unit > SINGLE:
         for d in range(len(point)):
-            length += point[d] * point[d]
-            centre_length += blocks.centre[d] * blocks.centre[d]
-            reach += (point[d] - blocks.centre[d]) * (point[d] - blocks.centre[d])
-        lost = 2.0**-27 * (np.sqrt(length) + np.sqrt(centre_length))
-        far = (np.sqrt(reach) + lost) * np.sqrt(precision * largest[0])
+            away += (point[d] - blocks.centre[d]) * (point[d] - blocks.centre[d])
+        lost = 2.0**-26 * (np.sqrt(away) + blocks.centre_length)
+        far = (np.sqrt(away) + lost) * np.sqrt(precision * largest[0])
         if far > FARTHEST:
             far = np.inf
     return (
