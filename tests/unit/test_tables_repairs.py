@@ -15,7 +15,6 @@ import pytest
 
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
-from lvd.conformal import CalibrationWarning
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
 from lvd.tables.column_coding import Column, example_of_formatted
 from lvd.tables.inputs import CellEncoder
@@ -320,8 +319,9 @@ class TestArrowTypes:
         for out in ("o.csv", "o.parquet"):
             report = model.predict_to(tmp_path / out, iter_batches(path, column_types={}))
             assert report.n_rows == read_table(tmp_path / out).num_rows == self.N
-        with pytest.warns(CalibrationWarning, match="have the inputs of a training row"):
-            assert model.evaluate(self.table(kind).to_batches()).n_rows == self.N
+        evaluated = model.evaluate(self.table(kind).to_batches())
+        assert evaluated.n_rows == self.N
+        assert evaluated.n_repeated
         direct, _ = TableModel.fit(self.table(kind), small_regressor(), target="y")
         assert direct.encoder == model.encoder
 

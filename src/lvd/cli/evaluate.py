@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Levels, Model, SkipInvalid, show_metrics, together_lines
+from lvd.cli.shared import (
+    Data,
+    Json,
+    Levels,
+    Model,
+    SkipInvalid,
+    show_metrics,
+    together_lines,
+    warn_of_training_rows,
+)
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -69,6 +78,8 @@ def evaluate_table(
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
+    consequence = "its errors are too small; evaluate on rows that it has not seen"
+    warn_of_training_rows(report.n_repeated, report.n_rows, fitted, consequence)
     if json:
         console.show_json(asdict(report))
         return

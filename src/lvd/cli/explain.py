@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Model
+from lvd.cli.shared import Data, Json, Level, Model
 
 if TYPE_CHECKING:
     from lvd.methods.local import Explanation
@@ -31,10 +31,7 @@ def explain_row(
         ),
     ],
     *,
-    level: Annotated[
-        float | None,
-        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
-    ] = None,
+    level: Level = None,
     neighbors: Annotated[int, typer.Option(min=1, help="How many calibration rows to list.")] = 10,
     json: Json = False,
 ) -> None:
@@ -98,8 +95,3 @@ def _show_explanation(explanation: Explanation, target: str, model: TableModel) 
         ],
         text_columns=int(named),
     )
-
-
-def _row_name(number: int, n_rows: int) -> str:
-    """The number in the table of fit, or among the rows that were added later."""
-    return str(number) if number <= n_rows else f"update {number - n_rows}"

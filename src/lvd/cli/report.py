@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Model, SkipInvalid
+from lvd.cli.shared import Data, Level, Model, SkipInvalid, warn_of_training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,10 +53,7 @@ def report(
             "localcqr, jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
         ),
     ] = "split",
-    level: Annotated[
-        float | None,
-        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
-    ] = None,
+    level: Level = None,
     fitted_on: Annotated[
         Path | None,
         typer.Option(
@@ -148,9 +145,7 @@ def write_page(
 ) -> ReportContent:
     """Write the page of a model on these rows; warns of those that it was trained on."""
     import datetime
-    import warnings
 
-    from lvd.methods import CalibrationWarning
     from lvd.molecules.drawing import draw_molecule
     from lvd.page.content import make_report, only_target
     from lvd.page.render import Origin, write_report
@@ -170,11 +165,6 @@ def write_page(
         )
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_report(content, Origin(*names, today), out)
-    if content.n_repeated:
-        warnings.warn(
-            f"{content.n_repeated} of {content.n_rows} rows {fitted.encoder.repeated}: where the model was "
-            "trained on them, its errors are too small; report on rows that it has not seen",
-            CalibrationWarning,
-            stacklevel=1,
-        )
+    consequence = "its errors are too small; report on rows that it has not seen"
+    warn_of_training_rows(content.n_repeated, content.n_rows, fitted, consequence)
     return content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from lvd.cli import console
 
 if TYPE_CHECKING:
     from lvd.tables.reports import TargetReport, Together
+    from lvd.tables.table_model import TableModel
     from lvd.tables.verdict import Verdict
 
 
@@ -44,6 +46,9 @@ Levels = Annotated[
         show_default="that of lvd fit",
         help="Confidence level between 0 and 1; repeat it for several levels.",
     ),
+]
+Level = Annotated[
+    float | None, typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1.")
 ]
 SkipInvalid = Annotated[
     bool,
@@ -79,6 +84,17 @@ def check_free(out: Path, *, force: bool) -> None:
     if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
     store.check_replaceable(out)
+
+
+def warn_of_training_rows(n_repeated: int, n_rows: int, fitted: TableModel, consequence: str) -> None:
+    """Errors on rows that the model was trained on tell nothing about others."""
+    from lvd.conformal import CalibrationWarning
+
+    if n_repeated:
+        known = f"{n_repeated} of {n_rows} rows {fitted.encoder.repeated}"
+        warnings.warn(
+            f"{known}: where the model was trained on them, {consequence}", CalibrationWarning, stacklevel=1
+        )
 
 
 def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None = None) -> None:

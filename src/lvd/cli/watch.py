@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Model, SkipInvalid, check_free
+from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, warn_of_training_rows
 
 if TYPE_CHECKING:
     from lvd.tables.model_card import ModelCard, Source
@@ -57,7 +56,6 @@ def update_model(
     Rows without a target are left out and counted. The card of the model, card.md in its folder, lists the tables
     that were added.
     """
-    from lvd.conformal import CalibrationWarning
     from lvd.tables.model_card import ModelCard, Source
     from lvd.tables.reading import read_schema, read_table
     from lvd.tables.table_model import TableModel
@@ -76,13 +74,8 @@ def update_model(
         if card is not None:
             updated = replace(updated, card=card.updated(source).to_dict())
         updated.save(out or model, replace=True)
-    if report.n_repeated:
-        warnings.warn(
-            f"{report.n_repeated} of {report.n_added} rows {fitted.encoder.repeated}: where the model was trained "
-            "on them, their errors are too small, and so will the intervals be; add rows that it has not seen",
-            CalibrationWarning,
-            stacklevel=1,
-        )
+    consequence = "their errors are too small, and so will the intervals be; add rows that it has not seen"
+    warn_of_training_rows(report.n_repeated, report.n_added, fitted, consequence)
     if json:
         console.show_json({"model": str(out or model), **asdict(report)})
         return
@@ -96,10 +89,7 @@ def monitor_model(
     model: Model,
     data: Data,
     *,
-    level: Annotated[
-        float | None,
-        typer.Option(show_default="that of lvd fit", help="Confidence level between 0 and 1."),
-    ] = None,
+    level: Level = None,
     false_alarm_rate: Annotated[
         float, typer.Option(help="How probable an alarm may be when nothing has changed.")
     ] = 0.01,

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_choice, check_levels, present_rows, row_digests
-from lvd.conformal import CalibrationWarning
 from lvd.conformal.guarantees import GUARANTEES
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
@@ -142,7 +141,7 @@ class TableModel:
             regressor.conformalize(X[calib], y[calib], groups=model.group_labels(calibrating))
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
-            tested = model._evaluate(table.take(model.test_rows - 1).to_batches())
+            tested = model.evaluate(table.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
         return model, FitReport(
             n_train=len(train),
@@ -386,29 +385,6 @@ class TableModel:
         )
         return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
 
-    def evaluate(
-        self,
-        batches: Batches,
-        confidence_level: Levels | None = None,
-        *,
-        targets: Sequence[str] = (),
-        by: str | None = None,
-    ) -> EvaluateReport:
-        """The metrics of all targets, or of those named, and their coverage by the values of a column.
-
-        A number with more than 20 distinct values is grouped in ten equally full bins. Rows that the model
-        was trained on are warned of: their errors are too small to tell anything.
-        """
-        report = self._evaluate(batches, confidence_level, targets=targets, by=by)
-        if report.n_repeated:
-            warnings.warn(
-                f"{report.n_repeated} of {report.n_rows} rows {self.encoder.repeated}: where the model was trained "
-                "on them, its errors are too small; evaluate on rows that it has not seen",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        return report
-
     def explain(
         self,
         batches: Batches,
@@ -476,7 +452,7 @@ class TableModel:
             return explanation
         return replace(explanation, largest=replace(largest, name=self.encoder.targets[largest.target]))
 
-    def _evaluate(
+    def evaluate(
         self,
         batches: Batches,
         confidence_level: Levels | None = None,
@@ -484,7 +460,11 @@ class TableModel:
         targets: Sequence[str] = (),
         by: str | None = None,
     ) -> EvaluateReport:
-        """The metrics, without a warning."""
+        """The metrics of all targets, or of those named, and their coverage by the values of a column.
+
+        A number with more than 20 distinct values is grouped in ten equally full bins. Of `n_repeated` rows, those
+        that the model was trained on, the errors are too small to tell anything.
+        """
         levels = self.resolve_levels(confidence_level)
         places = [self._find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
