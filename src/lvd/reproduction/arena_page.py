@@ -23,7 +23,7 @@ from lvd.reproduction.result_store import Call
 MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
 SHORT_LINES = 10
-QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 10_000
+QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
 OURS = "lvd"
 _BLUE, _GREY = "#0072B2", "#767676"
 
