@@ -32,6 +32,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 BRIEF = {
+    "lvd.models.candidates.N_FOLDS": 2,
+    "lvd.scores.score.N_FOLDS": 2,
     "lvd.models.validated.ROUND": 10,
     "lvd.models.validated.MOST_ROUNDS": 4,
     "lvd.models.regressor.LEAST_BATCHES": 100,
@@ -52,15 +54,16 @@ def defaults_of(learner: type) -> dict[str, object]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def usual_training():
-    """All that learns does so for as short as `BRIEF` says; these are the values that users have."""
+def usual_training(request):
+    """All that learns does so for as short as `BRIEF` says, but in the slow suite; the values that users have."""
     usual = {name: resolve_name(name) for name in BRIEF}
     iterations = {learner: defaults_of(learner)["max_iter"] for learner in BRIEF_ITERATIONS}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in BRIEF.items():
-            patch.setattr(name, value)
-        for learner, value in BRIEF_ITERATIONS.items():
-            patch.setitem(defaults_of(learner), "max_iter", value)
+        if "not slow" in request.config.getoption("markexpr"):
+            for name, value in BRIEF.items():
+                patch.setattr(name, value)
+            for learner, value in BRIEF_ITERATIONS.items():
+                patch.setitem(defaults_of(learner), "max_iter", value)
         yield usual, iterations
 
 

@@ -102,7 +102,7 @@ def test_ended_it_leaves_whole_files_and_no_process_and_goes_on(lvd_start, lvd_h
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_twenty_times_with_two_workers(lvd_start, lvd_here, tmp_path, full_training):
+def test_killed_twenty_times_with_two_workers(lvd_start, lvd_here, tmp_path):
     run = (*RUN, "--seeds", "0:10")
     lvd_here(*run, "--out", tmp_path / "undisturbed")
     folder, chance = tmp_path / "results", random.Random(1)
