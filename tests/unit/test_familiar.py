@@ -29,6 +29,14 @@ def test_far_in_either_space_is_unknown_and_the_embedding_is_given_more_room(rng
     assert familiarity.known([near[:2], outwards]).tolist() == [True, False]
 
 
+@pytest.mark.parametrize(("n_rows", "decides"), [(500, False), (100, True)])
+def test_an_outlier_decides_what_is_far_among_few_rows_alone(rng, n_rows, decides):
+    rows = rng.normal(size=(n_rows, 2))
+    rows[0] = 50.0
+    (space,) = Familiarity.of([rows], 0).spaces
+    assert (space.limit * space.scale[0] > 40.0) == decides
+
+
 def test_rows_that_are_all_the_same():
     familiarity = Familiarity.of([np.ones((30, 2))], 0)
     assert familiarity.known([np.array([[1.0, 1.0], [1.0, 1.1]])]).tolist() == [True, False]

@@ -18,9 +18,11 @@ from lvd._typing import Bool, Float, NDArray
 from lvd.models.scaling import mean_and_scale
 
 MOST_ROWS, CHUNK = 5000, 2**22
-BEYOND, FEWEST_BEYOND = 0.002, 2
-"""The share of training rows, and the fewest, that are further from the others than what is called near: an
-outlier or two among them should not decide what is far."""
+BEYOND = 0.002
+"""The share of training rows that are further from the others than what is called near."""
+OUTLIERS, OUTLIER_ROWS = 2, 250
+"""Or so many of them, one for so many rows: an outlier or two should not decide what is far, and among few rows
+they need not be outliers."""
 FAR, FAR_EMBEDDED = 1.1, 1.5
 """A row is unknown beyond so many times the distance that is near: in the inputs or, where they are no numbers, in
 the embedding; and in the embedding of a row whose inputs are looked at too.
@@ -29,7 +31,7 @@ An embedding moves ordinary rows apart more unevenly than the inputs do, and eve
 unknown costs an infinite interval. Beside the built-in network these limits find 98% of the concrete older than 90
 days where none was learned from, and call 2 in 1,000 rows of the arena's tables unknown. One limit of 1.1 for both
 spaces finds no more and calls three times as many unknown; rows that must be far in both spaces are 37% of that
-concrete; and where no outlier may be left beyond what is near, 85% of it in other splits.
+concrete; and where what is near is the largest distance seen, 85% of it in other splits.
 """
 
 
@@ -51,7 +53,7 @@ class Surroundings:
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
         placed = ((rows[chosen] - mean) / scale).astype(np.float32)
         own = NearestNeighbors(n_neighbors=min(2, len(placed))).fit(placed).kneighbors(placed)[0][:, -1]
-        beyond = min(max(FEWEST_BEYOND, int(BEYOND * len(own))), len(own) - 1)
+        beyond = max(int(BEYOND * len(own)), min(OUTLIERS, len(own) // OUTLIER_ROWS))
         return cls(mean, scale, placed, float(np.sort(own)[-1 - beyond]))
 
     def distance(self, rows: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
