@@ -8,7 +8,7 @@ import torch
 
 import lvd
 from lvd.conformal import bandwidth as module
-from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
+from lvd.conformal.bandwidth import LEAST_LEVEL, TrainingSample, adaptive_bandwidths
 from lvd.conformal.guarantees import draw_centres
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
@@ -17,7 +17,7 @@ LEVELS = [0.5, 0.8]
 
 def by_brute_force(queries, training, n_calib, level, mass):
     """The first of the grid at which the expected weight is enough; the largest where none is."""
-    needed = mass * level / (1.0 - level)
+    needed = mass * max(level, LEAST_LEVEL) / (1.0 - max(level, LEAST_LEVEL))
     squared = np.square(queries[:, None] - training[None]).sum(-1)
     for h in module.GRID[::-1]:
         enough = n_calib / len(training) * np.exp(-squared / h**2).sum(1) >= needed

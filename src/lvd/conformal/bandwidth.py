@@ -17,6 +17,8 @@ from lvd.kernels.sums import weighted_sums
 MOST_TRAINING_ROWS = 4096
 GRID = np.geomspace(1.0, 50.0, 40)
 """Bandwidths are chosen from these."""
+LEAST_LEVEL = 0.9
+"""Lower levels look as far as this one: a handful of rows would be enough for a finite radius, and tells noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +46,12 @@ def adaptive_bandwidths(
 ) -> Float[Tensor, "n"]:
     """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``.
 
-    The sum runs over n training rows: it is the weight that m calibration rows like them are expected to have;
-    below ``mass = 1`` the radius would be infinite in expectation. Calibration rows take no part, so that for a
-    fixed centre this is a fixed kernel with its maximum at the centre, and the local guarantee holds unchanged.
+    Levels below 0.9 count as that. The sum runs over n training rows: it is the weight that m calibration rows like
+    them are expected to have; below ``mass = 1`` the radius would be infinite in expectation. Calibration rows take
+    no part, so that for a fixed centre this is a fixed kernel with its maximum at the centre: the local guarantee
+    holds unchanged.
     """
+    level = max(level, LEAST_LEVEL)
     wanted = mass * level / (1.0 - level) * len(sample.points) / n_calib
     if queries.device.type == "cpu":
         return _by_compiled_sums(queries.numpy(), sample.blocks, wanted)

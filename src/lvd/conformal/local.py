@@ -82,8 +82,8 @@ class LocalConformal:
     kernel : a fitted :class:`MahalanobisKernel`.
     bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for each
         query the smallest h >= 1 with which the calibration rows are expected to have enough weight for a finite
-        radius at `confidence_level`, `mass` times over. The kernel's training rows decide it, never the calibration
-        rows.
+        radius at `confidence_level`, or at 0.9 if that is more, `mass` times over. The kernel's training rows
+        decide it, never the calibration rows.
     mass : of ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
     confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides
         adaptive bandwidths, so that the radii of several levels are nested.
