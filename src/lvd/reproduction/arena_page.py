@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
@@ -71,7 +72,7 @@ def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out:
             for name, figure in figures.items():
                 path = out.parent / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_path(path) as part:
+                with atomic_path(path) as part, rc_context({"svg.hashsalt": name}):
                     figure.savefig(part, format="svg", metadata={"Date": None})
                 written.append(path)
     with atomic_path(out) as part:
