@@ -253,7 +253,7 @@ def test_wrong_options(lvd_here, homes, tmp_path):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        (("--split", "time"), "--split must be random, time:COLUMN or group:COLUMN"),
+        (("--split", "time"), "--split must be random, time:COLUMN, group:COLUMN"),
         (("--split", "time:z"), "the table has no column 'z'"),
         (("--split", "group:x"), "no column is left to predict from besides"),
         (("--keep", "z"), "the table has no column 'z'"),

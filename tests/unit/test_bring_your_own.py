@@ -103,7 +103,7 @@ class TestBoostedTrees:
         assert np.isfinite(found.intervals[found.known]).all()
 
     @pytest.mark.parametrize("library", LIBRARIES)
-    def test_errors_are_those_of_rows_held_out(self, library, frame, y, monkeypatch):
+    def test_errors_are_those_of_rows_held_out(self, library, frame, y, monkeypatch, full_training):
         """Five clones are fitted beside the model itself, each without a fold."""
         sizes = []
         kind = type(of_categories(library))

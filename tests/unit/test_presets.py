@@ -61,7 +61,7 @@ def test_stages_are_announced(rows):
     with listening(stages.append):
         lvd.LVDRegressor(lvd.NetRegressor(n_batches=20), random_state=0).fit(*rows)
     assert stages[0] == "training the model"
-    assert stages.count("errors on rows held out: fold 3 of 5") == 1
+    assert stages.count("errors on rows held out: fold 2 of 2") == 1
 
 
 class TestPrefit:
