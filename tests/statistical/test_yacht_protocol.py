@@ -23,7 +23,9 @@ def run_split(X, y, seed):
         random_state=seed,
     )
     kernel = lvd.MahalanobisKernel(max_neighbors=3000, min_scale=1e-3, device="cpu", random_state=seed)
-    reg = lvd.LVDRegressor(network, kernel=kernel, calib_size=None, device="cpu", random_state=seed)
+    reg = lvd.LVDRegressor(
+        network, preset="paper", kernel=kernel, calib_size=None, device="cpu", random_state=seed
+    )
     reg.fit(X[train], y[train]).conformalize(X[calib], y[calib])
     y_pred, intervals = reg.predict_interval(X[test], [0.5, 0.9])
     return (
