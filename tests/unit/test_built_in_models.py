@@ -84,16 +84,26 @@ class TestRidge:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "members"), [((256, 64), 4), ((100,), 4), ((50,), 2), ((12,), 1), ((256, 30), 2), ((), 1)]
+    ("sizes", "members", "of_few_rows"),
+    [
+        ((256, 64), 4, 4),
+        ((192,), 4, 8),
+        ((100,), 4, 4),
+        ((50,), 2, 2),
+        ((12,), 1, 1),
+        ((256, 30), 2, 2),
+        ((), 1, 1),
+    ],
 )
-def test_as_many_members_as_the_widths_allow(sizes, members):
-    assert count_members(sizes) == members
+def test_as_many_members_as_the_widths_allow(sizes, members, of_few_rows):
+    assert count_members(sizes, 500) == members
+    assert count_members(sizes, 499) == of_few_rows
 
 
 def test_there_is_room_for_a_regression_of_each_target():
     assert default_sizes(1000, 1) == (256, 64)
     assert default_sizes(1000, 12) == (256, 128)
-    assert default_sizes(499, 1) == (96,)
+    assert default_sizes(499, 1) == (192,)
 
 
 class TestNetwork:

@@ -70,12 +70,12 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         whose arguments have names gets X as a dict of arrays or tensors, which are not standardised.
         A copy is trained, the module itself is left alone. With `prefit` it is used as it is, untouched.
     hidden_sizes : widths of the ReLU layers of the built-in MLP; by default (256, 64), with fewer than 500 rows
-        (96,), wider for many targets, and without early stopping (100,).
+        (192,), wider for many targets, and without early stopping (100,).
     n_batches, epochs : length of training, one of the two, where there is no early stopping; by default 20 epochs,
         at least 1000 batches.
     early_stopping : hold rows out and keep the weights that predict them best. The layers then belong to four
-        networks side by side, each of which holds out an eighth of the rows, starts at a ridge regression and is
-        trained by AdamW, and the prediction is their mean; of standardised inputs beyond 5 a tenth of what is more
+        networks side by side (eight, with fewer than 500 rows), each of which holds out an eighth of the rows,
+        starts at a ridge regression and is trained by AdamW, and the prediction is their mean; of standardised inputs beyond 5 a tenth of what is more
         counts. By default so for the built-in MLP when no length is given and there are at least 20 rows. False
         trains for a fixed length, as the paper does.
     batch_size : rows in a batch, by default at most 128; without early stopping 100, drawn with replacement.

@@ -1,4 +1,5 @@
-"""The built-in network: four small ones, each stopped by a fold of its own, side by side as one MLP.
+"""The built-in network: four small ones, or eight where rows are few, each stopped by a fold of its own, side by
+side as one MLP.
 
 Each member starts at a ridge regression, which a pair of its ReLU units carries through all layers, so that it is
 never far behind a linear model; what training adds is kept only where it serves rows that the member has not seen.
@@ -21,8 +22,9 @@ MOST_MEMBERS, LEAST_WIDTH = 4, 8
 FEWEST_ROWS = 20
 """With fewer rows than this there are none to hold out."""
 FOLDS, LEAST_BATCH, BATCHES = 8, 64, 20
-FEW_ROWS = 500
-"""With fewer training rows than this there is one layer, trained faster."""
+FEW_ROWS, FEW_WIDTH = 500, 24
+"""With fewer training rows than this there is one layer of so many units, trained faster, and a member for each
+fold, so that every row counts as often as any other."""
 RATE, FAST_RATE = 1e-2, 2e-2
 FARTHEST, FAR_SHARE = 5.0, 0.1
 """Standardised inputs count in full up to here, then a tenth: a slip in a table must not throw a prediction off."""
@@ -40,7 +42,7 @@ def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
     """The widths of the layers, with room for a ridge regression of each target."""
     room = 2 * n_targets + LEAST_WIDTH
     if n_rows < FEW_ROWS:
-        return (MOST_MEMBERS * max(24, room),)
+        return (FOLDS * max(FEW_WIDTH, room),)
     return MOST_MEMBERS * max(64, room), MOST_MEMBERS * max(16, room)
 
 
@@ -68,7 +70,7 @@ def train_validated(
     on_batch: Callable[[], None] | None = None,
 ) -> nn.Sequential:
     """An MLP of these widths: the mean of its members, each with the weights that did best on its fold."""
-    n_members = count_members(hidden_sizes)
+    n_members = count_members(hidden_sizes, len(inputs))
     generator = torch.Generator().manual_seed(seed)
     folds = torch.randperm(len(inputs), generator=generator) % FOLDS
     held_out = folds == torch.arange(n_members)[:, None]
@@ -83,9 +85,11 @@ def train_validated(
     return join(search.run(parameters, learning_rate, weight_decay))
 
 
-def count_members(hidden_sizes: Sequence[int]) -> int:
-    """As many as divide all widths and leave each member some units, at most four."""
-    fits = (n for n in (MOST_MEMBERS, 2) if all(s % n == 0 and s // n >= LEAST_WIDTH for s in hidden_sizes))
+def count_members(hidden_sizes: Sequence[int], n_rows: int) -> int:
+    """As many as divide all widths and leave each member some units: at most four, or eight where rows are few."""
+    least = {FOLDS: FEW_WIDTH} if n_rows < FEW_ROWS else {}
+    least |= {MOST_MEMBERS: LEAST_WIDTH, 2: LEAST_WIDTH}
+    fits = (n for n, width in least.items() if all(s % n == 0 and s // n >= width for s in hidden_sizes))
     return next(fits, 1) if hidden_sizes else 1
 
 
