@@ -75,9 +75,9 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         at least 1000 batches.
     early_stopping : hold rows out and keep the weights that predict them best. The layers then belong to four
         networks side by side (eight, with fewer than 500 rows), each of which holds out an eighth of the rows,
-        starts at a ridge regression and is trained by AdamW, and the prediction is their mean; of standardised inputs beyond 5 a tenth of what is more
-        counts. By default so for the built-in MLP when no length is given and there are at least 20 rows. False
-        trains for a fixed length, as the paper does.
+        starts at a ridge regression and is trained by AdamW, and the prediction is their mean; of standardised
+        inputs beyond 5 a tenth of what is more counts. By default so for the built-in MLP when no length is given
+        and there are at least 20 rows. False trains for a fixed length, as the paper does.
     batch_size : rows in a batch, by default at most 128; without early stopping 100, drawn with replacement.
     learning_rate, weight_decay : of AdamW, by default 0.01 each (with fewer than 500 rows a rate of 0.02); without
         early stopping of Adam, 0.01 and 0.
