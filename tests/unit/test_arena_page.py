@@ -131,7 +131,7 @@ class TestChoices:
         assert texts["the best interval score"] == "ten lines (0.800, ERT 0.030)"
         assert texts["coverage near each row, with a promise"] == "LVD (0.900, ERT 0.050)"
         assert texts["it for fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
-        assert texts["it for more than 10,000 rows"] == "\N{EN DASH}"
+        assert texts["it for more than 5,000 rows"] == "\N{EN DASH}"
 
     def test_what_takes_long_to_fit_is_no_quick_choice(self):
         slow = [
