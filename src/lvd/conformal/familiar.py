@@ -18,6 +18,8 @@ from lvd._typing import Bool, Float, NDArray
 from lvd.models.scaling import mean_and_scale
 
 MOST_ROWS, CHUNK = 5000, 2**22
+PARTS = (256, 1280)
+"""Where the training rows are parted, which are in random order."""
 BEYOND = 0.002
 """The share of training rows that are further from the others than what is called near."""
 OUTLIERS, OUTLIER_ROWS = 2, 250
@@ -56,28 +58,40 @@ class Surroundings:
         beyond = max(int(BEYOND * len(own)), min(OUTLIERS, len(own) // OUTLIER_ROWS))
         return cls(mean, scale, placed, float(np.sort(own)[-1 - beyond]))
 
-    def distance(self, rows: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
-        """How far the nearest training row is, in units of the limit; at most 1 where it is near."""
+    def near(self, rows: Float[NDArray, "n p"], times: float) -> Bool[NDArray, "n"]:
+        """Which rows have a training row within so many times the limit.
+
+        A few training rows answer for most; who is near none of them is compared with more.
+        """
         with np.errstate(over="ignore"):
-            placed = ((rows - self.mean) / self.scale).clip(-1e18, 1e18).astype(np.float32)
-        nearest = self._nearest_distances(placed)
+            placed = ((rows - self.mean) / self.scale).clip(-1e18, 1e18).astype(np.float32).astype(np.float64)
         if self.limit == 0.0:  # all training rows are the same
-            return np.where(nearest > 0.0, np.inf, 0.0)
-        return nearest / self.limit
+            return np.all(placed == self.rows[0], axis=1)
+        near = np.zeros(len(placed), bool)
+        for columns, squares in self._parts:
+            left = np.flatnonzero(~near)
+            near[left] = _within(placed[left], columns, squares, times * self.limit)
+        return near
 
     @cached_property
-    def _columns(self) -> tuple[Float[NDArray, "p r"], Float[NDArray, "r"]]:
+    def _parts(self) -> list[tuple[Float[NDArray, "p r"], Float[NDArray, "r"]]]:
         """The training rows in float64, a column each, and their squared lengths: made once for all predictions."""
-        columns = self.rows.T.astype(np.float64)
-        return columns, (columns**2).sum(axis=0)
+        wide = self.rows.astype(np.float64)
+        parts = (np.ascontiguousarray(part.T) for part in np.split(wide, PARTS) if len(part))
+        return [(columns, (columns**2).sum(axis=0)) for columns in parts]
 
-    def _nearest_distances(self, queries: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
-        """How far the nearest row is from each query: found by a product of matrices, then measured exactly."""
-        (columns, squares), wide = self._columns, queries.astype(np.float64)
-        nearest = np.empty(len(wide), dtype=np.intp)
-        for some in chunk_slices(len(wide), max(1, CHUNK // max(1, len(squares)))):
-            nearest[some] = np.argmin(squares - 2.0 * (wide[some] @ columns), axis=1)
-        return np.sqrt(((wide - self.rows[nearest]) ** 2).sum(axis=1))
+
+def _within(
+    queries: Float[NDArray, "n p"],
+    columns: Float[NDArray, "p r"],
+    squares: Float[NDArray, "r"],
+    distance: float,
+) -> Bool[NDArray, "n"]:
+    """Which queries are within a distance of some column."""
+    nearest = np.empty(len(queries))
+    for some in chunk_slices(len(queries), max(1, CHUNK // len(squares))):
+        nearest[some] = np.min(squares - 2.0 * (queries[some] @ columns), axis=1)
+    return nearest + (queries**2).sum(axis=1) <= distance**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,5 +108,5 @@ class Familiarity:
     def known(self, spaces: Sequence[NDArray]) -> Bool[NDArray, "n"]:
         """Whether each row has a training row near it, in each of the spaces."""
         limits = [FAR_EMBEDDED] * (len(self.spaces) - 1) + [FAR]
-        far = [space.distance(rows) for space, rows in zip(self.spaces, spaces, strict=True)]
-        return np.all(np.array(far) <= np.array(limits)[:, None], axis=0)
+        asked = zip(self.spaces, spaces, limits, strict=True)
+        return np.all([space.near(rows, times) for space, rows, times in asked], axis=0)
