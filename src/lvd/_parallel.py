@@ -6,9 +6,11 @@ chunks of rows, and inside a chunk every operation is single-threaded.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeAlias
 
 ChunkMap: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
@@ -61,5 +63,17 @@ def in_chunks(work: Callable[[slice], None], n_queries: int, n_rows: int) -> Non
     if n_threads == 1 or size >= n_queries:
         work(slice(0, n_queries))
         return
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(work, chunk_slices(n_queries, size)))
+    first, *others = chunk_slices(n_queries, size)
+    waiting = [_threads_of(os.getpid()).submit(work, part) for part in others]
+    work(first)
+    for one in waiting:
+        one.result()
+
+
+@cache
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    """Threads that are kept: new ones begin on the processor of their parent, and leave it milliseconds later.
+
+    A forked process has none of its parent's.
+    """
+    return ThreadPoolExecutor(thread_name_prefix="lvd")

@@ -34,6 +34,8 @@ from lvd.kernels.sums import weighted_sums
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 PIECE_ROWS = 2**16
+SMALL_PRODUCT, LEAST_ROWS = 2**18, 256
+"""OpenBLAS takes larger products to threads, which then wait busily, and in the way of others, for the next."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
@@ -262,8 +264,10 @@ class MahalanobisKernel(BaseEstimator):
         rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
         components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
         # In pieces: standardised rows are copies, as wide as the embeddings.
+        small = max(SMALL_PRODUCT // self.components_.size // LEAST_ROWS, 1) * LEAST_ROWS
+        size = small if isinstance(rows, np.ndarray) else PIECE_ROWS
         pieces: list[Any] = [
-            self._standardise(rows[piece]) @ components.T for piece in chunk_slices(len(rows), PIECE_ROWS)
+            self._standardise(rows[piece]) @ components.T for piece in chunk_slices(len(rows), size)
         ]
         if len(pieces) == 1:
             return pieces[0]
