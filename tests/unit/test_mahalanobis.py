@@ -237,3 +237,14 @@ class TestWhatItRefuses:
     def test_a_gpu_that_is_not_there(self, data):
         with pytest.raises(lvd.InputError, match="device='cuda', but torch sees no GPU"):
             new_kernel(device="cuda").fit(*data)
+
+
+def test_it_is_a_transformer_whose_points_may_be_a_frame(data):
+    import pandas as pd
+
+    embeddings, y = data
+    frame = pd.DataFrame(embeddings, index=np.arange(len(y)) + 7)
+    points = new_kernel().set_output(transform="pandas").fit_transform(frame, y)
+    assert list(points.columns) == ["mahalanobiskernel0", "mahalanobiskernel1", "mahalanobiskernel2"]
+    assert (points.index == frame.index).all()
+    np.testing.assert_array_equal(points.to_numpy(), new_kernel().fit(embeddings, y).transform(embeddings))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -40,7 +40,7 @@ Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
 
-class MahalanobisKernel(BaseEstimator):
+class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Gaussian kernel whose low-rank metric is learned by leave-one-out Nadaraya-Watson regression.
 
     Embeddings are standardised per dimension (constant dimensions are dropped, see `min_scale`) and projected by
@@ -178,8 +178,13 @@ class MahalanobisKernel(BaseEstimator):
         check_same_length(embeddings=embeddings, y=y)
         return kernel._remember(embeddings, y)
 
+    @property
+    def _n_features_out(self) -> int:
+        """How many columns :meth:`transform` gives, for the names that scikit-learn makes."""
+        return len(self.components_)
+
     def transform(self, embeddings: ArrayLike) -> Any:
-        """Projected points ``A z``, (n, k)."""
+        """Projected points ``A z``, (n, k); after ``set_output(transform="pandas")`` as a frame."""
         return like(self._project(embeddings, "embeddings"), embeddings)
 
     def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
