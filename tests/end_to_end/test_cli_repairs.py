@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from command_line import COMMAND, run_here
-from lvd.cli.app import ending_orderly
 
 ROWS = "".join(f"{i % 7},{i % 3 + i / 10}\n" for i in range(80))
 NOBODY = 65534
@@ -116,6 +115,20 @@ def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, 
     assert names(tmp_path) == ["model", "model-2", "t.csv"]
 
 
+DEAF = """
+import contextlib, os, signal, time
+import lvd.cli.app
+
+lvd.cli.app.ONCE_MORE = 0.05
+with lvd.cli.app.ending_orderly():
+    with contextlib.suppress(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(50)
+    time.sleep(50)
+"""
+"""Catches the first exit that a signal asks for."""
+
+
 class TestSignals:
     def test_an_ended_fit_leaves_nothing(self, lvd_start, tmp_path):
         (tmp_path / "t.csv").write_text("x,y\n" + ROWS * 100)
@@ -131,20 +144,10 @@ class TestSignals:
         assert err == b""
         assert names(tmp_path) == ["t.csv"]
 
-    def test_code_that_catches_everything_ends_too(self, monkeypatch):
-        monkeypatch.setattr("lvd.cli.app.ONCE_MORE", 0.05)
-
-        def catch_the_first():
-            with contextlib.suppress(SystemExit):
-                os.kill(os.getpid(), signal.SIGTERM)
-                time.sleep(10)
-            time.sleep(10)
-
-        start = time.monotonic()
-        with pytest.raises(SystemExit) as end, ending_orderly():
-            catch_the_first()
-        assert end.value.code == 128 + signal.SIGTERM
-        assert time.monotonic() - start < 10
+    def test_code_that_catches_everything_ends_too(self):
+        """In a process of its own: libraries of other tests may have taken the signal over in this one."""
+        outcome = subprocess.run([sys.executable, "-c", DEAF], check=False, timeout=60)
+        assert outcome.returncode == 128 + signal.SIGTERM
 
 
 class TestStandardOutput:
