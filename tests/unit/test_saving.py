@@ -158,6 +158,21 @@ class TestLVD:
         assert read_manifest(tmp_path / "model")["columns"] == ["a", "b", "c"]
 
 
+def test_scales_that_were_saved_without_weights_count_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, size=(800, 2))
+    y = rows[:, 0] + (0.1 + (rows[:, 1] > 0)) * rng.normal(size=800)
+    score = lvd.scores.ScaledResidual(("kernel", "boosted"))
+    reg = lvd.LVDRegressor(Ridge(), conformity_score=score, random_state=0).fit(rows, y)
+    (scales,) = reg.score_.scales_
+    assert scales
+    reg.score_.scales_ = [{"kernel": scales["boosted"], "boosted": scales["boosted"]}]
+    del reg.score_.weights_
+    reg.save(tmp_path / "model")
+    loaded = lvd.load(tmp_path / "model")
+    assert loaded.score_.weights_ == [{"kernel": 0.5, "boosted": 0.5}]
+
+
 class TestLocalConformal:
     def make(self, **parameters):
         kernel = lvd.MahalanobisKernel(n_components=2, max_iter=5, random_state=0, **parameters).fit(X, Y)

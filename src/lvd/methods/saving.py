@@ -24,7 +24,14 @@ from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.models.trees import TreeEnsemble
 from lvd.models.wrap import FOREIGN
-from lvd.scores import AbsoluteResidual, JointResidual, NormalizedResidual, QuantileResidual, SidedResidual
+from lvd.scores import (
+    AbsoluteResidual,
+    JointResidual,
+    NormalizedResidual,
+    QuantileResidual,
+    ScaledResidual,
+    SidedResidual,
+)
 from lvd.scores.covariance import LocalCovariance
 from lvd.scores.error_model import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
@@ -209,6 +216,14 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     return parameters, learned | ({"score_": score} if "model_" in learned else {})
 
 
+def _upgrade_scaled(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Before their weights were chosen, all scales counted alike."""
+    if "scales_" in learned and "weights_" not in learned:
+        alike = [dict.fromkeys(scales, 1.0 / max(1, len(scales))) for scales in learned["scales_"]]
+        learned["weights_"] = alike
+    return parameters, learned
+
+
 def _holding(scores: Any, quantile: str) -> GlobalConformal:
     conformal = GlobalConformal(quantile)
     conformal.scores_ = scores
@@ -239,4 +254,5 @@ for _part in (
     *(JointResidual, LocalCovariance),
 ):
     register(_part)
+register(ScaledResidual, upgrade=_upgrade_scaled)
 register(SidedResidual, take_apart=_fill_in, complete=_take_out)

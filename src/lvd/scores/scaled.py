@@ -131,10 +131,7 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             name: scale.predict(rows.coordinates(target) if name == "kernel" else features)
             for name, scale in self.scales_[target].items()
         }
-        # Models saved before weights were chosen have none: their scales count alike.
-        chosen = vars(self).get("weights_")
-        weights = chosen[target] if chosen else dict.fromkeys(scales, 1.0 / len(scales))
-        return np.maximum(geometric_mean(scales, weights), self.least_[target])
+        return np.maximum(geometric_mean(scales, self.weights_[target]), self.least_[target])
 
 
 def geometric_mean(
