@@ -103,6 +103,11 @@ def intervals_like(intervals: ArrayLike, reference: ArrayLike) -> Any:
     return torch.stack([-like(-lower, reference, upwards=True), like(upper, reference, upwards=True)], 1)
 
 
+def is_matrix(X: Any) -> bool:
+    """Whether it is an array of two dimensions that holds floating-point numbers."""
+    return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f"
+
+
 def check_matrix(
     X: ArrayLike, name: str = "X", n_columns: int | None = None, *, missing: bool = False
 ) -> Float[NDArray, "n p"]:

@@ -11,7 +11,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix
 from lvd.models.coding import InputCoding, column_means, filled
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, each_its_own
@@ -78,7 +78,7 @@ class SklearnModel(BaseEstimator):
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SklearnModel:
         """Train a clone, or take the estimator as it is when it is fitted already."""
         self.n_columns_, self.n_targets_ = X.shape[1] if len(X.shape) == 2 else None, y.shape[1]
-        self.x_mean_ = column_means(X) if _is_matrix(X) else None
+        self.x_mean_ = column_means(X) if is_matrix(X) else None
         self.fitted_ = self.estimator if self.prefit else self._trained(X, y)
         self.coding_ = None
         if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
@@ -95,7 +95,7 @@ class SklearnModel(BaseEstimator):
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
             )
         means = getattr(self, "x_mean_", None)
-        numbers = filled(X, means) if means is not None and _is_matrix(X) and np.isnan(X).any() else None
+        numbers = filled(X, means) if means is not None and is_matrix(X) and np.isnan(X).any() else None
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
@@ -140,7 +140,7 @@ class SklearnModel(BaseEstimator):
         """The rows as the estimator takes them: torch networks of skorch compute in float32."""
         if isinstance(X, SparseRows):
             return X.matrix
-        return X.astype(np.float32) if _is_matrix(X) and self._is_skorch else X
+        return X.astype(np.float32) if is_matrix(X) and self._is_skorch else X
 
 
 class FunctionModel:
@@ -186,10 +186,6 @@ class FunctionModel:
                 f"got {y_pred.shape} and {embeddings.shape} for {len(X)} rows"
             )
         return Evaluation(y_pred, embeddings)
-
-
-def _is_matrix(X: Any) -> bool:
-    return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f"
 
 
 def _as_texts(X: Any) -> NDArray | None:

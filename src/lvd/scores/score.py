@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
-from lvd._validation import row_digests
+from lvd._validation import is_matrix, row_digests
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
@@ -42,9 +42,7 @@ class EvaluatedRows:
         """The inputs, where they are a matrix of numbers; what is missing in them has been filled in."""
         if self.evaluation.inputs is not None:
             return self.evaluation.inputs
-        inputs = self.inputs
-        plain = isinstance(inputs, np.ndarray) and inputs.ndim == 2 and inputs.dtype.kind == "f"
-        return inputs if plain else None
+        return self.inputs if is_matrix(self.inputs) else None
 
     @cached_property
     def embeddings(self) -> Embeddings:
