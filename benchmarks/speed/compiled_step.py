@@ -11,8 +11,7 @@ import torch
 from numba import njit
 
 from lvd._parallel import chunk_slices
-from lvd.kernels.blocks import Blocks, in_blocks, make_blocks
-from lvd.kernels.compiled import OPTIONS, weigh
+from lvd.kernels.compiled import OPTIONS, Blocks, in_blocks, make_blocks, weigh
 from lvd.kernels.leave_one_out import LeaveOneOut
 
 

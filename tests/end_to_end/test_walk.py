@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PREDICT, INTERVAL = 31, 15
+PREDICT, INTERVAL = 30, 14
 """The most files that ``lvd predict`` and ``predict_interval`` may walk."""
 
 WALK = """

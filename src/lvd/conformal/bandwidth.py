@@ -35,7 +35,7 @@ class TrainingSample:
     @cached_property
     def blocks(self) -> Any:
         """The rows as compiled sums take them."""
-        from lvd.kernels.blocks import make_blocks
+        from lvd.kernels.compiled import make_blocks
 
         points = self.points.numpy()
         return make_blocks(points, np.median(points, axis=0))

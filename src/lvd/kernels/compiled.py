@@ -2,8 +2,7 @@
 
 Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
 but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
-of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop; see
-:mod:`lvd.kernels.blocks`.
+of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
 
 Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks. They
 are compiled when first used, which is announced, and kept on disk: beside this file, or, where that cannot be
@@ -13,8 +12,10 @@ file changes, and only then: so they are all here.
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any, no_type_check
+from collections.abc import Sequence
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from llvmlite import ir
@@ -23,6 +24,7 @@ from numba.core import event
 from numba.extending import intrinsic, overload
 
 from lvd._progress import announce
+from lvd._typing import Float, NDArray
 
 BLOCK, STRETCH = 512, 32
 STRIDE = 5
@@ -42,7 +44,67 @@ FARTHEST = 500.0
 by more than the 1% that the bound leaves for its second order."""
 SINGLE = 1e-10
 """Float32 has a larger unit roundoff than this, float64 a smaller one."""
+ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
+"""The unit roundoff, and below which a weight counts as 0."""
 FIRST_USE = "compiling for the first use, about ten seconds"
+
+
+class Blocks(NamedTuple):
+    """Rows in blocks: their coordinates, likelihood ratios and precisions ``1 / h^2``; the last two may be empty.
+
+    Past the last row ratios are 0, and coordinates infinite where there are no ratios. A `centre` was taken off the
+    coordinates. `unit` is the roundoff of their precision, and weights below `underflow` count as 0.
+    """
+
+    points: Float[NDArray, "b c w"]
+    ratios: Float[NDArray, "_ w"]
+    precisions: Float[NDArray, "_ w"]
+    centre: Float[NDArray, "k"]
+    centre_length: float
+    n_rows: int
+    unit: float
+    underflow: float
+
+
+def make_blocks(
+    points: Float[NDArray, "m k"],
+    centre: Float[NDArray, "k"] | None = None,
+    ratios: Float[NDArray, "m"] | None = None,
+    precisions: Float[NDArray, "m"] | None = None,
+) -> Blocks:
+    """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
+    n_rows, k = points.shape
+    dtype, width = np.dtype(np.float64 if centre is None else np.float32), block_width(n_rows)
+    centre = np.zeros(k) if centre is None else centre
+
+    def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
+        padded = np.full((-(-n_rows // width) * width, columns.shape[1]), beyond, dtype)
+        with np.errstate(over="ignore"):
+            padded[:n_rows] = columns
+        return np.ascontiguousarray(padded.reshape(-1, width, columns.shape[1]).transpose(0, 2, 1))
+
+    empty = np.empty((0, width), dtype)
+    laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % STRIDE))), np.inf)
+    laid[:, k:] = 0.0
+    weights, own = (
+        empty if one is None else lay_out(one[:, None], 0.0)[:, 0] for one in (ratios, precisions)
+    )
+    length = math.hypot(*centre.tolist())
+    return Blocks(laid, weights, own, centre, length, n_rows, *ROUNDING[dtype])
+
+
+def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:
+    """Values of the rows laid out as these are, 0 past the last one."""
+    n_blocks, _, width = blocks.points.shape
+    laid = np.zeros((len(columns), n_blocks, width))
+    for column, row in zip(columns, laid, strict=True):
+        row.reshape(-1)[: blocks.n_rows] = column
+    return laid
+
+
+def block_width(n_rows: int) -> int:
+    """How many rows a block holds: as many as there are, in whole stretches, or at most BLOCK."""
+    return min(BLOCK, -(-n_rows // STRETCH) * STRETCH)
 
 
 def _can_cache() -> bool:
@@ -91,7 +153,7 @@ def _power_of_two_64(_context, _exponent):
 
 
 def exp_minus(x: float) -> float:
-    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`lvd.kernels.blocks.ROUNDING` says so."""
+    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`ROUNDING` says so."""
     raise NotImplementedError("compiled code only")
 
 

@@ -40,7 +40,7 @@ class WeightedRows:
 
     @cached_property
     def _blocks(self) -> Any:
-        from lvd.kernels.blocks import in_blocks, make_blocks
+        from lvd.kernels.compiled import in_blocks, make_blocks
 
         blocks = make_blocks(self.points.numpy())
         return blocks, in_blocks(list(self.values.T.numpy()), blocks)

@@ -137,7 +137,7 @@ class SortedRows:
         return np.array([precision, 1.0 if self.ratios is None else float(self.ratios.max())])
 
     def _blocks(self, centre: Float[NDArray, "k"] | None) -> Any:
-        from lvd.kernels.blocks import make_blocks
+        from lvd.kernels.compiled import make_blocks
 
         ratios = None if self.ratios is None else self.ratios.numpy()
         precisions = None if self.precisions is None else self.precisions.numpy()
@@ -255,8 +255,7 @@ def _ranks_of(  # noqa: PLR0917
     values: Float[NDArray, "m"] | None,
 ) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
     """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
-    from lvd.kernels.blocks import in_blocks
-    from lvd.kernels.compiled import find_ranks
+    from lvd.kernels.compiled import find_ranks, in_blocks
 
     n, points = len(queries), queries.points.numpy()
     above = NONE if queries.mass_above is None else queries.mass_above.numpy()
