@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvd.kernels import blocks
+from lvd.kernels import compiled
 from lvd.quantiles import Queries, SortedRows, conformal_quantile, engine, local_quantile
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
@@ -247,7 +247,7 @@ class TestTheCertificate:
         np.testing.assert_array_equal(engine_radius(case, levels), oracle_radius(case, levels))
 
     def test_without_it_radii_are_different(self, case, levels, monkeypatch):
-        monkeypatch.setitem(blocks.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
+        monkeypatch.setitem(compiled.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
         assert (engine_radius(case, levels) != oracle_radius(case, levels)).sum() > 10
 
     def test_far_from_the_centre_float32_is_certain_of_nothing(self):

@@ -8,7 +8,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 import lvd
-from lvd.kernels import blocks
+from lvd.kernels import compiled
 from lvd.quantiles.oracle import weighted_quantile
 
 
@@ -138,7 +138,7 @@ class TestCertificate:
 
     def test_would_be_wrong_without_the_bound_on_errors(self, kernel, calibration, on_the_edge, monkeypatch):
         query, levels, expected = on_the_edge
-        monkeypatch.setitem(blocks.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
+        monkeypatch.setitem(compiled.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
         conformal = lvd.LocalConformal(kernel).conformalize(*calibration)
         assert any(
             conformal.radius(query, level) != [radius] for level, radius in zip(levels, expected, strict=True)
