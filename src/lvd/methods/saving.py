@@ -10,7 +10,7 @@ import numpy as np
 
 from lvd._validation import InputError, check_levels
 from lvd.conformal import GlobalConformal
-from lvd.conformal.familiar import Familiarity, Surroundings
+from lvd.conformal.familiar import Familiarity, Surroundings, ranges, room_for
 from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
@@ -224,6 +224,14 @@ def _upgrade_scaled(parameters: dict[str, Any], learned: dict[str, Any]) -> Save
     return parameters, learned
 
 
+def _upgrade_surroundings(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Before ranges were looked at, a row was unknown by its distance alone; the rows that were kept have some."""
+    if "rows" in parameters and "room" not in parameters:
+        lowest, highest, overshoots = ranges(parameters["rows"])
+        parameters |= {"lowest": lowest, "highest": highest, "room": room_for(overshoots)}
+    return parameters, learned
+
+
 def _holding(scores: Any, quantile: str) -> GlobalConformal:
     conformal = GlobalConformal(quantile)
     conformal.scores_ = scores
@@ -250,9 +258,10 @@ for _part in (
         ProbabilisticNet,
     ),
     *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
-    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Surroundings, Prior),
+    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Prior),
     *(JointResidual, LocalCovariance),
 ):
     register(_part)
 register(ScaledResidual, upgrade=_upgrade_scaled)
+register(Surroundings, upgrade=_upgrade_surroundings)
 register(SidedResidual, take_apart=_fill_in, complete=_take_out)
