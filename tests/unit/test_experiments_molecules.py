@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -10,6 +11,7 @@ import pytest
 
 from lvd._validation import InputError
 from lvd.kernels import MahalanobisKernel
+from lvd.molecules.domain import scaffolds
 from lvd.reproduction import Dataset, networks, protocols, runner
 from lvd.reproduction import result_store as store
 from lvd.reproduction.collect import collect_folder
@@ -23,8 +25,9 @@ from lvd.reproduction.functional_groups import (
     shares_valid,
     write_counts,
 )
+from lvd.reproduction.molecule_study import plan_study, read_study, run_study, write_study
 from lvd.reproduction.paper_methods import MAIN_VARIANT, TASK_METHODS
-from lvd.reproduction.protocols import PAPER, SOUND
+from lvd.reproduction.protocols import PAPER, SCAFFOLD, SOUND
 from lvd.reproduction.quantum import GROUPS, group_members
 from lvd.reproduction.registry import ENTRIES
 from lvd.reproduction.runs import BenchRun, Job, expand, has_tasks, table_of, task_of
@@ -37,10 +40,11 @@ METHODS = (MAIN_VARIANT, "LVD-NN-smooth-MN", "split", "MADSplit", "CQR", "DE")
 TASKS = ("E1-CC2", "f1-CC2")
 
 
-def small_table() -> Dataset:
+def small_table(*, rings: bool = False) -> Dataset:
     """Chains with one or two ends out of a few; their length and ends decide sixteen made-up targets."""
     ends = ("O", "N", "F", "C#N", "C=O", "C(=O)O")
-    smiles = ["C" * n + left + right for n, left, right in product(range(1, 6), ("", "C(C)"), ends)]
+    middles = ("C1CC1", "c1ccccc1", "C1NC1", "C1CCC1", "C1CNC1") if rings else ("", "C(C)")
+    smiles = ["C" * n + middle + end for n, middle, end in product(range(1, 6), middles, ends)]
     rng = np.random.default_rng(0)
     length = np.array([[one.count("C"), one.count("O")] for one in smiles], dtype=float)
     targets = ENTRIES["qm8"].targets
@@ -119,6 +123,65 @@ def test_metrics_and_groups_come_from_the_same_files(results, tmp_path):
         count_groups(tmp_path, lambda name: small_table())
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The methods of today on one task, at random and by scaffold."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1))
+        patch.setattr(networks, "N_MEMBERS", 2)
+        patch.setattr(runner, "load", lambda *_, **__: small_table(rings=True))
+        runs = plan_study(tables=["qm8(E1-CC2)"], methods=STUDY, seeds=[0])
+        assert run_study(runs, folder) == 2 * len(STUDY)
+        assert run_study(runs, folder) == 0
+    return folder
+
+
+STUDY = ("LVD", "LVD-widen", "split", "MADSplit-held-out")
+
+
+class TestStudy:
+    def test_every_method_has_its_figures(self, study):
+        results = read_study(study)
+        assert {(one.split, one.method) for one in results} == set(product(("random", "scaffold"), STUDY))
+        assert not [one.error for one in results if one.error]
+        for one in results:
+            assert np.isfinite([one.MCR, one.TCR, one.MAD, one.score, one.ert]).all()
+            assert sum(count.n for count in one.group_counts() if count.group == "formaldehyde") > 0
+
+    def test_no_scaffold_is_in_two_parts(self, study):
+        table = replace(small_table(rings=True), scaffolds=scaffolds(small_table(rings=True).X))
+        parts = networks.parts_of(table, "scaffold", 0, SCAFFOLD.sizes)
+        found = [set(table.scaffolds[part]) for part in parts]
+        assert len(set.union(*found)) == sum(map(len, found))
+        stored = next(r for r in store.read_all(study) if r.run.protocol == "scaffold")
+        np.testing.assert_array_equal(stored.rows, parts[2])
+
+    def test_folds_have_not_seen_what_they_predict(self, study):
+        table = small_table(rings=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1)
+            )
+            second = networks.network_of("held_out_errors", "qm8", 0, SOUND)
+            found = networks.held_out_predictions(second, table, study)
+            train = networks.rows_of(second, table)
+            assert np.isfinite(found[train]).all()
+            assert np.isnan(np.delete(found, train, axis=0)).all()
+            for number in range(networks.candidates.N_FOLDS):
+                fold = networks.network_of("fold", "qm8", 0, SOUND, member=number)
+                left_out = np.setdiff1d(train, networks.rows_of(fold, table))
+                stored = networks.read_outputs(fold.path(study)).y_pred
+                np.testing.assert_array_equal(found[left_out], stored[left_out])
+
+    def test_a_table_of_it_can_be_read_again(self, study, tmp_path):
+        results = read_study(study)
+        write_study(results, tmp_path / "study.csv")
+        assert [one.groups for one in read_study(tmp_path / "study.csv")] == [one.groups for one in results]
+        with pytest.raises(InputError, match="no results in"):
+            read_study(tmp_path)
+
+
 def test_a_spoilt_file_of_outputs_is_told(tmp_path):
     path = tmp_path / "outputs.safetensors"
     path.write_bytes(b"nonsense")
@@ -166,7 +229,12 @@ class TestNetworks:
             paper, sound = of_both(role)
             assert paper == sound
         assert [network.scale_target for network in of_both("quantiles", level=0.9)] == [False, True]
-        assert [len(networks.rows_of(network, 100)) for network in of_both("member", member=1)] == [60, 80]
+        table = small_table()
+        n_rows = len(table.y)
+        assert [len(networks.rows_of(network, table)) for network in of_both("member", member=1)] == [
+            round(0.6 * n_rows),
+            round(0.8 * n_rows),
+        ]
 
 
 class TestGroups:

@@ -56,7 +56,8 @@ def test_the_plan_goes_split_by_split():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"protocol": "honest"}, "protocol must be one of paper, sound, got 'honest'"),
+        ({"protocol": "honest"}, "protocol must be one of paper, sound, scaffold, got 'honest'"),
+        ({"protocol": "scaffold"}, "protocol scaffold is for molecules, qm8 and qm9; yacht has no scaffolds"),
         ({"datasets": ["boats"]}, "unknown name 'boats' in datasets; choose from all, yacht"),
         (
             {"methods": ["magic"]},

@@ -310,6 +310,69 @@ def page(
 
 
 @bench.command(
+    "molecules",
+    epilog=console.examples(
+        "lvd bench molecules --tables qm8 --seeds 0:3 --workers 8 --out RESULTS",
+        "lvd bench molecules --tables qm9 --splits scaffold --csv results/molecules.csv --out RESULTS",
+    ),
+)
+def study_molecules(
+    out: OutFolder,
+    *,
+    tables: Annotated[
+        str, _option("NAMES", "qm8, qm9, or single tasks such as 'qm9(mu)'.", True)
+    ] = "qm8,qm9",
+    splits: Annotated[str, _option("NAMES", "random, scaffold, or both.", True)] = "random,scaffold",
+    methods: Annotated[
+        str, _option("NAMES", "Names separated by commas; all: those of the page.", True)
+    ] = "all",
+    seeds: Seeds = "0:1",
+    workers: Workers = 1,
+    data_dir: DataDir = None,
+    csv: Annotated[
+        Path | None,
+        _option(
+            "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
+        ),
+    ] = None,
+) -> None:
+    """Compare intervals on molecules, of known scaffolds and of new ones; it can be stopped and restarted.
+
+    One network for all tasks of a table, trained once for each split, and once more without each of five folds:
+    LVD, as it is by default, and MADSplit learn from errors out of fold.
+    """
+    from lvd.reproduction.molecule_study import STUDY_METHODS, plan_study, read_study, run_study, write_study
+    from lvd.reproduction.result_store import read_calls, recorded_call, write_calls
+    from lvd.reproduction.runs import parse_names, parse_seeds
+
+    if csv is not None:
+        for file in (csv, csv.with_suffix(".json")):
+            _check_apart(file, out)
+    runs = plan_study(
+        tables=parse_names(tables),
+        splits=parse_names(splits),
+        methods=STUDY_METHODS if methods == "all" else parse_names(methods),
+        seeds=parse_seeds(seeds),
+    )
+    command = (
+        f"lvd bench molecules --tables {tables} --splits {splits} --methods {methods} --seeds {seeds} "
+        f"--workers {workers} --out RESULTS"
+    )
+    with recorded_call(out, command) as count:
+        done = run_study(runs, out, workers=workers, data_dir=data_dir, progress=console.progress)
+        count(done)
+    results = read_study(out)
+    failed = [(one.dataset, one.method, one.error) for one in results if one.error]
+    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
+    _show_failures(["dataset", "method", "error", "results"], failed)
+    if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        write_study(results, csv)
+        write_calls(read_calls(out), csv.with_suffix(".json"))
+        console.show(str(csv))
+
+
+@bench.command(
     "arena",
     epilog=console.examples(
         "lvd bench arena --workers 16 --out RESULTS",

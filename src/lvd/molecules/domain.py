@@ -49,9 +49,28 @@ def _fingerprints(smiles: Sequence[str]) -> list[Any]:
     from rdkit.Chem import rdFingerprintGenerator
 
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=N_BITS)
+    return [generator.GetFingerprint(molecule) for molecule in _parsed(smiles)]
+
+
+def _parsed(smiles: Sequence[str]) -> list[Any]:
     molecules = parse_smiles(smiles)
     refuse_invalid(smiles, [at for at, molecule in enumerate(molecules) if molecule is None])
-    return [generator.GetFingerprint(molecule) for molecule in molecules]
+    return molecules
+
+
+def count_fingerprints(smiles: Iterable[str], n_counts: int = 256) -> Float[NDArray, "n c"]:
+    """How often each substructure of a Morgan fingerprint occurs in a molecule; `n_counts` numbers for each.
+
+    Examples
+    --------
+    >>> from lvd.molecules.domain import count_fingerprints
+    >>> count_fingerprints(["CCO", "CCCO"]).sum(axis=1).tolist()
+    [6.0, 9.0]
+    """
+    from rdkit.Chem import rdFingerprintGenerator
+
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=n_counts)
+    return np.array([generator.GetCountFingerprintAsNumPy(one) for one in _parsed(list(smiles))], np.float64)
 
 
 def scaffolds(smiles: Iterable[str]) -> NDArray:
@@ -66,10 +85,7 @@ def scaffolds(smiles: Iterable[str]) -> NDArray:
     from rdkit import Chem
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
-    strings = list(smiles)
-    molecules = parse_smiles(strings)
-    refuse_invalid(strings, [at for at, molecule in enumerate(molecules) if molecule is None])
-    found = map(MurckoScaffold.GetScaffoldForMol, molecules)
+    found = map(MurckoScaffold.GetScaffoldForMol, _parsed(list(smiles)))
     return np.array([str(Chem.MolToSmiles(scaffold)) for scaffold in found], dtype=object)
 
 

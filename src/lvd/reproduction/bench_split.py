@@ -14,7 +14,7 @@ from lvd.models import NetRegressor
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.protocols import Protocol
 from lvd.reproduction.stages import Stages
-from lvd.tables.splits import split_indices
+from lvd.tables.splits import Parts, split_indices
 
 
 class Split(ABC):
@@ -26,9 +26,9 @@ class Split(ABC):
     device = "auto"
     X: Any
 
-    def __init__(self, y: Float[NDArray, "n"], protocol: Protocol, seed: int) -> None:
+    def __init__(self, y: Float[NDArray, "n"], protocol: Protocol, seed: int, parts: Parts) -> None:
         self.y, self.protocol, self.seed, self.stages = y, protocol, seed, Stages()
-        self.train, self.calib, self.test = split_indices(len(y), seed, sizes=protocol.sizes)
+        self.train, self.calib, self.test = parts
 
     @property
     @abstractmethod
@@ -63,7 +63,8 @@ class TableSplit(Split):
     device = "cpu"
 
     def __init__(self, dataset: Dataset, protocol: Protocol, seed: int) -> None:
-        super().__init__(dataset.y, protocol, seed)
+        parts = split_indices(len(dataset.y), seed, sizes=protocol.sizes)
+        super().__init__(dataset.y, protocol, seed, parts)
         self.X = dataset.X
 
     @property

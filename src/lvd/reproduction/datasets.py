@@ -31,6 +31,7 @@ class Dataset:
         target_names: Names of the targets.
         source: Where the table is published.
         license_note: What is known of its terms.
+        scaffolds: Of each molecule, where rows are split by them.
     """
 
     X: NDArray
@@ -39,6 +40,7 @@ class Dataset:
     target_names: tuple[str, ...]
     source: str
     license_note: str
+    scaffolds: NDArray | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -22,19 +21,21 @@ from safetensors.numpy import save_file
 from lvd._files import atomic_path
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
+from lvd.models import candidates
+from lvd.models.candidates import held_out_folds
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
-from lvd.reproduction.bench_split import Split
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.protocols import Protocol, get_protocol
 from lvd.reproduction.runs import Job, grouped, has_tasks
-from lvd.reproduction.stages import Stages
-from lvd.tables.splits import split_indices
+from lvd.tables.splits import Parts, split_group_indices, split_indices
 
 N_MEMBERS = 5
 AT_ONCE = 18
 """Networks trained at the same time: one alone leaves a large GPU idle."""
 RECIPE = Recipe()
+HELD_OUT_MADSPLIT = "MADSplit-held-out"
+_OF_ERRORS = ("errors", "held_out_errors")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Network:
     """One network: what it learns (its role), on which rows, and whether on standardised targets.
 
     The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` the two
-    ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own.
+    ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own. A ``fold``
+    is a base network without one fold of the training rows, whose number is `member`, and ``held_out_errors``
+    learns the errors of the folds' networks on rows that these have not seen.
     """
 
     table: str
@@ -53,10 +56,14 @@ class Network:
     scale_target: bool = True
     level: float = 0.0
     member: int = 0
+    split: str = "random"
 
     def path(self, folder: Path) -> Path:
         """The file for its outputs, named by its content and the recipe."""
-        content = json.dumps([asdict(self), asdict(RECIPE)], sort_keys=True)
+        about = asdict(self)
+        if self.split == "random":
+            del about["split"]
+        content = json.dumps([about, asdict(RECIPE)], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:12]
         return folder / "networks" / f"{self.table}-{self.seed}-{self.role}-{digest}.safetensors"
 
@@ -75,8 +82,8 @@ def network_of(
 ) -> Network:
     """The network of that role in a split; the protocols share the base network and the second one."""
     rows = protocol.uncalibrated_rows if role == "member" else "train"
-    scaled = role in ("base", "errors") or protocol.scale_target
-    return Network(table, seed, role, protocol.sizes, rows, scaled, level, member)
+    scaled = role in ("base", "fold", *_OF_ERRORS) or protocol.scale_target
+    return Network(table, seed, role, protocol.sizes, rows, scaled, level, member, protocol.split)
 
 
 def needed(job: Job) -> list[Network]:
@@ -91,6 +98,10 @@ def needed(job: Job) -> list[Network]:
         networks += [make("member", member=member) for member in range(N_MEMBERS)]
     if any(method.endswith("-MN") or method == "MADSplit" for method in methods):
         networks.append(make("errors"))
+    if methods & {"LVD", "LVD-widen", HELD_OUT_MADSPLIT}:
+        networks += [make("fold", member=fold) for fold in range(candidates.N_FOLDS)]
+    if HELD_OUT_MADSPLIT in methods:
+        networks.append(make("held_out_errors"))
     return networks
 
 
@@ -110,7 +121,7 @@ def train_and_store(
         while waiting:
             wave = [network for network in waiting if _ready(network, folder)][:AT_ONCE]
             start = perf_counter()
-            jobs = [_training_job(network, dataset.y, folder) for network in wave]
+            jobs = [_training_job(network, dataset, folder) for network in wave]
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
                 answer = trained.evaluate(molecules)
                 kept = answer.embeddings if network.role == "base" else None
@@ -144,92 +155,67 @@ def read_outputs(path: Path) -> Outputs:
         ) from error
 
 
-class StoredNetworks:
-    """The outputs of a split's networks, each read once for all tasks."""
-
-    def __init__(self, table: str, seed: int, protocol: Protocol, folder: Path) -> None:
-        self.folder, self._stages = folder, Stages()
-        self._network = partial(network_of, table=table, seed=seed, protocol=protocol)
-
-    def read(self, role: str, **which: Any) -> Outputs:
-        """Of the network of that role; CQR's has a `level`, that of an ensemble is a `member`."""
-        path = self._network(role, **which).path(self.folder)
-        return self._stages.once(path.name, lambda: read_outputs(path))
+def parts_of(dataset: Dataset, split: str, seed: int, sizes: Sequence[float]) -> Parts:
+    """The training, calibration and test rows of a seed, at random or by scaffold."""
+    if split == "random":
+        return split_indices(len(dataset.y), seed, sizes=sizes)
+    assert dataset.scaffolds is not None
+    return split_group_indices(dataset.scaffolds, seed, sizes=sizes)
 
 
-class TaskSplit(Split):
-    """A split for one task of a table; its networks' outputs are stored."""
-
-    def __init__(
-        self, dataset: Dataset, task: str, stored: StoredNetworks, protocol: Protocol, seed: int
-    ) -> None:
-        self.task, self.n_tasks = dataset.target_names.index(task), len(dataset.target_names)
-        self.stored = stored
-        super().__init__(dataset.y[:, self.task], protocol, seed)
-        self.X = np.arange(len(self.y))  # a row is its number
-
-    @property
-    def estimator(self) -> Any:
-        """The base network's predictions of this task, and the embeddings that all tasks share."""
-        return self._functions(self.stored.read("base"), [self.task])
-
-    @property
-    def error_estimator(self) -> Any:
-        """The second network's predictions of the base network's absolute error in this task."""
-        return self._functions(self.stored.read("errors"), [self.task])
-
-    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
-        """The lower and upper quantiles of this task."""
-        return self._functions(self.stored.read("quantiles", level=level), self._pair), True
-
-    def members(self) -> Float[NDArray, "2 m n"]:
-        """Means and variances of this task by the networks of a deep ensemble."""
-        outputs = (self.stored.read("member", member=member) for member in range(N_MEMBERS))
-        return np.stack([one.y_pred[:, self._pair].T for one in outputs], axis=1)
-
-    @property
-    def _pair(self) -> list[int]:
-        """This task's columns of a network with two outputs for each task: all first ones, then all second ones."""
-        return [self.task, self.n_tasks + self.task]
-
-    def _functions(self, outputs: Outputs, columns: Sequence[int]) -> Any:
-        """A stored network as two functions of rows; only the base network embeds."""
-        embeddings = self.stored.read("base").embeddings
-        assert embeddings is not None
-        return lambda rows: outputs.y_pred[rows][:, columns], lambda rows: embeddings[rows]
-
-
-def rows_of(network: Network, n_rows: int) -> Int[NDArray, "a"]:
+def rows_of(network: Network, dataset: Dataset) -> Int[NDArray, "a"]:
     """The rows it may learn from."""
-    train, calib, _ = split_indices(n_rows, network.seed, sizes=network.sizes)
+    train, calib, _ = parts_of(dataset, network.split, network.seed, network.sizes)
+    if network.role == "fold":
+        inside, _ = held_out_folds(len(train), network.seed)[network.member]
+        return train[inside]
     return train if network.rows == "train" else np.concatenate([train, calib])
 
 
+def held_out_predictions(network: Network, dataset: Dataset, folder: Path) -> Float[NDArray, "n t"]:
+    """Predictions of the training rows by the folds' networks that have not seen them; NaN of all other rows."""
+    predictions = np.full(dataset.y.shape, np.nan)
+    train, _, _ = parts_of(dataset, network.split, network.seed, network.sizes)
+    for fold, (_, outside) in zip(
+        _learns_from(network), held_out_folds(len(train), network.seed), strict=True
+    ):
+        predictions[train[outside]] = read_outputs(fold.path(folder)).y_pred[train[outside]]
+    return predictions
+
+
 def _ready(network: Network, folder: Path) -> bool:
-    return network.role != "errors" or _base_of(network).path(folder).exists()
+    return all(one.path(folder).exists() for one in _learns_from(network))
 
 
-def _base_of(network: Network) -> Network:
-    return replace(network, role="base")
+def _learns_from(network: Network) -> list[Network]:
+    """The networks whose errors it learns."""
+    if network.role == "errors":
+        return [replace(network, role="base")]
+    if network.role == "held_out_errors":
+        return [replace(network, role="fold", member=fold) for fold in range(candidates.N_FOLDS)]
+    return []
 
 
-def _training_job(network: Network, y: Float[NDArray, "n t"], folder: Path) -> NetworkJob:
-    rows = rows_of(network, len(y))
+def _training_job(network: Network, dataset: Dataset, folder: Path) -> NetworkJob:
+    rows = rows_of(network, dataset)
     train, valid, _ = inner_split(len(rows))
-    targets, loss = _lesson(network, y, folder)
+    targets, loss = _lesson(network, dataset, folder)
+    seed = network.member if network.role == "member" else 0
     return NetworkJob(
-        *(targets, rows[train], rows[valid], loss), scale_target=network.scale_target, seed=network.member
+        *(targets, rows[train], rows[valid], loss), scale_target=network.scale_target, seed=seed
     )
 
 
-def _lesson(
-    network: Network, y: Float[NDArray, "n t"], folder: Path
-) -> tuple[Float[NDArray, "n o"], ElementLoss]:
+def _lesson(network: Network, dataset: Dataset, folder: Path) -> tuple[Float[NDArray, "n o"], ElementLoss]:
     """What a network learns, and by which loss."""
+    y = dataset.y
     if network.role == "quantiles":
         return np.concatenate([y, y], axis=1), PinballLoss(network.level)
     if network.role == "member":
         return y, NormalLoss()
     if network.role == "errors":
-        return np.abs(y - read_outputs(_base_of(network).path(folder)).y_pred), SquaredLoss()
+        (base,) = _learns_from(network)
+        return np.abs(y - read_outputs(base.path(folder)).y_pred), SquaredLoss()
+    if network.role == "held_out_errors":
+        return np.abs(y - held_out_predictions(network, dataset, folder)), SquaredLoss()
     return y, SquaredLoss()

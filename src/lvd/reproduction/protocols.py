@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from lvd._validation import InputError
 from lvd.kernels import MahalanobisKernel
@@ -19,6 +20,7 @@ class Protocol:
     alone, or on training and calibration part together. `interval_ends` says whether a y exactly at the end of
     its interval is covered; in Concrete, which has some rows twice, this moves a printed digit. On QM8 and QM9
     `scale_target` is about CQR and deep ensembles alone: the paper's base networks had their targets standardised.
+    `split` is ``"random"`` or, for molecules, ``"scaffold"``: no scaffold is in two of the three parts.
     """
 
     name: str
@@ -34,6 +36,16 @@ class Protocol:
     learning_rate: float = 1e-2
     sizes: tuple[float, float, float] = (0.6, 0.2, 0.2)
     interval_ends: str = "closed"
+    split: str = "random"
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What names results: how intervals are judged does not change them, and at random is how splits were."""
+        choices = asdict(self)
+        del choices["interval_ends"]
+        if self.split == "random":
+            del choices["split"]
+        return choices
 
     def network(self, seed: int) -> NetRegressor:
         """The base network of a split; every network of a split starts afresh from its seed."""
@@ -82,7 +94,10 @@ SOUND = Protocol(
 )
 """What we recommend: no leak in Bike, scaled inputs and target, finite-sample quantiles."""
 
-PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, SOUND)}
+SCAFFOLD = replace(SOUND, name="scaffold", split="scaffold")
+"""The same on molecules whose scaffolds the network has not seen, nor the calibration."""
+
+PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, SOUND, SCAFFOLD)}
 
 
 def get_protocol(name: str) -> Protocol:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,18 +13,22 @@ import numpy as np
 import torch
 
 from lvd._validation import InputError, check_choice, check_levels, check_positive
+from lvd.molecules.domain import scaffolds
 from lvd.reproduction import networks
 from lvd.reproduction.bench_split import Split, TableSplit
 from lvd.reproduction.datasets import Dataset, load
-from lvd.reproduction.paper_methods import METHODS, TASK_METHODS, Method
+from lvd.reproduction.paper_methods import FURTHER_TASK_METHODS, METHODS, TASK_METHODS, Method
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import Result, failure_of, path_of, read_error, write_result
-from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, grouped, has_tasks, task_of
+from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, has_tasks, task_of
+from lvd.reproduction.task_split import StoredNetworks, TaskSplit
 
 ENGINES = ("local", "ray")
 Tables = dict[tuple[str, str], Dataset]
 """Datasets by name and version."""
+Work = Callable[..., int]
+"""Does a job, given as its first argument, with ``folder=`` and ``tables=``; returns how many runs it had."""
 
 
 def plan(
@@ -35,12 +40,15 @@ def plan(
     levels: Sequence[float] = (0.5, 0.9),
 ) -> list[BenchRun]:
     """All runs asked for, split by split. Without `methods` each dataset gets all that there are for it."""
-    get_protocol(protocol)
+    by_scaffold = get_protocol(protocol).split == "scaffold"
     checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
     runs = []
     for dataset in expand(datasets):
-        known = tuple(TASK_METHODS if has_tasks(dataset) else METHODS)
-        chosen = known if methods is None else methods
+        if by_scaffold and not has_tasks(dataset):
+            raise InputError(f"protocol {protocol} is for molecules, qm8 and qm9; {dataset} has no scaffolds")
+        usual = tuple(TASK_METHODS if has_tasks(dataset) else METHODS)
+        known = (*usual, *FURTHER_TASK_METHODS) if has_tasks(dataset) else usual
+        chosen = usual if methods is None else methods
         if unknown := [name for name in chosen if name not in known]:
             raise InputError(
                 f"unknown name {unknown[0]!r} in methods for {dataset}; choose from all, {', '.join(known)}"
@@ -57,17 +65,19 @@ def execute(
     engine: str = "local",
     data_dir: Path | None = None,
     progress: Progress = silent,
+    work: Work | None = None,
 ) -> None:
     """Do all runs that are not finished in `folder` yet; networks that runs of several tasks share come first.
 
     A failed run is recorded with its error, does not stop the rest, and is tried again next time. A killed
-    process loses what is in flight, no more. `progress` shows how much of each stage is done.
+    process loses what is in flight, no more. `progress` shows how much of each stage is done, and `work` does a
+    job, by default :func:`do_job`.
     """
     check_choice(engine, "engine", ENGINES)
     check_positive(workers, "workers", integer=True)
     todo = unfinished(runs, folder)
     jobs = group_by_split(todo)
-    tables = _load_tables(jobs, data_dir)
+    tables = load_tables(jobs, data_dir)
     folder.mkdir(parents=True, exist_ok=True)
     missing = networks.untrained(jobs, folder)
     if missing:
@@ -75,9 +85,9 @@ def execute(
             networks.train_and_store(
                 missing, folder, {name: table for (name, _), table in tables.items()}, on_done
             )
-    work = partial(do_job, folder=folder.absolute(), tables=tables)
+    given = partial(do_job if work is None else work, folder=folder.absolute(), tables=tables)
     with progress("runs", len(todo)) as on_done:
-        for done in _ENGINES[engine](work, jobs, workers):
+        for done in _ENGINES[engine](given, jobs, workers):
             on_done(done)
 
 
@@ -100,11 +110,9 @@ def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
     if has_tasks(job.table):
-        stored = networks.StoredNetworks(job.table, job.seed, protocol, folder)
-        tasks = grouped(job.runs, lambda run: task_of(run.dataset))
-        for task, runs in tasks.items():
-            split = networks.TaskSplit(dataset, task, stored, protocol, job.seed)
-            _do_runs(runs, split, TASK_METHODS, folder)
+        stored = StoredNetworks(job.table, job.seed, protocol, folder)
+        split = TaskSplit(dataset, task_of(job.runs[0].dataset), stored, protocol, job.seed)
+        _do_runs(job.runs, split, TASK_METHODS | FURTHER_TASK_METHODS, folder)
     else:
         _do_runs(job.runs, TableSplit(dataset, protocol, job.seed), METHODS, folder)
     return len(job.runs)
@@ -126,10 +134,15 @@ def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
     return Result(run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds)
 
 
-def _load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
+def load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
     """Every dataset once: a missing one is reported before the work begins, and no worker has to look for it."""
     wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
-    return {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
+    by_scaffold = {job.table for job in jobs if get_protocol(job.protocol).split == "scaffold"}
+    tables = {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
+    return {
+        key: replace(table, scaffolds=scaffolds(table.X)) if key[0] in by_scaffold else table
+        for key, table in tables.items()
+    }
 
 
 def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:

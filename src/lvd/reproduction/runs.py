@@ -67,16 +67,14 @@ class BenchRun:
     @property
     def key(self) -> str:
         """A name made of the run's content: the protocol's choices, not only its name, are part of it."""
-        choices = asdict(get_protocol(self.protocol))
-        del choices["interval_ends"]  # how intervals are judged does not change them
-        content = asdict(self) | {"protocol": choices, "format": FORMAT}
+        content = asdict(self) | {"protocol": get_protocol(self.protocol).choices, "format": FORMAT}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         return f"{self.protocol}-{self.dataset}-{self.method}-{self.seed}-{digest}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """The runs of one split of a table, done in one process so that they share its networks."""
+    """The runs on one dataset of one split, done in one process so that they share networks and kernels."""
 
     protocol: str
     table: str
@@ -85,9 +83,12 @@ class Job:
 
 
 def group_by_split(runs: Iterable[BenchRun]) -> list[Job]:
-    """Jobs, one per split, in the order of their first run."""
-    splits = grouped(runs, lambda run: (run.protocol, table_of(run.dataset), run.seed))
-    return [Job(*split, tuple(members)) for split, members in splits.items()]
+    """Jobs, one per dataset and split, in the order of their first run."""
+    splits = grouped(runs, lambda run: (run.protocol, run.dataset, run.seed))
+    return [
+        Job(protocol, table_of(dataset), seed, tuple(members))
+        for (protocol, dataset, seed), members in splits.items()
+    ]
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
