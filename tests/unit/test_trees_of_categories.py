@@ -117,10 +117,13 @@ class TestTreesOfCategories:
         ):
             np.testing.assert_array_equal(found, expected)
 
-    def test_saved_by_an_older_version(self):
-        net = trees().fit(NUMBERS, Y)
-        expected = net.predict(NUMBERS)
-        del net.coding_, net.blocks_
-        np.testing.assert_array_equal(net.predict(NUMBERS), expected)
+    def test_saved_by_an_older_version(self, tmp_path):
+        reg = lvd.LVDRegressor(trees(), preset="paper", device="cpu", random_state=0).fit(NUMBERS, Y)
+        expected = reg.predict_interval(NUMBERS)
+        del reg.model_.coding_, reg.model_.blocks_
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        for found, one in zip(loaded.predict_interval(NUMBERS), expected, strict=True):
+            np.testing.assert_array_equal(found, one)
         with pytest.raises(lvd.InputError, match="NaN"):
-            net.predict(NUMBERS * np.nan)
+            loaded.predict_interval(NUMBERS * np.nan)

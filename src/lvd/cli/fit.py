@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from lvd.cli import console
-from lvd.cli.fit_summary import model_text, show_fit, with_card
+from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
 from lvd.cli.report import Names, check_page, write_page
 from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
 
@@ -170,7 +170,8 @@ def fit(
         typer.Option(
             metavar="median",
             show_default="missing values are refused",
-            help="Replace missing numbers with their column's median; missing text is a category of its own.",
+            help="Take missing values: boosted trees get missing numbers as they are, networks a typical one; "
+            "missing text is a category of its own.",
         ),
     ] = None,
     level: Annotated[
@@ -398,8 +399,8 @@ def fit(
             fitted, table.take(fitted.test_rows - 1), report, Names(out.name, data.name), fitted_on=table
         )
     if json:
-        errors = getattr(fitted.regressor, "choice_", None)
-        chosen = {"class": type(fitted.regressor.model_).__name__, "held_out_errors": errors}
+        errors = getattr(fitted.regressor, "choice_", None) or None
+        chosen = {"class": model_class(fitted.regressor), "held_out_errors": errors}
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
         chosen_model = model_text(fitted.regressor)

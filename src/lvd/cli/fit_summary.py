@@ -24,9 +24,14 @@ FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
 
 
+def model_class(regressor: LVDRegressor) -> str:
+    """The class of the model; of one for which missing numbers are filled in, that of the model itself."""
+    return type(getattr(regressor.model_, "model", regressor.model_)).__name__
+
+
 def model_text(regressor: LVDRegressor) -> str:
     """The kind of the model, and how it was chosen."""
-    kind = type(regressor.model_).__name__
+    kind = model_class(regressor)
     name = next((name for name, (cls, _) in MODELS.items() if cls == kind), None)
     errors: dict[str, float] = getattr(regressor, "choice_", {})
     if name is None or not errors:

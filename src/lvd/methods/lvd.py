@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import InputError, check_choice
+from lvd._validation import InputError, check_choice, keep
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import keep
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
 from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
+from lvd.models.kinds import takes
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual
 from lvd.scores.joint import SHAPES
 
@@ -54,9 +54,10 @@ class LVDRegressor(LocalRegressor):
     ----------
     estimator : the model. None or ``"auto"`` takes the better of ``"net"`` (:class:`NetRegressor`) and ``"trees"``
         (:class:`TreesRegressor`) by cross-validation on the training rows; in the preset ``"paper"`` None is the
-        paper's network. Or a torch module, one of lvd's regressors, a scikit-learn regressor or Pipeline, LightGBM,
-        XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a trained model, a function `predict` or
-        a pair ``(predict, embed)``.
+        paper's network. With the other names numbers may be missing (NaN): the trees take them as they are, the
+        network gets the column's mean and a flag. Or a torch module, one of lvd's regressors, a scikit-learn
+        regressor or Pipeline, LightGBM, XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a
+        trained model, a function `predict` or a pair ``(predict, embed)``.
     preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
@@ -147,13 +148,25 @@ class LVDRegressor(LocalRegressor):
 
     def _new_model(self, seed: int) -> Model | Candidates:
         name = self.settings.estimator if self.estimator is None and not self.prefit else self.estimator
-        if isinstance(name, str) and name == "auto" and self.embedding is None and not self.prefit:
-            models = (as_model(one, device=self.device, random_state=seed) for one in ("net", "trees"))
-            return Candidates(dict(zip(("net", "trees"), models, strict=True)))
-        named = "net" if isinstance(name, str) and name == "auto" else name
+        named = {"auto": ("net", "trees"), "net": ("net",)}.get(name, ()) if isinstance(name, str) else ()
+        if named and self.embedding is None and not self.prefit:
+            models = (as_model(one, device=self.device, random_state=seed) for one in named)
+            return Candidates(dict(zip(named, models, strict=True)))
         return as_model(
-            named, prefit=self.prefit, embedding=self.embedding, device=self.device, random_state=seed
+            "net" if named else name,
+            prefit=self.prefit,
+            embedding=self.embedding,
+            device=self.device,
+            random_state=seed,
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        preset = PRESETS.get(self.preset, PRESETS["default"])
+        model = preset.estimator if self.estimator is None else self.estimator
+        missing = model != "paper" if isinstance(model, str) else takes(model, "allow_nan")
+        tags.input_tags.allow_nan = missing
+        return tags
 
     @property
     def _kernel_target(self) -> str:

@@ -17,6 +17,9 @@ from lvd.methods.conformal import SCORES
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.coding import InputCoding
+from lvd.models.earlier import EarlierEmbedding
+from lvd.models.filled import FilledModel
+from lvd.models.kinds import last_step
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
@@ -227,6 +230,25 @@ def _upgrade_scaled(parameters: dict[str, Any], learned: dict[str, Any]) -> Save
     return parameters, learned
 
 
+def _upgrade_sklearn(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Before inputs were coded, they had to be finite numbers, and trees were embedded in ways of their own."""
+    if "fitted_" in learned and "coding_" not in learned:
+        fitted, leaf_means = learned["fitted_"], learned.pop("leaf_means_", None)
+        as_now = learned.pop("embeds_inputs_", False) or hasattr(last_step(fitted), "coefs_")
+        if not as_now and parameters["embed"] is None:
+            parameters["embed"] = EarlierEmbedding(fitted, leaf_means)
+        learned |= {"coding_": None, "x_mean_": None}
+    return parameters, learned
+
+
+def _upgrade_trees(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Before categories were found and numbers could be missing, of which no mean is known, numbers were all."""
+    if "ensembles_" in learned:
+        n = learned["n_features_in_"]
+        learned = {"coding_": InputCoding((np.nan,) * n, (False,) * n, ((),) * n), "blocks_": []} | learned
+    return parameters, learned
+
+
 def _upgrade_surroundings(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     """Before ranges were looked at, a row was unknown by its distance alone; the rows that were kept have some."""
     if "rows" in parameters and "room" not in parameters:
@@ -251,8 +273,8 @@ _UPGRADES = {
 for _part in (
     *(
         NetRegressor,
-        TreesRegressor,
-        SklearnModel,
+        FilledModel,
+        EarlierEmbedding,
         FunctionModel,
         InputCoding,
         Fitted,
@@ -266,5 +288,7 @@ for _part in (
 ):
     register(_part)
 register(ScaledResidual, upgrade=_upgrade_scaled)
+register(SklearnModel, upgrade=_upgrade_sklearn)
+register(TreesRegressor, upgrade=_upgrade_trees)
 register(Surroundings, upgrade=_upgrade_surroundings)
 register(SidedResidual, take_apart=_fill_in, complete=_take_out)

@@ -10,9 +10,9 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix
-from lvd.models.coding import InputCoding, column_means, filled
+from lvd.models.coding import InputCoding, column_means, fill_in
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, each_its_own
 from lvd.models.rows import SparseRows
@@ -67,9 +67,7 @@ class SklearnModel(BaseEstimator):
         texts = _as_texts(X) if is_pipeline(self.estimator) else None
         if texts is not None:
             return texts
-        fitted_by_us = "n_columns_" not in vars(self) or "x_mean_" in vars(self)
-        missing = fitted_by_us and takes(self.estimator, "allow_nan")
-        return check_matrix(X, n_columns=n_columns, missing=missing)
+        return check_matrix(X, n_columns=n_columns, missing=takes(self.estimator, "allow_nan"))
 
     def same_case(self, X: Any) -> NDArray:
         """Each row is a case of its own."""
@@ -94,8 +92,9 @@ class SklearnModel(BaseEstimator):
             raise InputError(
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
             )
-        means = getattr(self, "x_mean_", None)
-        numbers = filled(X, means) if means is not None and is_matrix(X) and np.isnan(X).any() else None
+        numbers = None
+        if self.x_mean_ is not None and is_matrix(X) and np.isnan(X).any():
+            numbers = fill_in(X, self.x_mean_)
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
@@ -110,16 +109,17 @@ class SklearnModel(BaseEstimator):
         inner = self._transformed(X)
         if hasattr(self._last, "module_"):
             return _module_layer(self._last, inner)
-        coding = getattr(self, "coding_", None)
-        if coding is None and hasattr(self, "leaf_means_"):
-            return _leaf_coordinates(self._last, self.leaf_means_, _dense(inner))
-        as_before = "coding_" not in vars(self) and not getattr(self, "embeds_inputs_", False)
-        if as_before and hasattr(self._last, "staged_predict"):
-            return np.diff(np.stack(list(self._last.staged_predict(inner)), axis=1), axis=1, prepend=0.0)
-        numbers = check_matrix(_dense(inner), "the transformed inputs") if coding is None else coding(inner)
+        numbers = (
+            check_matrix(inner, "the transformed inputs") if self.coding_ is None else self.coding_(inner)
+        )
         if hasattr(self._last, "coefs_"):
             return _hidden_layer(self._last, numbers)
-        return np.column_stack([numbers, y_pred]) if self.remembers and not as_before else numbers
+        return np.column_stack([numbers, y_pred]) if self.remembers else numbers
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = takes(self.estimator, "allow_nan")
+        return tags
 
     @property
     def _is_skorch(self) -> bool:
@@ -196,10 +196,6 @@ def _as_texts(X: Any) -> NDArray | None:
     return np.array(rows, dtype=object)
 
 
-def _dense(inputs: Any) -> Any:
-    return inputs.toarray() if issparse(inputs) else inputs
-
-
 def _is_number_matrix(inputs: Any) -> bool:
     """Whether the inputs are a matrix of finite numbers."""
     try:
@@ -228,15 +224,3 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
-
-
-def _leaf_coordinates(
-    trees: Any, means: list[tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]], inner: Any
-) -> Float[NDArray, "n trees"]:
-    """What older versions embed trees by: the mean training target of each one's leaf; without, the overall one."""
-    leaves = np.asarray(trees.apply(inner)).reshape(len(inner), -1).astype(np.int64)
-    columns = []
-    for (numbers, values, overall), column in zip(means, leaves.T, strict=True):
-        at = np.searchsorted(numbers, column).clip(max=len(numbers) - 1)
-        columns.append(np.where(numbers[at] == column, values[at], overall))
-    return np.stack(columns, axis=1)

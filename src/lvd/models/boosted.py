@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, RandomState
 from lvd._validation import (
     InputError,
     check_matrix,
@@ -18,7 +18,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.models.coding import InputCoding, filled, one_hot_blocks, undo_one_hot
+from lvd.models.coding import InputCoding, one_hot_blocks, undo_one_hot
 from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.trees import TreeEnsemble
 
@@ -86,7 +86,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         settings = self.get_params() | {"random_state": seed_from(self.random_state)}
         self.n_features_in_, self._flat = rows.shape[1], to_numpy(y).ndim == 1
         self.coding_ = InputCoding.of(rows)
-        numbers = self._read_rows(rows)[0]
+        numbers = self.coding_.with_gaps(rows)
         self.blocks_ = one_hot_blocks(numbers)
         coded = undo_one_hot(numbers, self.blocks_)
         if self.blocks_:
@@ -101,21 +101,11 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         """Predictions (n, t), and embeddings: inputs and predictions."""
         check_is_fitted(self, "ensembles_")
         rows = self.check(X)
-        numbers, without_gaps = self._read_rows(rows)
-        coded = undo_one_hot(numbers, getattr(self, "blocks_", ()))
+        numbers = self.coding_.with_gaps(rows)
+        coded = undo_one_hot(numbers, self.blocks_)
         y_pred = np.stack([trees.predict(coded) for trees in self.ensembles_], axis=1)
-        plain = isinstance(rows, np.ndarray) and np.isnan(rows).any()
-        inputs = filled(rows, np.array(self.coding_.means, np.float64)) if plain else None
-        return Evaluation(y_pred, np.column_stack([without_gaps, y_pred]), inputs=inputs)
-
-    def _read_rows(self, rows: Any) -> tuple[Float[NDArray, "n p"], Float[NDArray, "n p"]]:
-        """The rows as numbers, for the trees, with NaN where they are missing, and for the embedding, without."""
-        coding = getattr(self, "coding_", None)  # which models of older versions do not have
-        if coding is None:
-            return rows, check_matrix(rows)
-        if isinstance(rows, np.ndarray) and not any(coding.gaps) and not np.isnan(rows).any():
-            return rows, rows
-        return coding(rows, fill=False), coding(rows)
+        embeddings = np.column_stack([self.coding_.filled(numbers), y_pred])
+        return Evaluation(y_pred, embeddings, inputs=self.coding_.filled_inputs(rows))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,6 +11,8 @@ from sklearn.base import clone
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd.models.filled import FilledModel
+from lvd.models.kinds import takes
 from lvd.models.model import Model
 
 N_FOLDS, FEWEST_ROWS = 5, 20
@@ -39,29 +41,34 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Models of which the better is yet to be chosen; the first one is preferred, and reads the rows for all."""
+    """Models of which the better is yet to be chosen, for rows in which numbers may be missing; the first one is
+    preferred."""
 
     models: Mapping[str, Model]
 
     def check(self, X: ArrayLike) -> Any:
-        """What the models accept."""
-        return self.first.check(X)
+        """A matrix in which numbers may be missing."""
+        return FilledModel(self.first).check(X)
 
     def same_case(self, X: Any) -> NDArray:
         """As the models have it."""
         return self.first.same_case(X)
 
     def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> Choice:
-        """The model with the smallest squared error on rows held out; of very few rows, the first."""
-        if len(y) < FEWEST_ROWS:
-            return Choice(self.first, np.full_like(y, np.nan), {})
+        """The model with the smallest squared error on rows held out; of very few rows, the first.
+
+        Where numbers are missing, models that do not take that see them filled in.
+        """
+        models = {name: accepting(model, X) for name, model in self.models.items()}
+        if len(y) < FEWEST_ROWS or len(models) == 1:
+            return Choice(next(iter(models.values())), np.full_like(y, np.nan), {})
         folds = held_out_folds(len(y), seed)[: int(np.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / len(y))))]
         judged = np.concatenate([outside for _, outside in folds])
         scale = np.where(np.ptp(y, axis=0) > 0.0, y.std(0), 1.0)
-        held_out = {name: np.full_like(y, np.nan) for name in self.models}
+        held_out = {name: np.full_like(y, np.nan) for name in models}
         for number, (inside, outside) in enumerate(folds, start=1):
             announce(f"choosing the model: fold {number} of {len(folds)}")
-            for name, model in self.models.items():
+            for name, model in models.items():
                 fitted = clone(model)
                 fitted.fit(X[inside], y[inside])
                 held_out[name][outside] = fitted.evaluate(X[outside]).y_pred
@@ -70,9 +77,14 @@ class Candidates:
             for name, y_pred in held_out.items()
         }
         best = min(errors, key=errors.__getitem__)
-        return Choice(self.models[best], held_out[best], errors)
+        return Choice(models[best], held_out[best], errors)
 
     @property
     def first(self) -> Model:
         """The one that is preferred."""
         return next(iter(self.models.values()))
+
+
+def accepting(model: Model, X: Float[NDArray, "n p"]) -> Model:
+    """The model, or, where it takes no missing numbers and some are, one that fills them in for it."""
+    return FilledModel(model) if np.isnan(X).any() and not takes(model, "allow_nan") else model

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, to_numpy
+from lvd._validation import InputError, is_matrix, to_numpy
 
 MOST_LEVELS, LEAST_LEVEL = 30, 0.005
 """Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
@@ -59,10 +59,17 @@ class InputCoding:
         """Whether there is a column that does not hold numbers."""
         return None in self.means
 
-    def __call__(self, inputs: Any, *, fill: bool = True) -> Float[NDArray, "n k"]:
-        """The rows as numbers; what is missing is NaN unless it is to be filled in."""
+    def __call__(self, inputs: Any) -> Float[NDArray, "n k"]:
+        """The rows as numbers."""
+        return self.filled(self.with_gaps(inputs))
+
+    def with_gaps(self, inputs: Any) -> Float[NDArray, "n k"]:
+        """The rows as numbers, and NaN where they are missing."""
         if issparse(inputs):
             return np.asarray(inputs.toarray() if self.axes is None else inputs @ self.axes.T, np.float64)
+        plain = is_matrix(inputs) and inputs.shape[1] == len(self.means)
+        if plain and not self.categorical and not any(self.gaps) and not np.isinf(inputs).any():
+            return np.asarray(inputs, np.float64)
         columns = _columns(inputs)
         if len(columns) != len(self.means):
             raise InputError(
@@ -77,11 +84,22 @@ class InputCoding:
             values = _read_numbers(column)
             if values is None:
                 raise InputError("a column of X that held numbers in fit holds something else; give numbers")
-            missing = np.isnan(values)
-            coded.append(np.where(missing, mean, values) if fill else values)
-            if gap:
-                coded.append(missing.astype(np.float64))
+            coded.extend([values, np.isnan(values).astype(np.float64)] if gap else [values])
         return np.stack(coded, axis=1)
+
+    def filled(self, coded: Float[NDArray, "n k"]) -> Float[NDArray, "n k"]:
+        """Coded rows with the means in place of what is missing."""
+        if not np.isnan(coded).any():
+            return coded
+        parts = zip(self.means, self.gaps, self.levels, strict=True)
+        means = [[0.0] * len(levels) if mean is None else [mean] + [0.0] * gap for mean, gap, levels in parts]
+        return fill_in(coded, np.concatenate(means))
+
+    def filled_inputs(self, X: Any) -> Float[NDArray, "n p"] | None:
+        """A matrix with the means in place of what is missing; None where nothing is, or it is no matrix."""
+        if not is_matrix(X) or not np.isnan(X).any():
+            return None
+        return fill_in(X, np.array(self.means, np.float64))
 
 
 def one_hot_blocks(X: Float[NDArray, "n p"]) -> list[tuple[int, int]]:
@@ -115,7 +133,7 @@ def undo_one_hot(X: Float[NDArray, "n p"], blocks: Sequence[tuple[int, int]]) ->
     return np.column_stack([*codes, X[:, rest]])
 
 
-def filled(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:
+def fill_in(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:
     """The rows with the means in place of what is missing."""
     return np.where(np.isnan(X), means, X)
 

@@ -22,6 +22,7 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
+    keep,
     resolve_device,
     seed_from,
     to_numpy,
@@ -118,21 +119,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.module = module
-        self.hidden_sizes = hidden_sizes
-        self.n_batches = n_batches
-        self.epochs = epochs
-        self.early_stopping = early_stopping
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.scale_inputs = scale_inputs
-        self.scale_target = scale_target
-        self.loss = loss
-        self.embedding_layer = embedding_layer
-        self.prefit = prefit
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several

@@ -245,7 +245,7 @@ def make_report(
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in by_groups.items()),
         slabs=_list(None, slabs) if slabs else None,
-        joint=joint_slab(evaluated.X, evaluated.feature_names, y, intervals)
+        joint=joint_slab(judged.features, evaluated.feature_names, y, intervals)
         if evaluated.feature_names
         else None,
         width_error=width_error_chart(evaluated, hits, digits_for(y)),

@@ -115,7 +115,7 @@ def _fit_rival(
 
     def read(rows: NDArray) -> tuple[Any, Float[NDArray, "k"]]:
         part = fitted_on.take(rows)
-        return model.inputs(part), model.encoder.target(part).reshape(len(rows), -1)[:, place]
+        return gapless(model.inputs(part)), model.encoder.target(part).reshape(len(rows), -1)[:, place]
 
     settings = {
         "confidence_level": evaluated.levels.tolist(),
@@ -129,6 +129,7 @@ def _fit_rival(
         fresh.set_params(estimator=own.model_ if shared else clone(own.estimator), prefit=shared)
     elif not evaluated.feature_names:
         fresh.set_params(estimator=clone(own.estimator))
+    gapless = (lambda X: X) if shared else model.encoder.filled
     with warnings.catch_warnings():
         # The page itself shows at which levels a method's intervals are infinite.
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -136,7 +137,7 @@ def _fit_rival(
             fresh.set_params(calib_size=None).fit(*read(train)).conformalize(*read(calib))
         else:
             fresh.fit(*read(np.concatenate([train, calib])))
-    intervals = to_numpy(fresh.predict_interval(evaluated.X, evaluated.levels)[1])
+    intervals = to_numpy(fresh.predict_interval(gapless(evaluated.X), evaluated.levels)[1])
     return Method(
         LABELS[rival],
         PROMISES.get(fresh.guarantee, "nothing"),

@@ -66,7 +66,7 @@ class Column:
     categories : tuple of str
         The levels with a feature of their own, sorted; the empty text is missing.
     median : float, optional
-        What a missing number or moment is replaced with; without it a missing one is refused.
+        What stands for a missing number or moment where a model takes none; without it a missing one is refused.
     rare : tuple of str
         The other levels that fit has seen, sorted: they share one feature.
     shares : tuple of float
@@ -118,9 +118,9 @@ def level_limit(table: pa.Table) -> int:
 def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int = MAX_CATEGORIES) -> Column:
     """Decide how to code a column, from all its values.
 
-    If `impute`, missing numbers will be replaced with the column's median, and missing categories are a
-    category of their own; else both are refused. The values of a dictionary (categorical) column are
-    categories even when they are integers. At most `limit` of them get a feature of their own.
+    If `impute`, missing numbers are taken, and the column's median stands for them where a model takes none;
+    missing categories are a category of their own. Else both are refused. The values of a dictionary (categorical)
+    column are categories even when they are integers. At most `limit` of them get a feature of their own.
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
@@ -135,7 +135,7 @@ def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int
 
 
 def encode_column(column: Column, values: pa.ChunkedArray, *, first_row: int = 1) -> Float[NDArray, "n k"]:
-    """The features of a column's values, which start at row `first_row` of the table."""
+    """The features of a column's values, NaN where they are missing; they start at row `first_row` of the table."""
     if column.kind == "category":
         return _encode_levels(column, values)
     if column.kind == "date":
@@ -145,11 +145,19 @@ def encode_column(column: Column, values: pa.ChunkedArray, *, first_row: int = 1
     missing = np.isnan(array)
     if column.kind == "boolean" and (other := ~missing & (array != 0) & (array != 1)).any():
         raise InputError(f"must be true or false (1 or 0), got other numbers ({list_rows(other, first_row)})")
-    if missing.any():
-        if column.median is None:
-            _refuse_missing(missing, first_row)
-        array = np.where(missing, column.median, array)
-    return split_moments(array, column.parts, column.origin) if column.kind == "date" else array[:, None]
+    if missing.any() and column.median is None:
+        _refuse_missing(missing, first_row)
+    if column.kind != "date":
+        return array[:, None]
+    parts = split_moments(np.where(missing, column.origin, array), column.parts, column.origin)
+    return np.where(missing[:, None], np.nan, parts)
+
+
+def features_of_missing(column: Column) -> list[float]:
+    """What stands for the features of a missing cell, where a model takes no NaN."""
+    if column.kind == "date" and column.median is not None:
+        return split_moments(np.array([column.median]), column.parts, column.origin)[0].tolist()
+    return [column.median or 0.0] * len(column.feature_names)
 
 
 def _learn_date(name: str, moments: Float[NDArray, "n"], impute: bool) -> Column:

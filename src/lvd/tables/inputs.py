@@ -108,6 +108,10 @@ class CellEncoder:
         (texts,) = for_each_column([self.smiles], lambda name: to_texts(as_table(table)[name]))
         return np.array(texts.to_pylist(), dtype=object)
 
+    def filled(self, X: Any) -> Any:
+        """Molecules have no gaps."""
+        return X
+
     def unseen(self, table: pa.Table | pa.RecordBatch) -> dict[str, Bool[NDArray, "n"]]:
         """Molecules have no levels."""
         return {}
@@ -179,11 +183,13 @@ def prepare_columns(
     impute: str | None = None,
     split: RowSplit = AT_RANDOM,
     seed: int,
+    fills: bool = True,
 ) -> Prepared:
     """All columns but the targets and those dropped as features, and the split, by default the paper's.
 
     Rows without a target, constant columns and identifiers are left out, unless they are to be kept. What kind of
     column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
+    Unless the encoder `fills` them in, missing numbers are NaN.
 
     A column that the rows are split by is an input only where it can tell of rows outside the training part: of a
     time the parts that come back, of groups nothing.
@@ -203,7 +209,8 @@ def prepare_columns(
     encoder = TableEncoder.fit(table, target=target, drop=sorted(outside - {*targets}), impute=impute)
     train = table.take(rows[parts[0]])
     forget = split.column if split.kind == "time" else None
-    encoder = replace(encoder, columns=learn_from(encoder.columns, train, forget_dates=forget))
+    columns = learn_from(encoder.columns, train, forget_dates=forget)
+    encoder = replace(encoder, columns=columns, fills=fills)
     if not encoder.columns:
         raise InputError(
             f"no column is left to predict from besides that of split={str(split)!r}; keep another one"

@@ -20,6 +20,7 @@ from lvd.tables.column_coding import (
     column_from_dict,
     column_to_dict,
     encode_column,
+    features_of_missing,
     learn_column,
     level_index,
     level_limit,
@@ -51,6 +52,8 @@ class TableEncoder:
         Names of the target columns.
     columns : tuple of Column
         The columns that features are made of, in the order of the features.
+    fills : bool
+        Whether medians stand for missing numbers; else they are NaN, for models that take them as they are.
     """
 
     repeated: ClassVar[str] = "have the inputs of a training row"
@@ -68,6 +71,7 @@ class TableEncoder:
 
     targets: tuple[str, ...]
     columns: tuple[Column, ...]
+    fills: bool = True
 
     @classmethod
     def fit(
@@ -80,8 +84,8 @@ class TableEncoder:
     ) -> TableEncoder:
         """Learn the coding of all columns but `target` and `drop`, and check the targets.
 
-        With ``impute="median"`` missing numbers are replaced with the median of their column, and missing
-        categories are a category of their own where this table has some; without it both are refused.
+        With ``impute="median"`` missing numbers are taken, and missing categories are a category of their own where
+        this table has some; without it both are refused.
         """
         if impute is not None:
             check_choice(impute, "impute", ("median",))
@@ -150,7 +154,12 @@ class TableEncoder:
         blocks = for_each_column(
             list(columns), lambda name: encode_column(columns[name], table[name], first_row=first_row)
         )
-        return np.concatenate(blocks, axis=1)
+        X = np.concatenate(blocks, axis=1)
+        return self.filled(X) if self.fills else X
+
+    def filled(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
+        """The features with those of the columns' medians in place of NaN."""
+        return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)
 
     def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
         """The target as a vector, or several as the columns of a matrix."""
@@ -158,7 +167,8 @@ class TableEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
-        return {"targets": list(self.targets), "columns": [column_to_dict(one) for one in self.columns]}
+        columns = [column_to_dict(one) for one in self.columns]
+        return {"targets": list(self.targets), "columns": columns, "fills": self.fills}
 
     @classmethod
     def from_dict(cls, content: Any) -> TableEncoder:
@@ -166,12 +176,13 @@ class TableEncoder:
         try:
             targets = check_texts(content["targets"])
             columns = tuple(column_from_dict(entry) for entry in content["columns"])
+            fills = content.get("fills", True)  # as models of older versions do
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{DAMAGED} ({error!r}); save the model again") from None
         names = [*targets, *(column.name for column in columns)]
-        if not targets or not columns or len(set(names)) < len(names):
+        if not targets or not columns or len(set(names)) < len(names) or not isinstance(fills, bool):
             raise InputError(f"{DAMAGED}: a name is missing or repeated; save the model again")
-        return cls(targets, columns)
+        return cls(targets, columns, fills)
 
 
 def name_targets(target: str | Sequence[str]) -> tuple[str, ...]:

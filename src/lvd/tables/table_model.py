@@ -23,6 +23,7 @@ from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.local import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
+from lvd.models.kinds import takes
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types, to_texts
 from lvd.tables.inputs import (
@@ -114,6 +115,7 @@ class TableModel:
                 impute=impute,
                 split=RowSplit.parse(split),
                 seed=seed,
+                fills=not takes(regressor, "allow_nan"),
             )
         elif drop or keep or impute:
             raise InputError(
@@ -133,6 +135,9 @@ class TableModel:
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
+        if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
+            encoder = replace(encoder, fills=True)
+            X = encoder.filled(X)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Rows that a table holds twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
@@ -519,7 +524,7 @@ class TableModel:
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
         """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""
-        return np.asarray(X) if self.encoder.feature_names else embeddings
+        return self.encoder.filled(np.asarray(X)) if self.encoder.feature_names else embeddings
 
     def judged_rows(
         self,
