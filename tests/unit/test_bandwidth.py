@@ -53,6 +53,16 @@ def test_sums_over_whole_rows_give_the_same(clouds, n_calib):
     torch.testing.assert_close(compiled, by_halves, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("n_rows", [1100, 2300, 2700, 3500])
+def test_also_where_the_rows_fill_many_blocks_and_are_sorted(rng, n_rows):
+    """The guess comes from a part of the blocks, whose rows may be unlike the others."""
+    training = np.sort(3.0 * rng.normal(size=(n_rows, 2)), axis=0)
+    queries = 4.0 * rng.normal(size=(50, 2))
+    sample = TrainingSample.of(torch.tensor(training))
+    found = adaptive_bandwidths(torch.tensor(queries), sample, n_calib=500, level=0.9, mass=3.0)
+    np.testing.assert_array_equal(found.numpy(), by_brute_force(queries, training, 500, 0.9, 3.0))
+
+
 def test_of_many_training_rows_some_serve(rng, monkeypatch):
     queries, training = torch.tensor(rng.normal(size=(20, 2))), torch.tensor(rng.normal(size=(900, 2)))
     monkeypatch.setattr(module, "MOST_TRAINING_ROWS", 300)

@@ -212,8 +212,8 @@ def queries_together(blocks):
 
 @njit(**OPTIONS)
 @no_type_check
-def weigh(query, precision, blocks, block, weights, exponents):
-    """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
+def measure(query, blocks, block, exponents):
+    """The squared distances of the rows of one block from one query."""
     points, width = blocks.points[block], blocks.points.shape[2]
     for j in range(width):
         exponents[j] = 0
@@ -223,6 +223,14 @@ def weigh(query, precision, blocks, block, weights, exponents):
             d0, d1, d2 = q0 - points[d, j], q1 - points[d + 1, j], q2 - points[d + 2, j]
             d3, d4 = q3 - points[d + 3, j], q4 - points[d + 4, j]
             exponents[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+
+
+@njit(**OPTIONS)
+@no_type_check
+def weigh(query, precision, blocks, block, weights, exponents):
+    """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
+    width = blocks.points.shape[2]
+    measure(query, blocks, block, exponents)
     if len(blocks.precisions):
         for j in range(width):
             exponents[j] *= precision * blocks.precisions[block, j]
@@ -262,28 +270,52 @@ def sums_over_blocks(points, precisions, blocks, values, result):
 
 @njit(**OPTIONS)
 @no_type_check
+def reaches(distances, precision, wanted):
+    """Whether ``sum_j exp(-precision d_j)`` is what is wanted or more."""
+    total = 0.0
+    for first in range(0, len(distances), BLOCK):
+        some, part = distances[first : first + BLOCK], distances.dtype.type(0)
+        for j in range(len(some)):
+            part += exp_minus(some[j] * precision)
+        total += np.float64(part)
+        if total >= wanted:
+            return True
+    return False
+
+
+@njit(**OPTIONS)
+@no_type_check
 def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
     """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.
 
-    Where none does, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once.
+    Where none does, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once. A quarter of the
+    blocks guess where in the grid the answer is, and steps of growing length from there find it.
     """
     n_blocks, n_components, width = blocks.points.shape
-    dtype, n_rows = blocks.points.dtype, n_blocks * width
-    query, weights, distances = np.empty(n_components, dtype), np.empty(width, dtype), np.empty(n_rows, dtype)
+    dtype, last = blocks.points.dtype, len(grid) - 1
+    query, distances = np.empty(n_components, dtype), np.empty(n_blocks * width, dtype)
+    n_few = -(-n_blocks // 4)
     for i in range(len(points)):
         around_centre(points[i], blocks, query)
-        for block in range(n_blocks):
-            weigh(query, dtype.type(1), blocks, block, weights, distances[block * width :])
-        low, high = 0, len(grid) - 1
+        for place in range(n_blocks):  # every fourth block comes first
+            block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
+            measure(query, blocks, block, distances[place * width : (place + 1) * width])
+        low, high = 0, last
         while low < high:
             middle = (low + high) // 2
-            total = 0.0
-            for j in range(n_rows):
-                total += np.float64(exp_minus(distances[j] * precisions[middle]))
-            if total >= wanted:
+            if reaches(distances[: n_few * width], precisions[middle], wanted * n_few / n_blocks):
                 high = middle
             else:
                 low = middle + 1
+        guess, step, low, high = high, 1, 0, last
+        while low < high:
+            if reaches(distances, precisions[guess], wanted):
+                high = guess
+                guess = max(low, guess - step)
+            else:
+                low = guess + 1
+                guess = min(high - 1, guess + step)
+            step *= 2
         result[i] = grid[high]
 
 
