@@ -292,6 +292,13 @@ def row_digests(X: ArrayLike) -> NDArray:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
+def keep(estimator: Any, given: dict[str, Any]) -> None:
+    """Store a constructor's parameters, its ``locals()``, under their names."""
+    vars(estimator).update(
+        {name: value for name, value in given.items() if name not in {"self", "__class__"}}
+    )
+
+
 def _numbers(array: ArrayLike, name: str) -> NDArray:
     if np.ma.is_masked(array):
         raise InputError(

@@ -23,6 +23,7 @@ from lvd._validation import (
     check_vector,
     constant_columns,
     is_tensor,
+    keep,
     like,
     mean_and_deviation,
     resolve_device,
@@ -100,18 +101,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.n_components = n_components
-        self.smoothness = smoothness
-        self.distance = distance
-        self.max_neighbors = max_neighbors
-        self.max_rows = max_rows
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.patience = patience
-        self.min_scale = min_scale
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def fit(self, embeddings: ArrayLike, y: ArrayLike) -> MahalanobisKernel:
         """Learn the metric from the training rows' embeddings and targets."""

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, NDArray
-from lvd._validation import seed_from
+from lvd._validation import keep, seed_from
 from lvd.kernels.mahalanobis import MahalanobisKernel
 from lvd.models import Evaluation, as_model
 from lvd.models.wrap import seeded_clone
@@ -42,11 +42,7 @@ class KernelRegressor(BaseEstimator):
         device: str = "auto",
         random_state: Any = None,
     ) -> None:
-        self.estimator = estimator
-        self.kernel = kernel
-        self.prefit = prefit
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def check(self, X: ArrayLike) -> Any:
         """What the embedding model accepts."""

@@ -200,10 +200,3 @@ def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
             f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "
             "LVDRegressor"
         )
-
-
-def keep(estimator: Any, given: dict[str, Any]) -> None:
-    """Store a constructor's parameters, its ``locals()``, under their names."""
-    vars(estimator).update(
-        {name: value for name, value in given.items() if name not in {"self", "__class__"}}
-    )

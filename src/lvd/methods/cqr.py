@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd.methods.base import keep
+from lvd._validation import keep
 from lvd.methods.split import EqualWeights
 from lvd.scores import ConformityScore, QuantileResidual
 

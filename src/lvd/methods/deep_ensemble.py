@@ -12,8 +12,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, resolve_device
-from lvd.methods.base import keep
+from lvd._validation import InputError, check_positive, keep, resolve_device
 from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
 from lvd.models.scaling import mean_and_scale

@@ -13,8 +13,8 @@ from torch.nn.functional import mse_loss
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive
-from lvd.methods.base import IntervalRegressor, keep, refuse_choices
+from lvd._validation import InputError, check_positive, keep
+from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import NetRegressor, as_model
 from lvd.models.influence import (
     flatten_module,

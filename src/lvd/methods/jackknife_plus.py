@@ -16,8 +16,8 @@ from sklearn.utils import _safe_indexing
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive
-from lvd.methods.base import IntervalRegressor, keep, refuse_choices
+from lvd._validation import InputError, check_positive, keep
+from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.adapters import FunctionModel
 from lvd.quantiles import jackknife_plus_intervals

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
+from lvd._validation import keep
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import keep
 from lvd.methods.local import LocalRegressor
 from lvd.scores import ConformityScore, QuantileResidual
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, resolve_device
-from lvd.methods.base import keep
+from lvd._validation import InputError, check_positive, keep, resolve_device
 from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
 from lvd.models.stack import NetStack, Parameters, map_outputs

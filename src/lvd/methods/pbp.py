@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd.methods.base import keep
+from lvd._validation import keep
 from lvd.methods.mixture import NormalRegressor, check_training
 from lvd.models.heads import gaussian_log_density
 from lvd.models.probabilistic import ProbabilisticNet

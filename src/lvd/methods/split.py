@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from lvd._typing import Levels, RandomState
-from lvd._validation import check_choice
+from lvd._validation import check_choice, keep
 from lvd.conformal import GlobalConformal, LocalConformal
 from lvd.kernels import MahalanobisKernel
-from lvd.methods.base import keep
 from lvd.methods.conformal import ConformalBase, as_score
 from lvd.quantiles.finite_sample import QUANTILES
 from lvd.scores import AbsoluteResidual, ConformityScore

@@ -23,6 +23,7 @@ from lvd._validation import (
     check_choice,
     check_same_length,
     check_targets,
+    keep,
     row_digests,
     seed_from,
     to_numpy,
@@ -96,23 +97,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         device: str = "auto",
         random_state: RandomState = None,
     ) -> None:
-        self.hidden_size = hidden_size
-        self.depth = depth
-        self.n_epochs = n_epochs
-        self.batch_size = batch_size
-        self.warmup_epochs = warmup_epochs
-        self.initial_rate = initial_rate
-        self.peak_rate = peak_rate
-        self.final_rate = final_rate
-        self.validation_size = validation_size
-        self.scale_target = scale_target
-        self.loss = loss
-        self.atom_featurizer = atom_featurizer
-        self.cache_features = cache_features
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.device = device
-        self.random_state = random_state
+        keep(self, locals())
 
     def check(self, X: ArrayLike) -> Molecules:
         """SMILES, from a list, an array or a column, as graphs; rows that RDKit refuses are named in an error."""
