@@ -61,7 +61,7 @@ class Surroundings:
 
         mean, scale = mean_and_scale(rows)
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
-        every = place(rows, mean, scale)
+        every = _standardised(rows, mean, scale)
         _, first = np.unique(every[chosen], axis=0, return_index=True)
         placed = every[chosen[np.sort(first)]]  # equal rows say nothing about how far apart rows are
         own = NearestNeighbors(n_neighbors=min(2, len(placed))).fit(placed).kneighbors(placed)[0][:, -1]
@@ -70,7 +70,7 @@ class Surroundings:
 
     def place(self, rows: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The rows in units of the training rows."""
-        return place(rows, self.mean, self.scale).astype(np.float64)
+        return _standardised(rows, self.mean, self.scale).astype(np.float64)
 
     def near(self, placed: Float[NDArray, "n p"], times: float) -> Bool[NDArray, "n"]:
         """Which rows have a training row within so many times the limit.
@@ -97,7 +97,9 @@ class Surroundings:
         return [(columns, (columns**2).sum(axis=0)) for columns in parts]
 
 
-def place(rows: Float[NDArray, "n p"], mean: Float[NDArray, "p"], scale: Float[NDArray, "p"]) -> NDArray:
+def _standardised(
+    rows: Float[NDArray, "n p"], mean: Float[NDArray, "p"], scale: Float[NDArray, "p"]
+) -> NDArray:
     """Standardised rows, rounded and bounded."""
     with np.errstate(over="ignore"):
         return ((rows - mean) / scale).clip(-1e18, 1e18).astype(np.float32)

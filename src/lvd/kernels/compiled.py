@@ -212,7 +212,7 @@ def queries_together(blocks):
 
 @njit(**OPTIONS)
 @no_type_check
-def measure(query, blocks, block, exponents):
+def square_distances(query, blocks, block, exponents):
     """The squared distances of the rows of one block from one query."""
     points, width = blocks.points[block], blocks.points.shape[2]
     for j in range(width):
@@ -230,7 +230,7 @@ def measure(query, blocks, block, exponents):
 def weigh(query, precision, blocks, block, weights, exponents):
     """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
     width = blocks.points.shape[2]
-    measure(query, blocks, block, exponents)
+    square_distances(query, blocks, block, exponents)
     if len(blocks.precisions):
         for j in range(width):
             exponents[j] *= precision * blocks.precisions[block, j]
@@ -270,7 +270,7 @@ def sums_over_blocks(points, precisions, blocks, values, result):
 
 @njit(**OPTIONS)
 @no_type_check
-def reaches(distances, precision, wanted):
+def weights_reach(distances, precision, wanted):
     """Whether ``sum_j exp(-precision d_j)`` is what is wanted or more."""
     total = 0.0
     for first in range(0, len(distances), BLOCK):
@@ -299,17 +299,17 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
         around_centre(points[i], blocks, query)
         for place in range(n_blocks):  # every fourth block comes first
             block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
-            measure(query, blocks, block, distances[place * width : (place + 1) * width])
+            square_distances(query, blocks, block, distances[place * width : (place + 1) * width])
         low, high = 0, last
         while low < high:
             middle = (low + high) // 2
-            if reaches(distances[: n_few * width], precisions[middle], wanted * n_few / n_blocks):
+            if weights_reach(distances[: n_few * width], precisions[middle], wanted * n_few / n_blocks):
                 high = middle
             else:
                 low = middle + 1
         guess, step, low, high = high, 1, 0, last
         while low < high:
-            if reaches(distances, precisions[guess], wanted):
+            if weights_reach(distances, precisions[guess], wanted):
                 high = guess
                 guess = max(low, guess - step)
             else:
