@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lvd.cli import console
+from lvd.cli.shared import argument, option
 
 bench = typer.Typer(
     name="bench",
@@ -26,33 +27,25 @@ Format = StrEnum("Format", ["terminal", "markdown", "latex", "csv"])
 RunEngine = StrEnum("RunEngine", ["local", "ray"])
 
 
-def _option(metavar: str, text: str, default: bool | str = False) -> Any:
-    return typer.Option(metavar=metavar, show_default=default, help=text)
-
-
-def _argument(metavar: str, text: str) -> Any:
-    return typer.Argument(metavar=metavar, show_default=False, help=text)
-
-
 Results = Annotated[
     Path,
-    _argument(
+    argument(
         "RESULTS",
         "The folder that lvd bench run wrote, the table that lvd bench collect made of it, or a folder of such "
         "tables.",
     ),
 ]
-OutFolder = Annotated[Path, _option("RESULTS", "Folder for the results.")]
-Page = Annotated[Path, _option("FILE", "The Markdown file to write.")]
+OutFolder = Annotated[Path, option("RESULTS", "Folder for the results.")]
+Page = Annotated[Path, option("FILE", "The Markdown file to write.")]
 Protocol = Annotated[
-    str | None, _option("paper|sound", "Which results to show.", "the only one in the results")
+    str | None, option("paper|sound", "Which results to show.", "the only one in the results")
 ]
-OneProtocol = Annotated[str, _option("paper|sound", "Which protocol's runs to show.", True)]
-Seeds = Annotated[str, _option("SEEDS", "0:10 for 0 to 9, or seeds separated by commas.", True)]
-Levels = Annotated[str, _option("LEVELS", "Confidence levels separated by commas.", True)]
-Workers = Annotated[int, _option("N", "How many splits to work on at the same time.", True)]
+OneProtocol = Annotated[str, option("paper|sound", "Which protocol's runs to show.", True)]
+Seeds = Annotated[str, option("SEEDS", "0:10 for 0 to 9, or seeds separated by commas.", True)]
+Levels = Annotated[str, option("LEVELS", "Confidence levels separated by commas.", True)]
+Workers = Annotated[int, option("N", "How many splits to work on at the same time.", True)]
 DataDir = Annotated[
-    Path | None, _option("FOLDER", "Folder with the datasets.", "that of the variable LVD_DATA")
+    Path | None, option("FOLDER", "Folder with the datasets.", "that of the variable LVD_DATA")
 ]
 
 
@@ -67,18 +60,18 @@ def run_experiments(
     out: OutFolder,
     *,
     protocol: Annotated[
-        str, _option("paper|sound", "As the printed numbers were made, or as we recommend.", True)
+        str, option("paper|sound", "As the printed numbers were made, or as we recommend.", True)
     ] = "paper",
     datasets: Annotated[
         str,
-        _option(
+        option(
             "NAMES",
             "Names separated by commas; qm8 and qm9 mean all their tasks, 'qm9(mu)' one; all: six small ones.",
             True,
         ),
     ] = "all",
     methods: Annotated[
-        str, _option("NAMES", "Names separated by commas; all: every method for the dataset.", True)
+        str, option("NAMES", "Names separated by commas; all: every method for the dataset.", True)
     ] = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9",
@@ -124,9 +117,9 @@ def run_experiments(
 
 @bench.command("collect", epilog=console.examples("lvd bench collect RESULTS --out results/small_paper.csv"))
 def collect_metrics(
-    results: Annotated[list[Path], _argument("RESULTS...", "Folders that lvd bench run wrote.")],
+    results: Annotated[list[Path], argument("RESULTS...", "Folders that lvd bench run wrote.")],
     *,
-    out: Annotated[Path, _option("FILE", "The .csv file to write.")],
+    out: Annotated[Path, option("FILE", "The .csv file to write.")],
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
@@ -150,7 +143,7 @@ def collect_metrics(
 def groups(
     results: Results,
     *,
-    out: Annotated[Path | None, _option("FILE", "Write the counts to this .csv file instead.")] = None,
+    out: Annotated[Path | None, option("FILE", "Write the counts to this .csv file instead.")] = None,
     protocol: OneProtocol = "paper",
     workers: Workers = 1,
     data_dir: DataDir = None,
@@ -190,13 +183,13 @@ def tables(
     protocol: Protocol = None,
     format: Annotated[Format, typer.Option(help="How to print the tables.")] = Format.terminal,
     csv: Annotated[
-        str | None, _option("FILE", "Write the cells, one a line, to this file; - prints them.")
+        str | None, option("FILE", "Write the cells, one a line, to this file; - prints them.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Put every cell beside the one printed in the paper, and count.")
     ] = False,
     out: Annotated[
-        Path | None, _option("FOLDER", "Write tables.md, tables.tex and cells.csv there instead.")
+        Path | None, option("FOLDER", "Write tables.md, tables.tex and cells.csv there instead.")
     ] = None,
 ) -> None:
     """Show the paper's tables, made from results."""
@@ -226,7 +219,7 @@ def tables(
 def figures(
     results: Results,
     *,
-    out: Annotated[Path, _option("FOLDER", "Folder for the figures.")],
+    out: Annotated[Path, option("FOLDER", "Folder for the figures.")],
     protocol: Protocol = None,
 ) -> None:
     """Draw the figures: from results where possible; those on the synthetic data train their methods first."""
@@ -256,7 +249,7 @@ def figures(
 )
 def compare_runs(
     first: Results,
-    second: Annotated[Path, _argument("OTHER", "Results of the same runs, done again.")],
+    second: Annotated[Path, argument("OTHER", "Results of the same runs, done again.")],
     *,
     protocol: OneProtocol = "paper",
 ) -> None:
@@ -277,16 +270,16 @@ def compare_runs(
 )
 def page(
     results: Annotated[
-        list[Path], _argument("RESULTS...", "Folders of results, or compact tables made of them.")
+        list[Path], argument("RESULTS...", "Folders of results, or compact tables made of them.")
     ],
     *,
     out: Page,
     notes: Annotated[
-        Path | None, _option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
+        Path | None, option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
     ] = None,
-    groups: Annotated[Path | None, _option("FILE", "Counts that lvd bench groups wrote.")] = None,
+    groups: Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")] = None,
     rerun: Annotated[
-        Path | None, _option("RESULTS", "The same runs on another machine: the page shows what differs.")
+        Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
     ] = None,
     molecules: Annotated[
         bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
@@ -319,19 +312,17 @@ def page(
 def study_molecules(
     out: OutFolder,
     *,
-    tables: Annotated[
-        str, _option("NAMES", "qm8, qm9, or single tasks such as 'qm9(mu)'.", True)
-    ] = "qm8,qm9",
-    splits: Annotated[str, _option("NAMES", "random, scaffold, or both.", True)] = "random,scaffold",
+    tables: Annotated[str, option("NAMES", "qm8, qm9, or single tasks such as 'qm9(mu)'.", True)] = "qm8,qm9",
+    splits: Annotated[str, option("NAMES", "random, scaffold, or both.", True)] = "random,scaffold",
     methods: Annotated[
-        str, _option("NAMES", "Names separated by commas; all: those of the page.", True)
+        str, option("NAMES", "Names separated by commas; all: those of the page.", True)
     ] = "all",
     seeds: Seeds = "0:1",
     workers: Workers = 1,
     data_dir: DataDir = None,
     csv: Annotated[
         Path | None,
-        _option(
+        option(
             "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
         ),
     ] = None,
@@ -384,15 +375,15 @@ def run_arena_contest(
     *,
     tables: Annotated[
         str,
-        _option(
+        option(
             "NAMES",
             "Names separated by commas; all: the paper's six, twelve more, two made up, four on rows from outside.",
             True,
         ),
     ] = "all",
-    models: Annotated[str, _option("NAMES", "network, trees, or all.", True)] = "all",
+    models: Annotated[str, option("NAMES", "network, trees, or all.", True)] = "all",
     methods: Annotated[
-        str, _option("NAMES", "Names separated by commas; all: every method for the model.", True)
+        str, option("NAMES", "Names separated by commas; all: every method for the model.", True)
     ] = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9,0.95",
@@ -400,7 +391,7 @@ def run_arena_contest(
     data_dir: DataDir = None,
     known: Annotated[
         Path | None,
-        _option(
+        option(
             "FILE", "A compact table of results, such as results/arena.csv: what it has is not done again."
         ),
     ] = None,
@@ -449,13 +440,13 @@ def run_arena_contest(
 def arena_page(
     results: Annotated[
         Path,
-        _argument("RESULTS", "The folder that lvd bench arena wrote, or the compact table made of it."),
+        argument("RESULTS", "The folder that lvd bench arena wrote, or the compact table made of it."),
     ],
     *,
     out: Page,
     csv: Annotated[
         Path | None,
-        _option(
+        option(
             "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
         ),
     ] = None,

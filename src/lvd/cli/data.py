@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Json
+from lvd.cli.shared import Json, argument, option
 
 data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the experiments.")
 
@@ -21,10 +21,7 @@ data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the 
 )
 def list_datasets(
     folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="A folder with datasets."
-        ),
+        Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -52,16 +49,10 @@ def list_datasets(
     no_args_is_help=True,
 )
 def export_dataset(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name of lvd data list.")],
-    out: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", show_default=False, help="A .csv, .csv.gz or .parquet file to write."),
-    ],
+    name: Annotated[str, argument("NAME", "A name of lvd data list.")],
+    out: Annotated[Path, argument("FILE", "A .csv, .csv.gz or .parquet file to write.")],
     folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", show_default="that of the variable LVD_DATA", help="A folder with datasets."
-        ),
+        Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA")
     ] = None,
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
@@ -77,7 +68,7 @@ DEMO_EXAMPLES = console.examples("lvd demo", "lvd demo --out figures")
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the picture and the intervals; made if missing.")
+        Path, option("DIR", "Folder for the picture and the intervals; made if missing.", True)
     ] = Path("lvd-demo"),
 ) -> None:
     """See LVD beside split conformal, around the same network, on homes that are made up and need no download.

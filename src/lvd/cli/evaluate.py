@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from lvd.cli import console
 from lvd.cli.shared import (
     Data,
@@ -14,6 +12,7 @@ from lvd.cli.shared import (
     Levels,
     Model,
     SkipInvalid,
+    option,
     show_metrics,
     together_lines,
     warn_of_training_rows,
@@ -31,17 +30,9 @@ def evaluate_table(
     data: Data,
     *,
     target: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN", show_default="all targets of the model", help="Column with the true values."
-        ),
+        list[str] | None, option("COLUMN", "Column with the true values.", "all targets of the model")
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", show_default=False, help="Also report the coverage by this column's values."
-        ),
-    ] = None,
+    by: Annotated[str | None, option("COLUMN", "Also report the coverage by this column's values.")] = None,
     level: Levels = None,
     skip_invalid: SkipInvalid = False,
     json: Json = False,

@@ -15,7 +15,7 @@ import typer
 from lvd.cli import console
 from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
 from lvd.cli.report import Names, check_page, write_page
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free, option
 
 WEIGHTS = {
     "choosing the model": 2.0,
@@ -116,29 +116,22 @@ EXAMPLES = console.examples(
 
 def fit(
     data: Data,
-    target: Annotated[
-        list[str],
-        typer.Option(metavar="COLUMN", show_default=False, help="Column to predict; repeat it for several."),
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="MODEL", show_default=False, help="Folder to write the model to.")
-    ],
+    target: Annotated[list[str], option("COLUMN", "Column to predict; repeat it for several.")],
+    out: Annotated[Path, option("MODEL", "Folder to write the model to.")],
     *,
     smiles: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default=False,
-            help="Column of molecules, written as SMILES of at most 10,000 characters; no other column is then an "
+        option(
+            "COLUMN",
+            "Column of molecules, written as SMILES of at most 10,000 characters; no other column is then an "
             "input (extra molecules).",
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="With --smiles: a network that chemprop has trained, a .pt or .ckpt file of its command. "
+        option(
+            "FILE",
+            "With --smiles: a network that chemprop has trained, a .pt or .ckpt file of its command. "
             "DATA must hold molecules that it was not trained on. Needs --trust.",
         ),
     ] = None,
@@ -151,27 +144,21 @@ def fit(
         ),
     ] = False,
     skip_invalid: SkipInvalid = False,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN", show_default=False, help="Column to leave out; repeat it for several."
-        ),
-    ] = None,
+    drop: Annotated[list[str] | None, option("COLUMN", "Column to leave out; repeat it for several.")] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default=False,
-            help="Column to use although it is constant or looks like an identifier; repeat it for several.",
+        option(
+            "COLUMN",
+            "Column to use although it is constant or looks like an identifier; repeat it for several.",
         ),
     ] = None,
     impute: Annotated[
         str | None,
-        typer.Option(
-            metavar="median",
-            show_default="missing values are refused",
-            help="Take missing values: boosted trees get missing numbers as they are, networks a typical one; "
+        option(
+            "median",
+            "Take missing values: boosted trees get missing numbers as they are, networks a typical one; "
             "missing text is a category of its own.",
+            "missing values are refused",
         ),
     ] = None,
     level: Annotated[
@@ -231,29 +218,29 @@ def fit(
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default=False,
-            help="Column whose values are groups: each is calibrated by its own rows alone, so that the promise "
+        option(
+            "COLUMN",
+            "Column whose values are groups: each is calibrated by its own rows alone, so that the promise "
             "holds within it. It is an input too, unless left out with --drop.",
         ),
     ] = None,
     split: Annotated[
         str,
-        typer.Option(
-            metavar="random|time:COLUMN|group:COLUMN|scaffold",
-            help="How rows are divided. time: train on the earliest, calibrate on later ones, test on the latest. "
+        option(
+            "random|time:COLUMN|group:COLUMN|scaffold",
+            "How rows are divided. time: train on the earliest, calibrate on later ones, test on the latest. "
             "group: rows with the same value stay together, for intervals that must hold for new ones. scaffold, "
             "with --smiles: molecules with the same Bemis-Murcko scaffold stay together.",
+            True,
         ),
     ] = "random",
     bandwidth: Annotated[
         str | None,
-        typer.Option(
-            metavar="adaptive|NUMBER",
-            show_default="that of the preset: adaptive, for paper 1",
-            help="Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
+        option(
+            "adaptive|NUMBER",
+            "Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
             "widens it row by row, as far as a finite interval at --level should need by the training rows.",
+            "that of the preset: adaptive, for paper 1",
         ),
     ] = None,
     epochs: Annotated[
@@ -277,18 +264,10 @@ def fit(
     ] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1...")] = "auto",
     test_out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Also write the test rows, to evaluate by group."
-        ),
+        Path | None, option("FILE", "Also write the test rows, to evaluate by group.")
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Also write the page of lvd report on the test rows, .html.",
-        ),
+        Path | None, option("FILE", "Also write the page of lvd report on the test rows, .html.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model at --out.")] = False,
     json: Json = False,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid
+from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, argument, option
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -31,19 +31,13 @@ def predict(
     model: Model,
     data: Annotated[
         list[str],
-        typer.Argument(
-            metavar="DATA...",
-            show_default=False,
-            help="Tables with a header: .csv, .csv.gz or .parquet; several, or 'data/*.parquet', are read as one.",
+        argument(
+            "DATA...",
+            "Tables with a header: .csv, .csv.gz or .parquet; several, or 'data/*.parquet', are read as one.",
         ),
     ],
     out: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Where to write: .csv, .csv.gz, .parquet, or - for CSV on standard output.",
-        ),
+        str, option("FILE", "Where to write: .csv, .csv.gz, .parquet, or - for CSV on standard output.")
     ],
     *,
     level: Levels = None,
@@ -57,10 +51,10 @@ def predict(
     ] = PredictEngine.local,
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            show_default="a new one on this machine",
-            help="The Ray cluster to use; auto finds the one that runs on this machine.",
+        option(
+            "HOST:PORT",
+            "The Ray cluster to use; auto finds the one that runs on this machine.",
+            "a new one on this machine",
         ),
     ] = None,
     json: Json = False,

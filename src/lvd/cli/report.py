@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from lvd.cli import console
-from lvd.cli.shared import Data, Level, Model, SkipInvalid, warn_of_training_rows
+from lvd.cli.shared import Data, Level, Model, SkipInvalid, option, warn_of_training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,48 +25,34 @@ EXAMPLES = console.examples(
 def report(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(metavar="FILE", show_default=False, help="The .html file to write.")],
+    out: Annotated[Path, option("FILE", "The .html file to write.")],
     *,
     target: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default="that of lvd fit, if it is one",
-            help="Column with the true values, one a page.",
-        ),
+        option("COLUMN", "Column with the true values, one a page.", "that of lvd fit, if it is one"),
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default=False,
-            help="Also show the coverage by this column's values; repeat it for several.",
-        ),
+        option("COLUMN", "Also show the coverage by this column's values; repeat it for several."),
     ] = None,
     compare: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help="Rival methods to show, separated by commas: split, or none; with --fitted-on also madsplit, cqr, "
+        option(
+            "NAMES",
+            "Rival methods to show, separated by commas: split, or none; with --fitted-on also madsplit, cqr, "
             "localcqr, jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
+            True,
         ),
     ] = "split",
     level: Level = None,
     fitted_on: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="The table that lvd fit was given, to show the cells of the neighbours and to fit rivals.",
+        option(
+            "FILE", "The table that lvd fit was given, to show the cells of the neighbours and to fit rivals."
         ),
     ] = None,
     smiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            show_default="that of lvd fit",
-            help="Column of SMILES, which are drawn (needs RDKit).",
-        ),
+        str | None, option("COLUMN", "Column of SMILES, which are drawn (needs RDKit).", "that of lvd fit")
     ] = None,
     skip_invalid: SkipInvalid = False,
 ) -> None:

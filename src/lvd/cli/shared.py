@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,22 +29,25 @@ class Guarantee(StrEnum):
     transductive = "transductive"
 
 
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", show_default=False, help="The folder that lvd fit wrote.")
-]
-Data = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA", show_default=False, help="A table with a header: .csv, .csv.gz or .parquet."
-    ),
-]
+def option(metavar: str, text: str, default: bool | str = False, *names: str, **limits: Any) -> Any:
+    """An option with a value; `default` is shown in its help, or what to say in its place."""
+    return typer.Option(*names, metavar=metavar, show_default=default, help=text, **limits)
+
+
+def argument(metavar: str, text: str, default: bool | str = False, **limits: Any) -> Any:
+    """An argument, which `metavar` names in the help."""
+    return typer.Argument(metavar=metavar, show_default=default, help=text, **limits)
+
+
+Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]
+Data = Annotated[Path, argument("DATA", "A table with a header: .csv, .csv.gz or .parquet.")]
 Levels = Annotated[
     list[float] | None,
-    typer.Option(
+    option(
+        "LEVEL",
+        "Confidence level between 0 and 1; repeat it for several levels.",
+        "that of lvd fit",
         "--level",
-        metavar="LEVEL",
-        show_default="that of lvd fit",
-        help="Confidence level between 0 and 1; repeat it for several levels.",
     ),
 ]
 Level = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, warn_of_training_rows
+from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, option, warn_of_training_rows
 
 if TYPE_CHECKING:
     from lvd.tables.model_card import ModelCard, Source
@@ -29,18 +29,15 @@ def update_model(
     data: Data,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL", show_default="replaces the model", help="Folder to write the model to."
-        ),
+        Path | None, option("MODEL", "Folder to write the model to.", "replaces the model")
     ] = None,
     newest: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Keep only so many calibration rows, those that came last, for data that change with time.",
+            "all",
             min=1,
-            show_default="all",
-            help="Keep only so many calibration rows, those that came last, for data that change with time.",
         ),
     ] = None,
     skip_invalid: SkipInvalid = False,
