@@ -8,6 +8,7 @@ from lvd.intervals import binomial_band
 from lvd.metrics.coverage import (
     CalibrationCurve,
     calibration_curve,
+    joint_coverage_rate,
     marginal_coverage_rate,
     tail_coverage_rate,
 )
@@ -19,7 +20,6 @@ from lvd.metrics.discrimination import (
     width_error_correlation,
 )
 from lvd.metrics.distribution import crps
-from lvd.metrics.joint import joint_coverage_rate, mean_log_volume
 from lvd.metrics.scorer import IntervalScorer
 from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
 from lvd.metrics.strata import (
@@ -31,7 +31,7 @@ from lvd.metrics.strata import (
 )
 from lvd.metrics.summary_table import Summary, summary
 from lvd.metrics.target_coverage import TargetCoverageRisk, excess_risk_of_target_coverage
-from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, winkler_score
+from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, mean_log_volume, winkler_score
 
 __all__ = [
     "CalibrationCurve",

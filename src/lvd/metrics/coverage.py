@@ -10,7 +10,8 @@ import numpy as np
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_fraction, check_same_length, check_vector
 from lvd.intervals import binomial_band, covered
-from lvd.metrics._check import check_intervals, check_levels_of, check_targets_and_intervals
+from lvd.metrics._check import check_hits, check_intervals, check_levels_of, check_targets_and_intervals
+from lvd.regions import Region
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,18 @@ def marginal_coverage_rate(y: ArrayLike, intervals: ArrayLike) -> float:
     0.75
     """
     return float(covered(*check_targets_and_intervals(y, intervals)).mean())
+
+
+def joint_coverage_rate(y: ArrayLike, region: Region | ArrayLike) -> float:
+    """Share of rows whose region holds all targets: y has shape (n, t).
+
+    `region` is what ``predict_region`` gives, or intervals of shape (n, 2, t) that are to hold together.
+
+    >>> intervals = [[[0, 0], [1, 1]]] * 4
+    >>> joint_coverage_rate([[0.5, 0.5], [0.5, 2], [2, 0.5], [1, 1]], intervals)
+    0.5
+    """
+    return float(check_hits(y, region).mean())
 
 
 def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1) -> float:

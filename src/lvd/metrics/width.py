@@ -1,4 +1,4 @@
-"""How wide the intervals are, and how many are finite."""
+"""How wide the intervals are, how many are finite, and how large regions are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 from lvd._typing import ArrayLike, Bool, Float, NDArray
 from lvd._validation import InputError, check_same_length, to_numpy
 from lvd.intervals import widths
-from lvd.metrics._check import check_intervals, check_level, check_one_level, check_targets_and_intervals
+from lvd.metrics._check import (
+    check_boxes,
+    check_intervals,
+    check_level,
+    check_one_level,
+    check_targets_and_intervals,
+)
+from lvd.regions import Bounds, Region, log_box_volume
 
 
 def finite_rows(intervals: ArrayLike, *others: ArrayLike) -> Bool[NDArray, "n"]:
@@ -80,10 +87,30 @@ def winkler_scores(
     targets, array = check_targets_and_intervals(y, intervals)
     penalty = 2.0 / (1.0 - check_level(confidence_level))
     if y_range is not None:
-        array = np.clip(array, *_check_range(y_range))
+        array = np.clip(array, *_check_bounds(y_range))
     lower, upper = array[:, 0], array[:, 1]
     misses = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
     return widths(array) + penalty * misses
+
+
+def mean_log_volume(region: Region | ArrayLike, *, y_range: Bounds | None = None) -> float:
+    """Mean of the natural logarithms of the volumes; +inf where one of the regions is infinite.
+
+    To count infinity, give the `y_range` to which regions are cut, ``(lowest, highest)``, each a number or one for
+    each target: an infinite region then counts as that box, and an ellipsoid as no more than the box of its
+    projections within it.
+
+    >>> intervals = [[[0, 0], [1, 1]], [[-float("inf"), 0], [float("inf"), 1]]]
+    >>> mean_log_volume(intervals)
+    inf
+    >>> print(round(mean_log_volume(intervals, y_range=([-2, -2], [2, 2])), 3))
+    0.693
+    """
+    bounds = None if y_range is None else _check_bounds(y_range)
+    if isinstance(region, Region):
+        return float((region if bounds is None else region.within(bounds)).log_volume().mean())
+    boxes = check_boxes(region)
+    return float(log_box_volume(boxes if bounds is None else np.clip(boxes, *bounds)).mean())
 
 
 def widened_range(y: Float[NDArray, "n"]) -> tuple[float, float]:
@@ -121,8 +148,10 @@ def _check_mask(where: ArrayLike, n: int) -> Bool[NDArray, "n"]:
     return mask
 
 
-def _check_range(y_range: tuple[float, float]) -> tuple[float, float]:
-    low, high = y_range
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+def _check_bounds(y_range: Bounds) -> Bounds:
+    low, high = (np.asarray(to_numpy(end), dtype=np.float64) for end in y_range)
+    if low.ndim and high.ndim:
+        check_same_length(lowest=low, highest=high)
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise InputError(f"y_range must hold finite numbers, (lowest, highest), got {y_range!r}")
     return low, high

@@ -75,11 +75,12 @@ def y_scale(low: float, high: float) -> Scale:
     return Scale(low, high, HEIGHT - BOTTOM, TOP)
 
 
-def nice_ticks(high: float, n_most: int = 6) -> list[float]:
-    """Round numbers from 0 to at most `high`, at most `n_most` of them."""
-    step = 10.0 ** math.floor(math.log10(high / n_most))
-    step *= next(factor for factor in (1, 2, 5, 10) if high / (step * factor) < n_most)
-    return [step * i for i in range(math.floor(high / step + 1e-9) + 1)]
+def nice_ticks(low: float, high: float, n_most: int = 6) -> list[float]:
+    """Round numbers from low to high, at most `n_most` of them."""
+    step = 10.0 ** math.floor(math.log10((high - low) / n_most))
+    step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) < n_most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [step * number for number in range(first, last + 1)]
 
 
 def ticks(
@@ -157,7 +158,8 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
         _room(np.quantile(values[finite], 0.99), values[finite].max()) for values in (width, error)
     )
     x, y = x_scale(0.0, x_high), y_scale(0.0, y_high)
-    shapes = [_half_width_line(x_high, y_high)]
+    end = min(x_high, 2.0 * y_high)  # where the line leaves the drawing
+    shapes = [line("ideal", LEFT, y(0.0), x(end), y(end / 2.0))]
     sample = np.random.default_rng(0).permutation(finite)[:MOST_DOTS]
     for row in sample[np.argsort(~is_covered[sample], kind="stable")].tolist():
         css = "dot covered" if is_covered[row] else "dot missed"
@@ -172,8 +174,8 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
         "widest finite ones.",
         "width",
         "absolute error",
-        ticks(x, nice_ticks(x_high), "{:g}".format),
-        ticks(y, nice_ticks(y_high), "{:g}".format),
+        ticks(x, nice_ticks(0.0, x_high), "{:g}".format),
+        ticks(y, nice_ticks(0.0, y_high), "{:g}".format),
         tuple(shapes),
     )
 
@@ -216,13 +218,6 @@ def _room(usual: float, largest: float) -> float:
     """Where an axis ends: at the largest value, or, where a few are far out, where nearly all are."""
     high = float(largest if largest <= 1.5 * usual else usual)
     return 1.05 * high if high > 0.0 else 1.0
-
-
-def _half_width_line(x_high: float, y_high: float) -> Shape:
-    """The line error = width / 2 up to where it leaves the drawing."""
-    x, y = x_scale(0.0, x_high), y_scale(0.0, y_high)
-    end = min(x_high, 2.0 * y_high)
-    return line("ideal", LEFT, y(0.0), x(end), y(end / 2.0))
 
 
 def _median_errors(width: Float[NDArray, "n"], error: Float[NDArray, "n"]) -> Float[NDArray, "b 2"]:

@@ -55,7 +55,10 @@ def render_report(report: ReportContent, origin: Origin) -> str:
         # Only this very style and this very script are in force, and nothing is ever loaded.
         policy=f"default-src 'none'; img-src data:; style-src {_policy_hash(style)}; "
         f"script-src {_policy_hash(script)}; base-uri 'none'; form-action 'none'",
-        static_rows=_static_rows(report),
+        # The rows with the largest errors, as the script sorts them first.
+        static_rows=sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[
+            :N_STATIC_ROWS
+        ],
         data=to_script_json(
             {
                 "target": report.target,
@@ -87,11 +90,6 @@ def to_script_json(content: Any) -> Markup:
     """JSON for the inside of a script element: no ``<`` in it can end the element."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
-
-
-def _static_rows(report: ReportContent) -> list[list[Any]]:
-    """The rows with the largest errors, as the page's script sorts them first."""
-    return sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[:N_STATIC_ROWS]
 
 
 def _asset(name: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
-from lvd.page.charts import Chart, Shape, polyline, ticks, x_scale, y_scale
+from lvd.page.charts import Chart, Shape, nice_ticks, polyline, ticks, x_scale, y_scale
 from lvd.page.evaluation import Evaluated, find_target, read_target
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
@@ -93,15 +92,7 @@ def pair_chart(
         f"{int(hits.sum())} of them hold all targets.",
         names[0],
         names[1],
-        ticks(x_axis, ticks_between(x_low, x_high), "{:g}".format),
-        ticks(y_axis, ticks_between(y_low, y_high), "{:g}".format),
+        ticks(x_axis, nice_ticks(x_low, x_high), "{:g}".format),
+        ticks(y_axis, nice_ticks(y_low, y_high), "{:g}".format),
         tuple(shapes),
     )
-
-
-def ticks_between(low: float, high: float, n_most: int = 6) -> list[float]:
-    """Round numbers from low to high, at most `n_most` of them."""
-    step = 10.0 ** math.floor(math.log10((high - low) / n_most))
-    step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) < n_most - 1)
-    first, last = math.ceil(low / step), math.floor(high / step)
-    return [step * number for number in range(first, last + 1)]
