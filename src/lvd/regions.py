@@ -67,10 +67,6 @@ class Region(ABC):
         """The projection on some of the targets, by their numbers."""
 
     @abstractmethod
-    def infinite_at(self, rows: Bool[NDArray, "n"]) -> Region:
-        """The same regions, but for these rows all there is."""
-
-    @abstractmethod
     def __getitem__(self, rows: Any) -> Region:
         """The regions of some rows."""
 
@@ -132,10 +128,6 @@ class Boxes(Region):
         chosen = list(targets)
         return Boxes(self.centers[:, chosen], self.half_widths[:, chosen], _chosen(self.bounds, chosen))
 
-    def infinite_at(self, rows: Bool[NDArray, "n"]) -> Boxes:
-        """With infinite widths at these rows."""
-        return replace(self, half_widths=np.where(rows[:, None], np.inf, self.half_widths))
-
     def __getitem__(self, rows: Any) -> Boxes:
         return Boxes(self.centers[rows], self.half_widths[rows], self.bounds)
 
@@ -181,10 +173,6 @@ class Ellipsoids(Region):
         chosen = list(targets)
         part = self.shapes[:, chosen][:, :, chosen]
         return Ellipsoids(self.centers[:, chosen], part, self.scale, _chosen(self.bounds, chosen))
-
-    def infinite_at(self, rows: Bool[NDArray, "n"]) -> Ellipsoids:
-        """With an infinite scale at these rows."""
-        return replace(self, scale=np.where(rows, np.inf, self.scale))
 
     def __getitem__(self, rows: Any) -> Ellipsoids:
         return Ellipsoids(self.centers[rows], self.shapes[rows], self.scale[rows], self.bounds)

@@ -22,8 +22,7 @@ from torch import nn
 
 import lvd
 from lvd.models import NetRegressor, as_model
-from lvd.models.adapters import SklearnModel
-from lvd.models.earlier import EarlierEmbedding
+from lvd.models.adapters import EarlierEmbedding, SklearnModel
 from lvd.store.storable import STORABLES
 
 

@@ -88,13 +88,6 @@ def test_infinity_is_kept_and_holds_everything(region: Boxes | Ellipsoids) -> No
     assert within.project()[0].tolist() == [[-1.0, -1.0], [1.0, 1.0]]
 
 
-def test_only_the_named_rows_become_infinite() -> None:
-    for region in (circle()[[0, 0]], Boxes(np.zeros((2, 2)), np.ones((2, 2)))):
-        infinite = region.infinite_at(np.array([False, True]))
-        assert np.isfinite(infinite.log_volume()).tolist() == [True, False]
-        assert len(infinite) == 2
-
-
 def test_bounds_cut_boxes_and_bound_the_volume_of_ellipsoids() -> None:
     box = Boxes(np.zeros((1, 2)), np.full((1, 2), 2.0), ([0.0, -np.inf], [np.inf, np.inf]))
     assert box.project()[0].tolist() == [[0.0, -2.0], [2.0, 2.0]]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from lvd._parallel import chunk_slices
 from lvd._typing import Bool, Float, NDArray
+from lvd.models.levels import ColumnLevels, has_levels, levels_of
 from lvd.models.scaling import mean_and_scale
 
 MOST_ROWS, CHUNK = 5000, 2**22
@@ -153,16 +155,23 @@ def _within(
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
-    """The training rows in the embedding and then, where inputs are numbers, in the inputs."""
+    """The training rows in the embedding and then, where inputs are numbers, in the inputs; and the levels that
+    they have, where inputs are a frame."""
 
     spaces: tuple[Surroundings, ...]
+    levels: ColumnLevels = ()
 
     @classmethod
-    def of(cls, spaces: Sequence[NDArray], seed: int) -> Familiarity:
+    def of(cls, spaces: Sequence[NDArray], seed: int, inputs: Any = None) -> Familiarity:
         """What is near in each of the spaces, from the training rows in them."""
-        return cls(tuple(Surroundings.of(rows, seed) for rows in spaces))
+        return cls(tuple(Surroundings.of(rows, seed) for rows in spaces), levels_of(inputs))
 
-    def known(self, spaces: Sequence[NDArray]) -> Bool[NDArray, "n"]:
+    def known(self, spaces: Sequence[NDArray], inputs: Any = None) -> Bool[NDArray, "n"]:
+        """Whether training rows are near each row and have its levels."""
+        near = self.near(spaces)
+        return near & has_levels(self.levels, inputs) if any(self.levels) else near
+
+    def near(self, spaces: Sequence[NDArray]) -> Bool[NDArray, "n"]:
         """Whether each row has a training row near it in each space, and inputs among the training rows'."""
         if len(self.spaces) == 1:
             (only,) = self.spaces

@@ -197,7 +197,7 @@ class ConformalBase(IntervalRegressor):
         rows = EvaluatedRows(X, self.model_.evaluate(X))
         training = TrainingRows(rows, y, self.model_, self.device, seed, crossed)
         self.familiarity_ = (
-            Familiarity.of(spaces_of(training.rows), seed) if self._kernel_template() else None
+            Familiarity.of(spaces_of(training.rows), seed, X) if self._kernel_template() else None
         )
         learns_errors = self._kernel_target == "errors" or score.learns_errors
         self.postponed_ = learns_errors and came_trained(self.model_) and interpolates(training)
@@ -251,10 +251,13 @@ class ConformalBase(IntervalRegressor):
         self.n_calib_ = len(y)
         self._warn_if_too_few()
 
-    def _bind(self, X: Any) -> tuple[EvaluatedRows, BoundScore]:
+    def _bind(self, X: Any, unknown: Labels = None) -> tuple[EvaluatedRows, BoundScore]:
         """One pass of the model over the rows, and the score bound to them."""
+        if unknown is not None:
+            unknown = to_numpy(unknown).astype(bool)
+            check_same_length(X=X, unknown=unknown)
         with proven(self):
-            rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_)
+            rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)
             return rows, self.score_.bind(rows)
 
     def predict_region(
@@ -341,10 +344,11 @@ class ConformalBase(IntervalRegressor):
 
     def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
         """Whether each row has training rows near it."""
-        if self.familiarity_ is None:
-            return np.ones(len(rows.y_pred), bool)
         if "known" not in vars(rows):  # asked for by intervals and evidence of the same rows
-            vars(rows)["known"] = self.familiarity_.known(spaces_of(rows))
+            known = np.ones(len(rows.y_pred), bool) if rows.unknown is None else ~rows.unknown
+            if self.familiarity_ is not None:
+                known &= self.familiarity_.known(spaces_of(rows), rows.inputs)
+            vars(rows)["known"] = known
         return np.asarray(vars(rows)["known"])
 
     def _check_calibrated(self) -> None:

@@ -174,11 +174,15 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         smoothed: bool = False,
         groups: Labels = None,
         weights: Labels = None,
+        unknown: Labels = None,
         random_state: RandomState = 0,
     ) -> Prediction:
-        """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network."""
+        """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network.
+
+        `unknown` says of rows, by true, that they are unknown whatever is near them.
+        """
         self._check_calibrated()
-        levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X))
+        levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         radius = self._radii(rows, bound, levels, **choices)
         intervals = self._clip(bound.intervals(radius, levels))
@@ -277,14 +281,16 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         guarantee: str | None = None,
         groups: Labels = None,
         weights: Labels = None,
+        unknown: Labels = None,
     ) -> list[Explanation]:
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 
         `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
+        `unknown` says of rows, by true, that they are unknown whatever is near them.
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
-        levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X))
+        levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
         labels = {"groups": groups, "weights": weights}
         choices = local_choices(guarantee, False, groups, weights, 0)
         intervals = self._clip(self._intervals(rows, bound, levels, **choices))

@@ -15,9 +15,8 @@ from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
 from lvd.models import NetRegressor, TreesRegressor
-from lvd.models.adapters import FunctionModel, SklearnModel
+from lvd.models.adapters import EarlierEmbedding, FunctionModel, SklearnModel
 from lvd.models.coding import InputCoding
-from lvd.models.earlier import EarlierEmbedding
 from lvd.models.filled import FilledModel
 from lvd.models.kinds import last_step
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from lvd._typing import ArrayLike, Float, NDArray
+from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix
 from lvd.models.coding import InputCoding, column_means, fill_in
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
@@ -18,6 +19,7 @@ from lvd.models.model import Evaluation, each_its_own
 from lvd.models.rows import SparseRows
 
 Embed = Callable[[Any], ArrayLike]
+LeafMeans = tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]
 
 ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
     "identity": lambda a: a,
@@ -224,3 +226,33 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierEmbedding:
+    """What version 0.1 embedded rows by, for models that it saved: the mean training targets of a forest's leaves,
+    the steps of boosting, or the transformed inputs alone."""
+
+    fitted: Any
+    leaf_means: list[LeafMeans] | None = None
+
+    def __call__(self, X: Any) -> Float[NDArray, "n h"]:
+        """The embeddings of the rows."""
+        last, several = last_step(self.fitted), is_pipeline(self.fitted) and len(self.fitted) > 1
+        inner = self.fitted[:-1].transform(X) if several else X
+        dense = inner.toarray() if issparse(inner) else inner
+        if self.leaf_means is not None:
+            return _leaf_coordinates(last, self.leaf_means, dense)
+        if hasattr(last, "staged_predict"):
+            return np.diff(np.stack(list(last.staged_predict(inner)), axis=1), axis=1, prepend=0.0)
+        return check_matrix(dense, "the transformed inputs")
+
+
+def _leaf_coordinates(trees: Any, means: list[LeafMeans], inner: Any) -> Float[NDArray, "n trees"]:
+    """The mean training target of each tree's leaf; of a leaf without training rows, the overall one."""
+    leaves = np.asarray(trees.apply(inner)).reshape(len(inner), -1).astype(np.int64)
+    columns = []
+    for (numbers, values, overall), column in zip(means, leaves.T, strict=True):
+        at = np.searchsorted(numbers, column).clip(max=len(numbers) - 1)
+        columns.append(np.where(numbers[at] == column, values[at], overall))
+    return np.stack(columns, axis=1)

@@ -43,7 +43,7 @@ class InputCoding:
         """The coding of these rows: a frame, an array, or a sparse matrix."""
         if issparse(inputs):
             return cls(axes=_main_axes(inputs) if inputs.shape[1] > WIDE else None)
-        columns = [_column_values(column) for column in _columns(inputs)]
+        columns = [_column_values(column) for column in input_columns(inputs)]
         numbers = [column.dtype.kind == "f" for column in columns]
         return cls(
             tuple(_mean(c) if number else None for c, number in zip(columns, numbers, strict=True)),
@@ -70,7 +70,7 @@ class InputCoding:
         plain = is_matrix(inputs) and inputs.shape[1] == len(self.means)
         if plain and not self.categorical and not any(self.gaps) and not np.isinf(inputs).any():
             return np.asarray(inputs, np.float64)
-        columns = _columns(inputs)
+        columns = input_columns(inputs)
         if len(columns) != len(self.means):
             raise InputError(
                 f"the estimator sees {len(columns)} columns, and saw {len(self.means)} in fit; give the same"
@@ -78,7 +78,7 @@ class InputCoding:
         coded: list[NDArray] = []
         for column, mean, gap, levels in zip(columns, self.means, self.gaps, self.levels, strict=True):
             if mean is None:
-                texts = _read_texts(column)
+                texts = read_texts(column)
                 coded.extend((texts == level).astype(np.float64) for level in levels)
                 continue
             values = _read_numbers(column)
@@ -155,7 +155,8 @@ def _frequent(texts: NDArray) -> tuple[str, ...]:
     return tuple(sorted(text for _, text in counted[:MOST_LEVELS]))
 
 
-def _columns(inputs: Any) -> list[Any]:
+def input_columns(inputs: Any) -> list[Any]:
+    """The columns of a frame or of a matrix."""
     if hasattr(inputs, "iloc"):
         return [inputs.iloc[:, number] for number in range(inputs.shape[1])]
     if hasattr(inputs, "columns"):
@@ -170,15 +171,19 @@ def _columns(inputs: Any) -> list[Any]:
 
 def _column_values(column: Any) -> NDArray:
     """Numbers, with NaN for what is missing, or else texts."""
-    categorical = str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
-    values = None if categorical else _read_numbers(column)
-    return _read_texts(column) if values is None else values
+    values = None if is_category(column) else _read_numbers(column)
+    return read_texts(column) if values is None else values
+
+
+def is_category(column: Any) -> bool:
+    """Whether a column of a frame is of a type for categories."""
+    return str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
 
 
 def _read_numbers(column: Any) -> Float[NDArray, "n"] | None:
     values = np.asarray(column)
     if values.dtype.kind == "O":
-        missing = np.array([_is_missing(value) for value in values])
+        missing = np.array([is_missing(value) for value in values])
         if not all(isinstance(value, Real) for value in values[~missing]):
             return None
         values = np.where(missing, np.nan, values)
@@ -192,13 +197,14 @@ def _read_numbers(column: Any) -> Float[NDArray, "n"] | None:
     return numbers
 
 
-def _read_texts(column: Any) -> NDArray:
+def read_texts(column: Any) -> NDArray:
     """Each value as text; what is missing is the empty one."""
     values = np.asarray(column).astype(object)
-    return np.array(["" if _is_missing(value) else str(value) for value in values], dtype=object)
+    return np.array(["" if is_missing(value) else str(value) for value in values], dtype=object)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty."""
     nan = isinstance(value, float) and math.isnan(value)
     return value is None or nan or type(value).__name__ in {"NAType", "NaTType"}
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import is_matrix, row_digests
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.mahalanobis import Embeddings, place
@@ -26,11 +26,15 @@ NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRows:
-    """Rows after one pass of the model, with the kernels in whose coordinates they can be compared."""
+    """Rows after one pass of the model, with the kernels in whose coordinates they can be compared.
+
+    `unknown` are rows of which it is known beforehand that no training row is like them.
+    """
 
     inputs: Any
     evaluation: Evaluation
     kernels: Sequence[MahalanobisKernel] = ()
+    unknown: Bool[NDArray, "n"] | None = None
 
     @property
     def y_pred(self) -> Float[NDArray, "n t"]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
+from lvd.models.levels import looks_unique
 from lvd.tables.column_values import (
     MISSING_MARKS,
     NUMBER,
@@ -194,11 +195,6 @@ def _pool(column: Column, counts: Counter[str], limit: int) -> Column:
     rare = sorted(set(counts) - set(frequent))
     shares = tuple(counts[level] / counts.total() for level in (*frequent, *rare))
     return replace(column, categories=tuple(frequent), rare=tuple(rare), shares=shares)
-
-
-def looks_unique(n_distinct: int, n_rows: int) -> bool:
-    """Whether almost every row has a value of its own, as identifiers and free texts have."""
-    return n_distinct >= 10 and n_distinct > 0.9 * n_rows
 
 
 def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> None:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.column_coding import MAX_CATEGORIES, Column, is_formatted, looks_unique
+from lvd.models.levels import looks_unique
+from lvd.tables.column_coding import MAX_CATEGORIES, Column, is_formatted
 from lvd.tables.column_values import NUMBER, is_text, to_mask, to_texts
 from lvd.tables.dates import are_dates
 

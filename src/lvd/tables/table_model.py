@@ -294,24 +294,12 @@ class TableModel:
         places = np.arange(1, rows.num_rows + 1) if numbers is None else numbers
         X = self.inputs(rows, first_row=int(places[0]))
         with counting_in_table(places):
-            found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
-        new = self.new_levels(rows)
-        if not new.any():
-            return X, found
-        if self.regressor.settings.when_unknown == "infinite":
-            found.intervals[new] = self._everything(found.intervals.ndim - 2)
-            found = found._replace(regions=tuple(region.infinite_at(new) for region in found.regions))
-        return X, found._replace(known=found.known & ~new)
+            return X, self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
 
     def new_levels(self, rows: pa.Table | pa.RecordBatch) -> Bool[NDArray, "n"]:
         """Whether each row holds a level that no training row has."""
         masks = list(self.encoder.unseen(rows).values())
         return np.logical_or.reduce(masks) if masks else np.zeros(rows.num_rows, dtype=bool)
-
-    def _everything(self, n_axes: int) -> Float[NDArray, "2 ..."]:
-        """The interval of a row of which nothing is known: all that y can be."""
-        low, high = self.y_range
-        return np.array([low, high]).reshape(2, *[1] * n_axes)
 
     @property
     def y_range(self) -> tuple[float, float]:
@@ -370,7 +358,11 @@ class TableModel:
 
     def choices(self, rows: pa.Table | pa.RecordBatch) -> dict[str, Any]:
         """What the regressor is told beside the inputs of these rows."""
-        return {"guarantee": self.guarantee, "groups": self.group_labels(rows)}
+        return {
+            "guarantee": self.guarantee,
+            "groups": self.group_labels(rows),
+            "unknown": self.new_levels(rows),
+        }
 
     def predict_to(
         self,
@@ -432,23 +424,8 @@ class TableModel:
         self, rows: pa.Table | pa.RecordBatch, X: Any, confidence_level: float | None, *, n_neighbors: int
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
-        explained = [
-            self._named(one)
-            for one in self.regressor.explain(
-                X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows)
-            )
-        ]
-        new = self.new_levels(rows)
-        if not new.any():
-            return explained
-        low, high = self.y_range
-        ends: dict[str, Any] = {"lower": low, "upper": high}
-        if self.regressor.settings.when_unknown != "infinite":
-            ends = {}
-        return [
-            replace(one, known=False, **ends) if new[number // self.regressor.n_targets_] else one
-            for number, one in enumerate(explained)
-        ]
+        explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
+        return [self._named(one) for one in explained]
 
     def _named(self, explanation: Explanation) -> Explanation:
         """The explanation with the name of the target in which a joint region is largest."""
