@@ -7,28 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from lvd._version import __version__
 
+_METHODS = "lvd.methods"
+"""The home of all names that have no other."""
 _HOMES = {
-    "CalibrationWarning": "lvd.methods",
     "ChempropEstimator": "lvd.molecules",
-    "ConformalRegressor": "lvd.methods",
-    "ConformalizedQuantileRegressor": "lvd.methods",
-    "DeepEnsembleRegressor": "lvd.methods",
-    "DiscriminativeJackknifeRegressor": "lvd.methods",
     "InputError": "lvd._validation",
-    "JackknifePlusRegressor": "lvd.methods",
     "KernelRegressor": "lvd.kernels.regression",
-    "LVDRegressor": "lvd.methods",
-    "LocalCQRRegressor": "lvd.methods",
     "LocalConformal": "lvd.conformal",
-    "MADSplitRegressor": "lvd.methods",
-    "MCDropoutRegressor": "lvd.methods",
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
-    "PBPRegressor": "lvd.methods",
     "Region": "lvd.regions",
-    "SharedRowsWarning": "lvd.methods",
-    "SplitConformalRegressor": "lvd.methods",
     "load": "lvd.methods.saving",
     "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.tables.splits",
@@ -110,8 +99,8 @@ def __getattr__(name: str) -> Any:
     """Load the heavy parts when they are first used: importing lvd stays fast."""
     if name in _PACKAGES:
         return import_module(_PACKAGES[name])
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(import_module(_HOMES.get(name, _METHODS)), name)
     raise AttributeError(f"module 'lvd' has no attribute {name!r}")
 
 

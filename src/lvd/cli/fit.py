@@ -14,7 +14,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
-from lvd.cli.report import Names, check_page, write_page
+from lvd.cli.report import check_page, write_page
 from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free, option
 
 WEIGHTS = {
@@ -374,9 +374,7 @@ def fit(
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
-        write_page(
-            fitted, table.take(fitted.test_rows - 1), report, Names(out.name, data.name), fitted_on=table
-        )
+        write_page(fitted, table.take(fitted.test_rows - 1), report, (out.name, data.name), fitted_on=table)
     if json:
         errors = getattr(fitted.regressor, "choice_", None) or None
         chosen = {"class": model_class(fitted.regressor), "held_out_errors": errors}

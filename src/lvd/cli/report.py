@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from lvd.cli import console
 from lvd.cli.shared import Data, Level, Model, SkipInvalid, option, warn_of_training_rows
@@ -82,7 +82,7 @@ def report(
         fitted,
         read_table(data, column_types={}),
         out,
-        Names(model.resolve().name, data.name),
+        (model.resolve().name, data.name),
         target=target,
         by=by or (),
         rivals=() if compare.strip().lower() == "none" else compare.split(","),
@@ -98,13 +98,6 @@ def report(
     console.show(f"page written to {out}")
 
 
-class Names(NamedTuple):
-    """What the page calls the model and the table."""
-
-    model: str
-    data: str
-
-
 def check_page(out: Path, targets: Sequence[str], *inputs: Path) -> None:
     """A page about the one target can be written to `out`: to find out before the model is trained."""
     from lvd._files import check_output
@@ -118,7 +111,7 @@ def write_page(
     fitted: TableModel,
     table: pa.Table,
     out: Path,
-    names: Names,
+    names: tuple[str, str],
     *,
     target: Sequence[str] | None = None,
     by: Sequence[str] = (),
@@ -127,7 +120,7 @@ def write_page(
     fitted_on: pa.Table | None = None,
     smiles: str | None = None,
 ) -> ReportContent:
-    """Write the page of a model on these rows; warns of those that it was trained on."""
+    """Write the page of a model, on these rows, and warn of those it was trained on; `names`: of model and table."""
     import datetime
 
     from lvd.molecules.drawing import draw_molecule

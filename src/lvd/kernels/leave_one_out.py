@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch import Tensor
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
 from lvd._typing import Bool, Float, Int
 from lvd.kernels import fused
+
+if TYPE_CHECKING:
+    from lvd.kernels.triton_training import FusedNeighborhood
 
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
@@ -65,7 +68,7 @@ class LeaveOneOut:
 
     def _neighborhood(
         self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap
-    ) -> Neighborhood:
+    ) -> TiledNeighborhood | FusedNeighborhood:
         if self.fuses(points.shape[1]):
             from lvd.kernels.triton_training import FusedNeighborhood
 
@@ -116,27 +119,9 @@ class SampledLeaveOneOut:
         return self.take(sample).loss_and_gradient(components, batch, run)
 
 
-class Neighborhood(Protocol):
-    """The rows of a batch among all projected rows: sums over pairs of them."""
-
-    def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
-        """Sums of weights times targets, and of weights, over all other rows."""
-        ...
-
-    def gradient(
-        self,
-        rows: Float[Tensor, "n h"],
-        y: Float[Tensor, "n"],
-        slope: Float[Tensor, "b"],
-        offset: Float[Tensor, "b"],
-    ) -> Float[Tensor, "k h"]:
-        """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
-        ...
-
-
 @dataclass(frozen=True)
 class TiledNeighborhood:
-    """A :class:`Neighborhood` in plain torch, its weights in tiles: a row for each of the batch, some columns.
+    """The rows of a batch among all projected rows, in plain torch: weights in tiles of some columns.
 
     Compiled differences would take half the time, but change last digits, and with them the paper's numbers.
     """

@@ -133,6 +133,7 @@ def render_small_page(
     incompatible = [comparison for comparison in counted if comparison.incompatible]
     others = [comparison for comparison in comparisons if not comparison.counted]
     rerun_protocols = sorted({row.protocol for row in rerun})
+    again = compare_with_printed(make_tables(rerun, "paper").cells) if "paper" in rerun_protocols else []
     return render_markdown(
         "reproduction.md.jinja",
         calls=calls,
@@ -152,7 +153,7 @@ def render_small_page(
         change=change_grid(tables) if "sound" in tables else None,
         decision=decision_grid(rows, "sound"),
         tails=tails_grid(rows, "sound", rerun),
-        rerun_overall=_rerun_agreement(rerun)["overall"] if "paper" in rerun_protocols else None,
+        rerun_overall=count_cells("all", [c for c in again if c.counted]) if again else None,
         reruns=[rerun_grid(pair_runs(rows, rerun, name), name) for name in rerun_protocols],
         thought=None if thought is None else _thought_grid(thought),
         madsplit_change=_madsplit_change(tables),
@@ -190,11 +191,6 @@ def read_notes(path: Path) -> list[Note]:
         raise InputError(
             f"the notes in {path} cannot be read ({error}); see lvd bench page --help"
         ) from error
-
-
-def _rerun_agreement(rerun: Sequence[Measured]) -> dict[str, Any]:
-    comparisons = compare_with_printed(make_tables(rerun, "paper").cells)
-    return agreement([comparison for comparison in comparisons if comparison.counted])
 
 
 def _thought_grid(band: Band) -> Grid:

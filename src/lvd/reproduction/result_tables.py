@@ -154,16 +154,15 @@ def _layout_grids(tables: ResultTables, layout: Layout) -> Iterator[Grid]:
         }
         present = {name: cells for name, cells in rows.items() if any(cell.sample.n for cell in cells)}
         if present:
+            shown = ", ".join(dict.fromkeys(block.heading for block in panel))
+            counts = any(block.metric == "finite_count" for block in panel)
+            labels = {name: f"{name} ({tables.test_sizes[name]})" if counts else name for name in present}
             yield Grid(
-                f"{layout.title} ({tables.protocol} protocol): {_headings(panel)}",
+                f"{layout.title} ({tables.protocol} protocol): {shown}",
                 layout.caption if number == 0 else "",
                 ("", *(_heading(layout, panel, block, m) for block in panel for m in block.methods)),
-                [(_label(tables, panel, name), *map(_cell_entry, cells)) for name, cells in present.items()],
+                [(labels[name], *map(_cell_entry, cells)) for name, cells in present.items()],
             )
-
-
-def _headings(panel: tuple[Block, ...]) -> str:
-    return ", ".join(dict.fromkeys(block.heading for block in panel))
 
 
 def _heading(layout: Layout, panel: tuple[Block, ...], block: Block, method: str) -> str:
@@ -171,11 +170,6 @@ def _heading(layout: Layout, panel: tuple[Block, ...], block: Block, method: str
     if len(panel) > 1 and len(block.methods) == 1:
         return block.heading
     return method_title(method, layout.name)
-
-
-def _label(tables: ResultTables, panel: tuple[Block, ...], dataset: str) -> str:
-    counts_rows = any(block.metric == "finite_count" for block in panel)
-    return f"{dataset} ({tables.test_sizes[dataset]})" if counts_rows else dataset
 
 
 def _cell_entry(cell: Cell) -> GridEntry:
