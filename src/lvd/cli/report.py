@@ -120,7 +120,7 @@ def write_page(
     fitted_on: pa.Table | None = None,
     smiles: str | None = None,
 ) -> ReportContent:
-    """Write the page of a model, on these rows, and warn of those it was trained on; `names`: of model and table."""
+    """Write the page of a model and warn of rows that it was trained on; `names` are those of model and table."""
     import datetime
 
     from lvd.molecules.drawing import draw_molecule
