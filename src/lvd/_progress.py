@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from threading import Timer
 
+FIRST_USE = "compiling for the first use, about ten seconds"
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
@@ -15,6 +18,24 @@ def announce(stage: str) -> bool:
     if listener is not None:
         listener(stage)
     return listener is not None
+
+
+def announce_compiling() -> None:
+    """Say that compiling begins: to the listener, else to a terminal."""
+    if not announce(FIRST_USE) and sys.stderr.isatty():
+        print(f"lvd: {FIRST_USE}", file=sys.stderr)
+
+
+@contextmanager
+def perhaps_compiling(seconds: float = 1.0) -> Iterator[None]:
+    """Say that something is compiled where this block takes longer than what comes from a cache."""
+    timer = Timer(seconds, copy_context().run, [announce_compiling])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -9,11 +9,14 @@ import pytest
 import torch
 
 import lvd
+from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.kernels import fused
 from lvd.quantiles import Queries, SortedRows, local_quantile
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 pytest.importorskip("triton")
+from lvd.quantiles.triton_engine import Given
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
 LEVELS = np.array([0.5, 0.9, 0.99])
 
@@ -70,6 +73,55 @@ def test_own_weights(own, spread):
     queries, points, scores = case(100, 1500, spread=spread)
     expected = by_oracle(queries, points, scores, own)
     np.testing.assert_array_equal(radius(queries, sort(points, scores), own), expected)
+
+
+@pytest.mark.parametrize("k", [1, 10, 62])
+@pytest.mark.parametrize("spread", [0.6, 8.0, 100.0])
+def test_bandwidths_of_queries(k, spread):
+    queries, points, scores = case(150, 2000, k, spread=spread)
+    wide = np.random.default_rng(1).choice([1.0, 1.3, 4.0, 50.0], size=150)
+    located = Queries(torch.tensor(queries, device="cuda"), bandwidths=torch.tensor(wide, device="cuda"))
+    ours = local_quantile(located, sort(points, scores), LEVELS, moments=True)
+    weights = [gaussian_weights(query, points, 1.0 / h**2) for query, h in zip(queries, wide, strict=True)]
+    expected = [[weighted_quantile(scores, w, 1.0, level) for level in LEVELS] for w in weights]
+    np.testing.assert_array_equal(ours.radius.cpu(), expected)
+    squares = np.square(weights).sum(1)
+    size = np.divide(np.sum(weights, 1) ** 2, squares, out=np.zeros(150), where=squares > 0.0)
+    np.testing.assert_allclose(ours.n_effective.cpu(), size, rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 10, 40])
+@pytest.mark.parametrize("n_rows", [30, 700, 4096])
+def test_adaptive_bandwidths_are_those_of_the_cpu(k, n_rows):
+    rng = np.random.default_rng(k)
+    sample, queries = 2.0 * rng.normal(size=(n_rows, k)), 3.0 * rng.normal(size=(333, k))
+    found = [
+        adaptive_bandwidths(
+            torch.tensor(queries, device=device),
+            TrainingSample.of(torch.tensor(sample, device=device)),
+            n_calib=500,
+            level=0.9,
+            mass=3.0,
+        ).cpu()
+        for device in ("cpu", "cuda")
+    ]
+    # Sums of float32 may decide otherwise where they meet what is wanted to the last digit.
+    assert (found[0] != found[1]).double().mean() < 0.01
+
+
+def test_a_single_row_is_answered_as_among_many():
+    rng = np.random.default_rng(0)
+    rows, scores = rng.normal(size=(5000, 12)), rng.exponential(size=5000)
+    kernel = lvd.MahalanobisKernel.from_components(
+        rng.normal(size=(4, 12)), mean=np.ones(12), scale=np.full(12, 0.7), device="cuda"
+    )
+    conformal = lvd.LocalConformal(kernel).conformalize(rows, scores)
+    queries = torch.tensor(rng.normal(size=(300, 12)), dtype=torch.float32, device="cuda")
+    together, alone = conformal.radius(queries, LEVELS), conformal.radius(queries[:1], LEVELS)
+    assert alone.device == queries.device
+    assert alone.dtype == torch.float32
+    torch.testing.assert_close(alone, together[:1], rtol=0, atol=0)
+    np.testing.assert_array_equal(conformal.radius(queries[:1].cpu().numpy(), LEVELS), alone.cpu())
 
 
 @pytest.mark.parametrize("below", [0.5, 300.0, 5000.0])
@@ -184,9 +236,8 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread):
     values = rng.normal(size=3000)
     calibration = sort(points, scores)
     located = torch.tensor(queries, device="cuda")
-    answer = calibration.on_gpu.answer(
-        located, LEVELS, located.new_ones(100), values=torch.tensor(values[order], device="cuda")
-    )
+    given = Given(located.new_ones(100), values=torch.tensor(values[order], device="cuda"))
+    answer = calibration.on_gpu.answer(located, LEVELS, given)
     weights = np.array([gaussian_weights(query, points) for query in queries])
     squares = np.square(weights).sum(1)
     expected = np.divide(weights.sum(1) ** 2, squares, out=np.zeros(100), where=squares > 0.0)

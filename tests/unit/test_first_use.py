@@ -6,13 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
 
-from lvd._progress import listening
+from lvd._progress import FIRST_USE, listening, perhaps_compiling
 from lvd.kernels import compiled
-from lvd.kernels.compiled import FIRST_USE, FirstUse
+from lvd.kernels.compiled import FirstUse
 
 COMPILE = (
     "import numpy as np; from lvd.kernels.compiled import _sum; "
@@ -39,6 +40,19 @@ def test_without_a_listener_a_terminal_is_told(terminal, shown, capsys, monkeypa
     first.on_start(begun("lvd.kernels.compiled"))
     first.on_start(begun("lvd.kernels.compiled"))
     assert capsys.readouterr().err == shown
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.0, [FIRST_USE]), (60.0, [])])
+def test_what_takes_long_is_said_to_be_compiled(seconds, said):
+    heard, told = [], threading.Event()
+
+    def hear(stage):
+        heard.append(stage)
+        told.set()
+
+    with listening(hear), perhaps_compiling(seconds):
+        told.wait(5.0 if said else 0.05)
+    assert heard == said
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lvd._parallel import in_chunks
 from lvd._typing import Float, NDArray
+from lvd.kernels import fused
 from lvd.kernels.sums import weighted_sums
 
 MOST_TRAINING_ROWS = 4096
@@ -40,6 +41,13 @@ class TrainingSample:
         points = self.points.numpy()
         return make_blocks(points, np.median(points, axis=0))
 
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The rows as the fused GPU kernel reads them."""
+        from lvd.quantiles.triton_engine import TrainingPoints
+
+        return TrainingPoints(self.points, GRID)
+
 
 def adaptive_bandwidths(
     queries: Float[Tensor, "n k"], sample: TrainingSample, *, n_calib: int, level: float, mass: float
@@ -55,6 +63,8 @@ def adaptive_bandwidths(
     wanted = mass * level / (1.0 - level) * len(sample.points) / n_calib
     if queries.device.type == "cpu":
         return _by_compiled_sums(queries.numpy(), sample.blocks, wanted)
+    if fused.fuses_on(queries.device, queries.shape[1]):
+        return sample.on_gpu.bandwidths(queries, wanted)
     return _by_bisection(queries, sample.points, wanted)
 
 

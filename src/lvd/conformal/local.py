@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,6 +23,7 @@ from lvd._validation import (
     check_same_length,
     check_vector,
     intervals_like,
+    is_tensor,
     like,
     proven,
     seed_from,
@@ -53,6 +55,9 @@ from lvd.conformal.transductive import Prior, sum_others, transductive_radius
 from lvd.kernels import MahalanobisKernel
 from lvd.quantiles import LocalSummary, Queries, SortedRows, local_quantile
 from lvd.store import register, save_object
+
+FEW_WEIGHTS = 2**16
+"""Up to this many weights of queries and calibration rows are computed sooner than a GPU can be asked for them."""
 
 
 @runtime_checkable
@@ -201,9 +206,14 @@ class LocalConformal:
         check_choice(guarantee, "guarantee", GUARANTEES)
         if smoothed and guarantee != "randomized":
             raise InputError(
-                f'smoothed=True goes with guarantee="randomized" alone, got {guarantee!r}; leave it out'
+                f'smoothed=True works only with guarantee="randomized", got {guarantee!r}; leave it out'
             )
         given = self.confidence_level if confidence_level is None else confidence_level
+        if guarantee == "local" and self._asks_few(embeddings):
+            twin, tensor = self._on_host(), is_tensor(embeddings)
+            rows: Any = embeddings.detach().cpu() if tensor else embeddings
+            found = twin.radius(rows, given, groups=groups, weights=weights)
+            return found.to(embeddings.device) if tensor else found
         levels, seed = check_levels(given), seed_from(random_state)
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
@@ -397,6 +407,24 @@ class LocalConformal:
             return rows
         return check_largest(rows, self.max_weight_).at_their_largest(known, self.max_weight_)
 
+    def _asks_few(self, embeddings: ArrayLike) -> bool:
+        """Whether the answer is computed sooner than a GPU can be asked."""
+        known = self._calibration()
+        if known.scores.device.type == "cpu" or not isinstance(self.kernel, MahalanobisKernel):
+            return False
+        return len(embeddings) * len(known.scores) <= FEW_WEIGHTS
+
+    def _on_host(self) -> LocalConformal:
+        """The same calibration set in the host's memory, made once."""
+        if "on host" not in self._made:
+            twin, known = copy.copy(self), self._calibration()
+            twin.kernel = copy.copy(self.kernel)
+            twin.kernel.device = "cpu"  # type: ignore[attr-defined]
+            weights = None if known.rows.weights is None else known.rows.weights.cpu()
+            rows = replace(known.rows, points=known.rows.points.cpu(), weights=weights)
+            self._made["on host"] = twin._take(Calibration.of(rows, known.scores.cpu()))
+        return self._made["on host"]
+
     def _located(self, rows: Rows, indices: Indices) -> Queries:
         points, own = rows.at(indices)
         return Queries(points, own, bandwidths=self._bandwidths(points))
@@ -424,8 +452,8 @@ class LocalConformal:
         if guarantee == "transductive":
             if self.prior is None or self._calibration().rows.weights is not None:
                 raise InputError(
-                    'guarantee="transductive" needs a prior=, what scores are expected to be before calibration '
-                    "rows are seen, and calibration rows without weights="
+                    'guarantee="transductive" needs prior=, the scores to expect before any calibration '
+                    "row is seen, and calibration rows without weights="
                 )
             made = sum_others(rows, self.prior), self.prior
         else:

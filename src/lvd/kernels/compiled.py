@@ -13,7 +13,6 @@ file changes, and only then: so they are all here.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, no_type_check
 
@@ -23,7 +22,7 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic, overload
 
-from lvd._progress import announce
+from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
 
 BLOCK, STRETCH = 512, 32
@@ -46,7 +45,6 @@ SINGLE = 1e-10
 """Float32 has a larger unit roundoff than this, float64 a smaller one."""
 ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
 """The unit roundoff, and below which a weight counts as 0."""
-FIRST_USE = "compiling for the first use, about ten seconds"
 
 
 class Blocks(NamedTuple):
@@ -126,8 +124,7 @@ class FirstUse(event.Listener):
         if self.said or not begun.data["dispatcher"].py_func.__module__.startswith("lvd."):
             return
         self.said = True
-        if not announce(FIRST_USE) and sys.stderr.isatty():
-            print(f"lvd: {FIRST_USE}", file=sys.stderr)
+        announce_compiling()
 
     def on_end(self, ended: Any) -> None:
         """The end is not announced."""

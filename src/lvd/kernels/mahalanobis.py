@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -39,6 +40,9 @@ SMALL_PRODUCT, LEAST_ROWS = 2**18, 256
 """OpenBLAS takes larger products to threads, which then wait busily, and in the way of others, for the next."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
+
+
+_PLACED: WeakKeyDictionary[Any, tuple[NDArray, tuple[Tensor | None, Tensor, Tensor]]] = WeakKeyDictionary()
 
 
 class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -118,7 +122,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not self.kept_.any():
             raise InputError(
                 f"all {len(self.kept_)} embedding dimensions are constant (min_scale={self.min_scale}): the model "
-                "maps every training row to the same point; train it better, or choose another layer"
+                "maps every training row to the same point; train it longer, or choose another layer"
                 + (", or leave min_scale out" if self.min_scale is not None else "")
             )
         seed = seed_from(self.random_state)
@@ -256,17 +260,33 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _project(self, embeddings: ArrayLike, name: str) -> Embeddings:
         if not hasattr(self, "components_"):  # asked first, as scikit-learn takes its time
             check_is_fitted(self, "components_")
-        rows = check_rows(embeddings, name, resolve_device(self.device), len(self.mean_))
-        components = self.components_ if isinstance(rows, np.ndarray) else rows.new_tensor(self.components_)
+        device = resolve_device(self.device)
+        rows = check_rows(embeddings, name, device, len(self.mean_), may_be_single=True)
         # In pieces: standardised rows are copies, as wide as the embeddings.
-        small = max(SMALL_PRODUCT // self.components_.size // LEAST_ROWS, 1) * LEAST_ROWS
-        size = small if isinstance(rows, np.ndarray) else PIECE_ROWS
-        pieces: list[Any] = [
-            self._standardise(rows[piece]) @ components.T for piece in chunk_slices(len(rows), size)
-        ]
-        if len(pieces) == 1:
-            return pieces[0]
-        return np.concatenate(pieces) if isinstance(rows, np.ndarray) else torch.cat(pieces)
+        if isinstance(rows, np.ndarray):
+            size = max(SMALL_PRODUCT // self.components_.size // LEAST_ROWS, 1) * LEAST_ROWS
+            pieces: list[Any] = [
+                self._standardise(rows[piece]) @ self.components_.T for piece in chunk_slices(len(rows), size)
+            ]
+            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        kept, mean, factors = self._placed(rows.device)
+        if kept is not None:
+            rows = rows[:, kept]
+        pieces = [(rows[piece] - mean) @ factors for piece in chunk_slices(len(rows), PIECE_ROWS)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _placed(self, device: torch.device) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Which columns are used, None for all, their means, and what deviations from them are multiplied by.
+
+        They are brought to a device once, as that takes longer than projecting a thousand rows.
+        """
+        found = _PLACED.get(self)
+        if found is None or found[0] is not self.components_ or found[1][1].device != device:
+            mean, factors = self.mean_[self.kept_], (self.components_ / self.scale_[self.kept_]).T.copy()
+            columns = None if self.kept_.all() else torch.as_tensor(np.flatnonzero(self.kept_), device=device)
+            placed = columns, torch.as_tensor(mean, device=device), torch.as_tensor(factors, device=device)
+            found = _PLACED[self] = self.components_, placed
+        return found[1]
 
     def _remember(self, embeddings: Embeddings, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
@@ -286,14 +306,24 @@ def _target_unit(y: Float[NDArray, "n"]) -> float:
 
 
 def check_rows(
-    embeddings: ArrayLike, name: str, device: torch.device, n_columns: int | None = None
+    embeddings: ArrayLike,
+    name: str,
+    device: torch.device,
+    n_columns: int | None = None,
+    *,
+    may_be_single: bool = False,
 ) -> Embeddings:
-    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there."""
+    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there.
+
+    One of float32 may stay so, where its first operation is with float64.
+    """
     if device.type == "cpu":
         return check_matrix(embeddings, name, n_columns)
     if not is_tensor(embeddings) or embeddings.device.type == "cpu":
         return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device)
-    rows = embeddings.detach().to(device, torch.float64)
+    rows = embeddings.detach().to(device)
+    if not (may_be_single and rows.dtype == torch.float32):
+        rows = rows.double()
     fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
     # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
     if not (fine and bool(rows.sum().isfinite())):

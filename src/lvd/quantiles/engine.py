@@ -190,8 +190,8 @@ def local_quantile(
         return _of_nothing(queries, rows, levels)
     if queries.points.device.type == "cpu":
         return _on_cpu(queries, rows, levels, moments=moments, values=values)
-    plain = queries.bandwidths is None and rows.bandwidths is None
-    if plain and fused.fuses_on(queries.points.device, queries.points.shape[1]):
+    served = rows.bandwidths is None and (queries.bandwidths is None or rows.ratios is None)
+    if served and fused.fuses_on(queries.points.device, queries.points.shape[1]):
         return _on_gpu(queries, rows, levels, moments=moments, values=values)
     return _from_whole_weights(queries, rows, levels, values=values)
 
@@ -283,11 +283,15 @@ def _on_gpu(
     values: Float[Tensor, "m"] | None,
 ) -> LocalSummary:
     """By the fused kernels; what they leave unsettled by the oracle."""
+    from lvd.quantiles.triton_engine import Given
+
     # Float32 keeps more digits of centred values.
     centre = 0.0 if values is None else values.mean()
     given = torch.zeros_like(rows.scores) if moments and values is None else values
     given = None if given is None else given - centre
-    answer = rows.on_gpu.answer(queries.points, levels, queries.above, queries.below, given)
+    precisions = None if queries.bandwidths is None else queries.precisions
+    masses = queries.mass_above, queries.mass_below
+    answer = rows.on_gpu.answer(queries.points, levels, Given(*masses, precisions, given))
     rest = answer.unsettled
     if len(rest):
         answer.radius[rest] = _by_oracle(queries[rest], rows, levels)

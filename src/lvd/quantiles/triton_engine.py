@@ -19,6 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
+from lvd._progress import perhaps_compiling
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.kernels import fused
 from lvd.quantiles import triton_kernels as kernels
@@ -56,16 +57,18 @@ class Limits(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What comes with queries: their masses at +inf, 1 by default, those at -inf, and a value for each row."""
+    """What comes with queries: their masses at +inf, 1 by default, those at -inf, ``1 / h^2``, by default 1 too,
+    and a value for each row. Rows with scales of their own have no bandwidths."""
 
     self_weights: Float[Tensor, "n"] | None = None
     below: Float[Tensor, "n"] | None = None
+    precisions: Float[Tensor, "n"] | None = None
     values: Float[Tensor, "m"] | None = None
 
     def at(self, rows: slice) -> Given:
         """For some of the queries."""
-        above, below = (None if mass is None else mass[rows] for mass in (self.self_weights, self.below))
-        return Given(above, below, self.values)
+        above, below, precisions = (None if column is None else column[rows] for column in self[:3])
+        return Given(above, below, precisions, self.values)
 
 
 class Answer(NamedTuple):
@@ -167,19 +170,11 @@ class FusedCalibration:
         products = norms.square() + reach.square() + self.largest_log_weight
         return FLOAT32_EPS * (4.0 + self.growth * products)
 
-    def answer(
-        self,
-        queries: Float[Tensor, "n k"],
-        levels: Float[NDArray, "l"],
-        self_weights: Float[Tensor, "n"] | None = None,
-        below: Float[Tensor, "n"] | None = None,
-        values: Float[Tensor, "m"] | None = None,
-    ) -> Answer:
-        """Radii at all levels and, with `values`, what else an Answer holds, from the same pass."""
-        given = Given(self_weights, below, values)
+    def answer(self, queries: Float[Tensor, "n k"], levels: Float[NDArray, "l"], given: Given) -> Answer:
+        """Radii at all levels and, with values, what else an Answer holds, from the same pass."""
         most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
-            limit = GRAPH_ELEMENTS if values is None else MOMENT_GRAPH_ELEMENTS
+            limit = GRAPH_ELEMENTS if given.values is None else MOMENT_GRAPH_ELEMENTS
             if len(queries) <= most and len(queries) * self.n_points <= limit:
                 with self._turn:
                     return self._replay(queries, levels, given)
@@ -187,7 +182,7 @@ class FusedCalibration:
             parts = []
             for start in range(0, len(queries), most):
                 rows = slice(start, start + most)
-                run = Launches(self, len(queries[rows]), on_device, moments=values is not None)
+                run = Launches(self, len(queries[rows]), on_device, moments=given.values is not None)
                 run.take(given.at(rows))
                 run.launch(queries[rows])
                 parts.append(run.answer(start))
@@ -209,7 +204,8 @@ class FusedCalibration:
                 if len(self._graphs) > MOST_GRAPHS:
                     self._graphs.popitem(last=False)
                 run.take(given)
-                run.launch(queries)
+                with perhaps_compiling():
+                    run.launch(queries)
                 return run.answer(0)
             replay = self._graphs[key] = _Replay(run, queries)
         self._graphs.move_to_end(key)
@@ -230,7 +226,7 @@ class Launches:
         self.moments = moments
         self.values = right.new_zeros(len(right) if moments else 1, dtype=torch.float32)
         n_sums = 3 if self.moments else 1
-        self.own = double.new_tensor([1.0, 0.0]).repeat(n, 1)
+        self.own = double.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
         self.left = right.new_empty(n, calibration.width)
         self.margins = double.new_empty(n)
         self.sums = right.new_empty(self.cut.n_blocks, n, dtype=torch.float32)
@@ -245,11 +241,10 @@ class Launches:
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
     def take(self, given: Given) -> None:
-        """Copy what is given; masses that are not stay what they were at first, 1 at +inf and 0 at -inf."""
-        if given.self_weights is not None:
-            self.own[:, 0] = given.self_weights
-        if given.below is not None:
-            self.own[:, 1] = given.below
+        """Copy what is given; what is not stays what it was at first: 1 at +inf, 0 at -inf, and ``1 / h^2 = 1``."""
+        for column, numbers in enumerate(given[:3]):
+            if numbers is not None:
+                self.own[:, column] = numbers
         if given.values is not None:
             self.values[: len(given.values)] = given.values
 
@@ -282,7 +277,7 @@ class Launches:
                 num_warps=warps,
             ),
             "float64 sums": lambda: kernels.exact_sums[(programs,)](
-                queries, c.columns, c.scales, self.values, self.exact_partial, self.pending,
+                queries, c.columns, c.scales, self.values, own, self.exact_partial, self.pending,
                 self.counters, n, c.n_points, self.exact_splits, self.exact_span, **exact, num_warps=4,
             ),
             "float64 crossing": lambda: kernels.locate_exact[(4 * programs,)](
@@ -320,6 +315,27 @@ class _Replay:
         answer = self.run.answer(0)
         self.copied_out.record()
         return answer
+
+
+class TrainingPoints:
+    """Training rows as the kernel that finds bandwidths reads them: in float32 around their centre."""
+
+    def __init__(self, points: Float[Tensor, "r k"], grid: Float[NDArray, "g"]) -> None:
+        self.centre = points.median(0).values
+        self.columns = (points - self.centre).float().T.contiguous()
+        self.grid = torch.as_tensor(grid, device=points.device)
+
+    def bandwidths(self, queries: Float[Tensor, "n k"], wanted: float) -> Float[Tensor, "n"]:
+        """The smallest of the grid with which the weights of all training rows sum to what is wanted."""
+        n, result = len(queries), queries.new_empty(len(queries))
+        n_components, n_points = self.columns.shape
+        last = len(self.grid) - 1
+        with torch.cuda.device_of(queries):
+            kernels.find_bandwidths[(triton.cdiv(n, 32),)](
+                queries.contiguous(), self.centre, self.columns, self.grid, result, n, n_points, wanted,
+                last.bit_length(), last, K=n_components, num_warps=4,
+            )  # fmt: skip
+        return result
 
 
 def _join_answers(parts: list[Answer]) -> Answer:

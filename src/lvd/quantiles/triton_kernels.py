@@ -2,8 +2,10 @@
 
 A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
 in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
-of a row's own weight. Products are three-term tf32, which gives float32 precision, or float64 where points are so
-far apart that a distance is a small difference of large norms (DOUBLE); exponentials are float32.
+of a row's own weight; where no row has one, a query's factors are multiplied by ``1 / h^2``. Products are of three
+terms in tf32, which gives float32 precision, or float64 where points are so far apart that a distance is a small
+difference of large norms (DOUBLE); exponentials are float32. `own` holds a query's masses at +inf and -inf, and
+``1 / h^2``.
 
 Rows of weights are summed over blocks of TILES x 128 points, and blocks over splits, one per program; the quantile
 is found top down, split, block, row, so that no query reads more than a few hundred numbers. Sizes are not
@@ -22,6 +24,7 @@ import triton.language as tl
 QUERIES: tl.constexpr = tl.constexpr(64)
 POINTS: tl.constexpr = tl.constexpr(128)
 EXACT_QUERIES: tl.constexpr = tl.constexpr(16)
+BANDWIDTH_QUERIES: tl.constexpr = tl.constexpr(32)
 FLOAT32_EPS: tl.constexpr = tl.constexpr(2.0**-23)
 FLOAT64_EPS: tl.constexpr = tl.constexpr(2.0**-52)
 FAINT: tl.constexpr = tl.constexpr(1e-10)
@@ -58,13 +61,17 @@ def prepare_queries(
     tile = tl.where(columns[None, :] < K, 2.0 * shifted, 0.0)
     tile = tl.where(columns[None, :] == K, -squared[:, None], tile)
     tile = tl.where(columns[None, :] == K + 1, 1.0, tile)
+    precision = tl.load(own + 3 * rows + 2, mask=valid, other=1.0)
+    tile *= precision[:, None]
     tl.store(left + rows[:, None] * KP + columns[None, :], tile, mask=valid[:, None])
-    above = tl.load(own + 2 * rows, mask=valid, other=1.0)
-    mass = above + tl.load(own + 2 * rows + 1, mask=valid, other=0.0)
+    above = tl.load(own + 3 * rows, mask=valid, other=1.0)
+    mass = above + tl.load(own + 3 * rows + 1, mask=valid, other=0.0)
     furthest = tl.maximum(log_mass - tl.log(tl.maximum(mass, least_own)), 1.0)
     natural = squared / (factor * factor)
-    reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(furthest), largest_norm)
-    products = growth * (natural + reach * reach + log_weight)
+    reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(furthest / precision), largest_norm)
+    # Factors that are multiplied are rounded once more.
+    roundings = growth + tl.where(precision == 1.0, 0.0, 1.0)
+    products = roundings * (precision * (natural + reach * reach) + log_weight)
     if DOUBLE:
         bound = FLOAT32_EPS * (4.0 + 0.5 * (furthest + log_weight)) + FLOAT64_EPS * products
     else:
@@ -174,8 +181,8 @@ def locate(
         splits = tl.arange(0, SPLITS)
         split_sums = tl.load(partial + splits * n + query, mask=splits < n_splits, other=0.0)
         first = tl.sum(split_sums, 0)
-        below = tl.load(own + 2 * query + 1)
-        total = first + tl.load(own + 2 * query) + below
+        below = tl.load(own + 3 * query + 1)
+        total = first + tl.load(own + 3 * query) + below
         if MOMENTS:
             _store_moments(partial, moments, n, n_splits, query, query, first, SPLITS)
         columns = tl.arange(0, KP)
@@ -225,7 +232,7 @@ def locate(
 @triton.jit(do_not_specialize=["n", "m", "n_splits", "span"])
 @no_type_check
 def exact_sums(
-    queries, points, scales, values, partial, pending, counters, n, m, n_splits, span,
+    queries, points, scales, values, own, partial, pending, counters, n, m, n_splits, span,
     K: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """The pending queries' float64 sums over splits of `span` blocks; the programs share the work evenly."""
@@ -237,6 +244,7 @@ def exact_sums(
         split = item % n_splits
         valid = slots < n_pending
         chosen = tl.load(pending + slots, mask=valid, other=0)
+        precision = tl.load(own + 3 * chosen + 2)
         total = tl.zeros((EXACT_QUERIES,), tl.float64)
         squares = tl.zeros((EXACT_QUERIES,), tl.float64)
         products = tl.zeros((EXACT_QUERIES,), tl.float64)
@@ -248,7 +256,7 @@ def exact_sums(
                 coordinate = tl.load(points + column * m + rows, mask=inside, other=0.0)
                 difference = coordinate[None, :] - tl.load(queries + chosen * K + column)[:, None]
                 distance += difference * difference
-            weights = tl.exp(-distance)
+            weights = tl.exp(-distance * precision[:, None])
             if not PLAIN:
                 weights *= tl.load(scales + rows, mask=inside, other=0.0)[None, :]
             weights = tl.where(inside[None, :], weights, 0.0)
@@ -277,8 +285,9 @@ def locate_exact(
         query = tl.load(pending + slot)
         split_sums = tl.load(partial + splits * n + slot, mask=splits < n_splits, other=0.0)
         first = tl.sum(split_sums, 0)
-        below = tl.load(own + 2 * query + 1)
-        total = first + tl.load(own + 2 * query) + below
+        below = tl.load(own + 3 * query + 1)
+        total = first + tl.load(own + 3 * query) + below
+        precision = tl.load(own + 3 * query + 2)
         if MOMENTS:
             _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS)
         decided = total > 0.0
@@ -298,7 +307,7 @@ def locate_exact(
                     coordinate = tl.load(points + column * m + rows, mask=inside, other=0.0)
                     difference = coordinate - tl.load(queries + query * K + column)
                     distance += difference * difference
-                weights = tl.exp(-distance)
+                weights = tl.exp(-distance * precision)
                 if not PLAIN:
                     weights *= tl.load(scales + rows, mask=inside, other=0.0)
                 weights = tl.where(inside, weights, 0.0)
@@ -312,3 +321,39 @@ def locate_exact(
         tl.store(exact + query, decided.to(tl.int8))
         if (not decided) & SETTLE:
             tl.store(unsettled + tl.atomic_add(counters + 1, 1), query)
+
+
+@triton.jit(do_not_specialize=["n", "n_points", "n_steps", "last"])
+@no_type_check
+def find_bandwidths(
+    queries, centre, points, grid, result, n, n_points, wanted, n_steps, last, K: tl.constexpr,
+):  # fmt: skip
+    """The first of a `grid` of bandwidths with which all points together weigh what is wanted, else the last.
+
+    By halves, the distances computed anew for each: they are float32 differences of coordinates around a centre.
+    """
+    rows = tl.program_id(0) * BANDWIDTH_QUERIES + tl.arange(0, BANDWIDTH_QUERIES)
+    valid = rows < n
+    low = tl.zeros((BANDWIDTH_QUERIES,), tl.int32)
+    high = low + last
+    for _ in range(n_steps):
+        middle = (low + high) // 2
+        bandwidth = tl.load(grid + middle)
+        factor = (-1.4426950408889634 / (bandwidth * bandwidth)).to(tl.float32)
+        total = tl.zeros((BANDWIDTH_QUERIES,), tl.float32)
+        for first in range(0, n_points, POINTS):
+            lanes = first + tl.arange(0, POINTS)
+            inside = lanes < n_points
+            distance = tl.zeros((BANDWIDTH_QUERIES, POINTS), tl.float32)
+            for column in tl.static_range(K):
+                own = tl.load(queries + rows * K + column, mask=valid, other=0.0) - tl.load(centre + column)
+                coordinate = tl.load(points + column * n_points + lanes, mask=inside, other=0.0)
+                difference = own.to(tl.float32)[:, None] - coordinate[None, :]
+                distance += difference * difference
+            weights = tl.exp2(distance * factor[:, None])
+            total += tl.sum(tl.where(inside[None, :], weights, 0.0), 1)
+        enough = total.to(tl.float64) >= wanted
+        open = low < high
+        high = tl.where(open & enough, middle, high)
+        low = tl.where(open & (total.to(tl.float64) < wanted), middle + 1, low)
+    tl.store(result + rows, tl.load(grid + high), mask=valid)
