@@ -257,7 +257,7 @@ def test_wrong_options(lvd_here, homes, tmp_path):
         (("--split", "time:z"), "the table has no column 'z'"),
         (("--split", "group:x"), "no column is left to predict from besides"),
         (("--keep", "z"), "the table has no column 'z'"),
-        (("--target", "x", "--report", "page.html"), "a page shows one target, here are 2"),
+        (("--target", "x", "--report", "page.html"), "a page shows one target, but there are 2"),
     ],
 )
 def test_choices_of_fit_that_cannot_be(lvd_here, tmp_path, monkeypatch, choices, message):

@@ -96,7 +96,7 @@ def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
         (("--target", "area"), "--target must be what the model was fitted to predict, 'price', got 'area'"),
         (
             ("--target", "price", "--target", "area"),
-            "a page shows one target, here are 2: price, area; name one with --target",
+            "a page shows one target, but there are 2: price, area; name one with --target",
         ),
         (("--target", "price", "--by", "distict"), "no column 'distict'; did you mean 'district'?"),
         (("--compare", "mad"), "--compare must be one of 'split', 'madsplit', 'cqr', 'localcqr'"),

@@ -199,7 +199,7 @@ class TestInputCoding:
 
     def test_other_columns_than_in_fit(self):
         coding = InputCoding.of(pd.DataFrame({"a": [1.0, 2.0]}))
-        with pytest.raises(lvd.InputError, match="sees 2 columns, and saw 1 in fit"):
+        with pytest.raises(lvd.InputError, match="sees 2 columns, but saw 1 in fit"):
             coding(np.zeros((1, 2)))
         with pytest.raises(lvd.InputError, match="held numbers in fit holds something else"):
             coding(pd.DataFrame({"a": ["word"]}))

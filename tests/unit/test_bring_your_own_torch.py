@@ -89,10 +89,10 @@ class TestDictsOfTensors:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda X: {}, "X holds , and attention_mask, input_ids in fit"),
+            (lambda X: {}, "X holds nothing, but in fit it held attention_mask, input_ids"),
             (
                 lambda X: {"input_ids": X["input_ids"]},
-                "X holds input_ids, and attention_mask, input_ids in fit",
+                "X holds input_ids, but in fit it held attention_mask, input_ids",
             ),
             (lambda X: X | {"input_ids": X["input_ids"][:3]}, "inconsistent numbers of rows"),
             (lambda X: X | {"input_ids": X["input_ids"] * np.nan}, r"X\['input_ids'\] must hold finite"),

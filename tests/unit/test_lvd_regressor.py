@@ -406,15 +406,17 @@ class TestWarnings:
         if needed == 1:
             return
         message = (
-            f"every interval at confidence_level={level:g} is infinite: a finite one takes at least {needed} "
+            f"every interval at confidence_level={level:g} is infinite: a finite one needs at least {needed} "
         )
-        with pytest.warns(lvd.CalibrationWarning, match=f"{message}calibration rows, there are {needed - 1}"):
+        with pytest.warns(
+            lvd.CalibrationWarning, match=f"{message}calibration rows, and there are {needed - 1}"
+        ):
             reg.conformalize(X[120 : 119 + needed], y[120 : 119 + needed])
         assert np.isinf(reg.predict_interval(X)[1]).all()
 
     def test_in_fit_too(self, data):
         X, y = data
-        with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, there are 5"):
+        with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, and there are 5"):
             quick().fit(X[:20], y[:20])
 
 
@@ -506,7 +508,7 @@ class TestBadInput:
 
     def test_another_number_of_targets(self, data, fitted):
         X, y = data
-        with pytest.raises(lvd.InputError, match=r"y has 2 target column\(s\), but 1 in fit"):
+        with pytest.raises(lvd.InputError, match=r"y has 2 target column\(s\), but had 1 in fit"):
             fitted.conformalize(X, np.stack([y, y], axis=1))
 
     def test_one_dimension_where_two_are_needed(self, data, fitted):

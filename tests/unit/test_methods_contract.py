@@ -333,7 +333,7 @@ class TestContract:
         first = regressor.conformalize(X[30:45], y[30:45]).predict_interval(X, LEVELS)[1]
         with pytest.warns(lvd.CalibrationWarning, match="5 of 15 calibration rows equal a training row"):
             regressor.conformalize(X[25:40], y[25:40])
-        with pytest.warns(lvd.CalibrationWarning, match="at least 4 calibration rows, there are 3"):
+        with pytest.warns(lvd.CalibrationWarning, match="at least 4 calibration rows, and there are 3"):
             regressor.conformalize(X[30:33], y[30:33])
         assert np.isinf(regressor.predict_interval(X, LEVELS[-1])[1]).all()
         again = regressor.conformalize(X[30:45], y[30:45]).predict_interval(X, LEVELS)[1]

@@ -75,7 +75,7 @@ def test_the_asymmetric_form_moves_each_end_by_its_own():
 
 
 def test_the_asymmetric_form_needs_twice_the_rows():
-    with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, there are 8"):
+    with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, and there are 8"):
         given(symmetric=False).conformalize(X_CALIB[:8], Y_CALIB[:8])
 
 

@@ -111,5 +111,7 @@ def test_what_cannot_be_is_refused(method):
 def test_too_few_rows_of_one_target_are_warned_of():
     few = HOLES.copy()
     few[405:800, 1] = np.nan
-    with pytest.warns(lvd.CalibrationWarning, match="at least 9 calibration rows, there are 2; give more"):
+    with pytest.warns(
+        lvd.CalibrationWarning, match="at least 9 calibration rows, and there are 2; give more"
+    ):
         regressor().fit(X[TRAIN], few[TRAIN]).conformalize(X[CALIB], few[CALIB])

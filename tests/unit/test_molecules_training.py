@@ -187,7 +187,7 @@ def test_a_network_in_a_file(molecules, targets, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
     assert (loaded.loss, loaded.validation) == (network.loss, network.validation)
     (tmp_path / "other").write_bytes(b"x")
-    with pytest.raises(lvd.InputError, match="is no network that can be read"):
+    with pytest.raises(lvd.InputError, match="is not a network that lvd can read"):
         load_network(tmp_path / "other")
 
 

@@ -78,7 +78,9 @@ class TestPrefit:
         X, y = rows
         forest = RandomForestRegressor(20, random_state=0).fit(X[:150], y[:150])
         reg = lvd.LVDRegressor(forest, prefit=True, calib_size=None, random_state=0).fit(X[:150], y[:150])
-        with pytest.warns(InterpolationWarning, match="50 of 150 calibration rows are learned from instead"):
+        with pytest.warns(
+            InterpolationWarning, match="50 of 150 calibration rows are used for learning instead"
+        ):
             reg.conformalize(X[150:], y[150:])
         assert reg.n_calib_ == 100
         assert reg.predict_interval(X[:3])[1].shape == (3, 2, 1)

@@ -381,7 +381,7 @@ def test_every_method_has_a_line_of_its_own():
 def test_one_target_a_page():
     assert only_target(["mu"]) == "mu"
     with pytest.raises(
-        InputError, match="a page shows one target, here are 2: mu, alpha; name one with target="
+        InputError, match="a page shows one target, but there are 2: mu, alpha; name one with target="
     ):
         only_target(["mu", "alpha"])
 

@@ -211,7 +211,7 @@ class TestRegressor:
 
     def test_each_side_needs_its_own_rows(self, skewed):
         X, y = skewed[0][:60], skewed[1][:60]
-        with pytest.warns(lvd.CalibrationWarning, match="at least 19 calibration rows, there are 15"):
+        with pytest.warns(lvd.CalibrationWarning, match="at least 19 calibration rows, and there are 15"):
             regressor(conformity_score="signed", calib_size=0.25).fit(X, y)
 
     def test_the_watch_looks_at_the_size_of_signed_errors(self, skewed):

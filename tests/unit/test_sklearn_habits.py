@@ -71,9 +71,9 @@ class TestIntervalScorer:
         np.testing.assert_allclose(first, second, rtol=0.1)
 
     def test_who_gives_no_intervals(self):
-        with pytest.raises(lvd.InputError, match="and a Ridge gives none"):
+        with pytest.raises(lvd.InputError, match="Ridge has none"):
             IntervalScorer()(Ridge().fit(X, Y), X, Y)
-        with pytest.raises(lvd.InputError, match="passes on groups and weights, got sample_weight="):
+        with pytest.raises(lvd.InputError, match="takes groups= and weights= only, got sample_weight="):
             IntervalScorer().set_score_request(sample_weight=True)
 
     def test_its_text(self):

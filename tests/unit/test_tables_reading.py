@@ -229,4 +229,4 @@ class TestRefused:
 
         path = written(tmp_path, MIXED)
         monkeypatch.setattr(Path, "open", forbidden)
-        assert refusal(path) == f"{path} cannot be read: Permission denied; ask for the right to read it"
+        assert refusal(path) == f"{path} cannot be read: Permission denied; check its permissions"

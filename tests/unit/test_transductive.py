@@ -62,7 +62,7 @@ def test_within_groups():
 
 
 def test_what_it_cannot_do_is_refused():
-    with pytest.raises(lvd.InputError, match="needs a prior="):
+    with pytest.raises(lvd.InputError, match="needs prior="):
         make().conformalize([[0.0]], [1.0]).radius([[0.0]], guarantee="transductive")
     weighted = make(prior=Prior()).conformalize([[0.0]], [1.0], weights=[1.0])
     with pytest.raises(lvd.InputError, match="without weights="):

@@ -80,7 +80,7 @@ class TestTreesOfCategories:
         np.testing.assert_array_equal(net.predict(FRAME), trees().fit(ONE_HOT, Y).predict(ONE_HOT))
         new = FRAME[:1].assign(level="never seen")
         assert np.isfinite(net.predict(new)).all()
-        with pytest.raises(lvd.InputError, match="X has 2 columns, but 3 in fit"):
+        with pytest.raises(lvd.InputError, match="X has 2 columns, but had 3 in fit"):
             net.predict(FRAME[["a", "level"]])
 
     def test_frames_of_numbers_are_matrices(self):

@@ -96,7 +96,7 @@ def monitor_model(
     skip_invalid: SkipInvalid = False,
     json: Json = False,
 ) -> None:
-    """Say whether a model still holds on newly labelled rows, or when it stopped to.
+    """Say whether a model still holds on newly labelled rows, or since when it does not.
 
     The rows must be in order of arrival, and must not be those that train or calibrate the model. Their errors are
     compared with those of the calibration rows by a test martingale: if nothing has changed, an alarm is raised

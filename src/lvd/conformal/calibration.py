@@ -211,7 +211,8 @@ def _check_groups(groups: ArrayLike, n_rows: int) -> NDArray:
     if array.dtype.kind == "O" and all(type(label) is str for label in array):
         return array
     raise InputError(
-        "groups must be all text or all numbers, without missing values; label rows without a group, as 'none'"
+        "groups must be all text or all numbers, without missing values; give rows without a group a label, such "
+        "as 'none'"
     )
 
 

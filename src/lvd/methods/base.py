@@ -127,7 +127,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         check_same_length(X=inputs, y=targets)
         if n_targets is not None and targets.shape[1] != n_targets:
             raise InputError(
-                f"y has {targets.shape[1]} target column(s), but {n_targets} in fit; give the same"
+                f"y has {targets.shape[1]} target column(s), but had {n_targets} in fit; give the same"
             )
         return inputs, targets
 

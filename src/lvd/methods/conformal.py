@@ -217,7 +217,7 @@ class ConformalBase(IntervalRegressor):
         calib, aside = split_cases(self.model_.same_case(X), SET_ASIDE, self.seed_)
         warnings.warn(
             "the estimator nearly interpolates its training rows, so its errors there are too small to learn from: "
-            f"{len(aside)} of {len(y)} calibration rows are learned from instead, and do not calibrate",
+            f"{len(aside)} of {len(y)} calibration rows are used for learning instead and do not calibrate",
             InterpolationWarning,
             stacklevel=4,
         )
@@ -411,8 +411,8 @@ class ConformalBase(IntervalRegressor):
         n_known = int(self._complete(self.y_calib_).sum(0).min())
         if n_known < needed:
             warnings.warn(
-                f"every interval at confidence_level={level:g} is infinite: a finite one takes at least "
-                f"{needed} calibration rows, there are {n_known}; give more rows or a lower level",
+                f"every interval at confidence_level={level:g} is infinite: a finite one needs at least "
+                f"{needed} calibration rows, and there are {n_known}; give more rows or a lower level",
                 CalibrationWarning,
                 stacklevel=4,
             )

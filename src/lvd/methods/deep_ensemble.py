@@ -76,7 +76,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
         if self.estimator is not None and not hasattr(self.estimator, "ensemble"):
             raise InputError(
                 "estimator must be None, for perceptrons, or have a method ensemble(n_members), as lvd's graph "
-                f"networks have, got {type(self.estimator).__name__}; other models learn no variance here"
+                f"networks have, got {type(self.estimator).__name__}; other models cannot learn a variance"
             )
         if not (isinstance(self.adversarial_step, int | float) and self.adversarial_step >= 0.0):
             raise InputError(

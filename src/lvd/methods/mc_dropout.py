@@ -87,7 +87,7 @@ class MCDropoutRegressor(MixtureRegressor):
         if precisions.size == 0 or not (precisions > 0.0).all():
             raise InputError(
                 f"precisions must be one or more positive numbers, got {self.precisions!r}; "
-                "1 is that of a prediction by the mean of y"
+                "1 means no better than the mean of y"
             )
         if not (isinstance(self.validation_size, float) and 0.0 < self.validation_size < 1.0):
             raise InputError(

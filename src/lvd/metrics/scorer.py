@@ -47,7 +47,7 @@ class IntervalScorer:
             rows, estimator = estimator[:-1].transform(X) if len(estimator) > 1 else X, estimator[-1]
         if not hasattr(estimator, "predict_interval"):
             raise InputError(
-                f"IntervalScorer scores the intervals of lvd's methods, and a {type(estimator).__name__} gives none"
+                f"IntervalScorer scores the intervals of lvd's methods; {type(estimator).__name__} has none"
             )
         given = estimator.confidence_level if self.confidence_level is None else self.confidence_level
         level = float(check_levels(given)[0])
@@ -65,7 +65,7 @@ class IntervalScorer:
         """Ask for ``groups=True`` or ``weights=True``, which then reach `predict_interval` by metadata routing."""
         for name, alias in requests.items():
             if name not in {"groups", "weights"}:
-                raise InputError(f"IntervalScorer passes on groups and weights, got {name}=")
+                raise InputError(f"IntervalScorer takes groups= and weights= only, got {name}=")
             self._request.score.add_request(param=name, alias=alias)
         return self
 

@@ -72,7 +72,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         if not hasattr(X, "columns") or not (InputCoding.of(X) if coding is None else coding).categorical:
             return check_matrix(X, n_columns=n_columns, missing=True)
         if n_columns is not None and X.shape[1] != n_columns:
-            raise InputError(f"X has {X.shape[1]} columns, but {n_columns} in fit; give the same")
+            raise InputError(f"X has {X.shape[1]} columns, but had {n_columns} in fit; give the same")
         return X
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> TreesRegressor:

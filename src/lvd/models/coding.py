@@ -73,7 +73,7 @@ class InputCoding:
         columns = input_columns(inputs)
         if len(columns) != len(self.means):
             raise InputError(
-                f"the estimator sees {len(columns)} columns, and saw {len(self.means)} in fit; give the same"
+                f"the estimator sees {len(columns)} columns, but saw {len(self.means)} in fit; give the same"
             )
         coded: list[NDArray] = []
         for column, mean, gap, levels in zip(columns, self.means, self.gaps, self.levels, strict=True):

@@ -68,7 +68,7 @@ class NamedRows:
         arrays = {str(name): to_numpy(array) for name, array in X.items()}
         if names is not None and sorted(arrays) != names:
             raise InputError(
-                f"X holds {', '.join(sorted(arrays))}, and {', '.join(names)} in fit; give the same"
+                f"X holds {', '.join(sorted(arrays)) or 'nothing'}, but in fit it held {', '.join(names)}"
             )
         if not arrays:
             raise InputError("X is an empty dict; give an array for each argument of the module")

@@ -150,7 +150,7 @@ def interval_rows(
         np.random.default_rng(0).permutation(usable), [round(LEARNING_SHARE * len(usable))]
     )
     if min(len(learning), len(calibrating)) < 2:
-        raise InputError(f"--cal-path holds {len(usable)} rows with a known target; give some hundred")
+        raise InputError(f"--cal-path holds {len(usable)} rows with a known target; give a few hundred")
     given, functions = calibration.matrix, (lambda X: X[:, :n_targets], lambda X: X[:, n_targets:])
     regressor = LVDRegressor(
         functions, prefit=True, calib_size=None, confidence_level=level, device="cpu", random_state=0

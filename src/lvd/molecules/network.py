@@ -111,5 +111,5 @@ def load_network(path: str | os.PathLike[str], *, device: str = "auto") -> Molec
         return MoleculeNetwork(module, LOSSES[name](**settings), y_mean, y_scale, tuple(facts["validation"]))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{os.fspath(path)!r} is no network that can be read ({error}); save it again"
+            f"{os.fspath(path)!r} is not a network that lvd can read ({error}); save it again"
         ) from error

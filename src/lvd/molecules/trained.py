@@ -89,7 +89,7 @@ def wrap_foreign(estimator: Any, *, prefit: bool) -> TrainedMPNN:
     """The model of a chemprop network, which must come trained."""
     if not chemprop_adapter().is_mpnn(estimator):
         raise InputError(
-            f"of chemprop's objects estimator may be a trained MPNN, got {type(estimator).__name__}; to train one, "
+            f"of chemprop's classes, lvd takes a trained MPNN, got {type(estimator).__name__}; to train one, "
             "give a ChempropEstimator"
         )
     if not prefit:

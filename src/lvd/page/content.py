@@ -261,7 +261,7 @@ def only_target(targets: Sequence[str]) -> str:
     """The one target of a page."""
     if len(targets) != 1:
         raise InputError(
-            f"a page shows one target, here are {len(targets)}: {', '.join(targets)}; name one with target="
+            f"a page shows one target, but there are {len(targets)}: {', '.join(targets)}; name one with target="
         )
     return targets[0]
 

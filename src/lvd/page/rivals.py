@@ -66,8 +66,8 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
     rivals = tuple(dict.fromkeys(check_choice(name.strip().lower(), "compare", known) for name in names))
     if fitted_on is None and (refit := [name for name in rivals if name != "split"]):
         raise InputError(
-            f"compare must be 'split' where fitted_on= is not given, got {refit[0]!r}: it is fitted anew, to the "
-            "table of the fit"
+            f"compare must be 'split' where fitted_on= is not given, got {refit[0]!r}, which is "
+            "fitted again on that table"
         )
     return rivals
 

@@ -24,7 +24,7 @@ def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: s
     pairs = [(known[row.place], row) for row in second if not row.error and row.place in known]
     if not pairs:
         raise InputError(
-            f"the two must have runs of the {protocol} protocol in common, they have none; give results of the "
+            f"the two have no runs of the {protocol} protocol in common; give results of the "
             "same datasets, methods and seeds"
         )
     return pairs

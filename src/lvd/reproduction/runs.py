@@ -125,5 +125,5 @@ def parse_seeds(text: str) -> list[int]:
     if not seeds or min(seeds) < 0 or max(seeds) >= 2**32:
         raise InputError(f"seeds must be from 0 to {2**32 - 1} and not empty, got {text!r}")
     if len(seeds) > MOST_SEEDS:
-        raise InputError(f"seeds must be {MOST_SEEDS:,} at most, got {text!r}; give fewer at a time")
+        raise InputError(f"at most {MOST_SEEDS:,} seeds can be run at a time, got {text!r}; give fewer")
     return seeds

@@ -91,7 +91,7 @@ def _check_sizes(data: bytes) -> None:
     with ZipFile(BytesIO(data)) as archive:
         entries = archive.infolist()
         if any(entry.compress_type != ZIP_STORED for entry in entries):
-            raise InputError("it is compressed, and lvd writes no such files")
+            raise InputError("it is compressed, but lvd writes uncompressed files")
         if sum(entry.file_size for entry in entries) > len(data):
             raise InputError("it says that its parts are longer than the file")
         for entry in entries:

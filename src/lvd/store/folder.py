@@ -187,7 +187,7 @@ def _summary(name: str, tensor: Tensor) -> dict[str, Any]:
     """Type, shape, and whether all is finite: an infinite number may be right, where it was saved."""
     numbers = tensor.float() if tensor.itemsize < 4 else tensor
     if bool(torch.isnan(numbers).any()):
-        raise InputError(f"{name} holds NaN, so the model is not in order; fit it again")
+        raise InputError(f"{name} holds NaN, so the model is broken; fit it again")
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),

@@ -116,7 +116,7 @@ def own_errors(ray: Any) -> Iterator[None]:
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         raise InputError(
-            "a worker was killed again and again, maybe for want of memory; finished runs are kept: "
+            "a worker was killed again and again, perhaps because memory ran out; finished runs are kept: "
             "start again with fewer workers"
         ) from error
 

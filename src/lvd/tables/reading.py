@@ -269,6 +269,6 @@ def _told_as_refusal(path: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; ask for the right to read it") from None
+        raise InputError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         raise InputError(f"{path} cannot be read: {error}; is the file damaged or cut off?") from error
