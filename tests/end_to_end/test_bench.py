@@ -273,7 +273,7 @@ class TestFolderOfTables:
         assert "The same runs on another machine (paper protocol)" in outcome.out
         refused = lvd_here("bench", "compare", folder, table, "--protocol", "sound")
         assert (refused.code, refused.out) == (2, "")
-        assert "must have runs of the sound protocol in common" in refused.err
+        assert "have no runs of the sound protocol in common" in refused.err
 
     def test_a_folder_without_any(self, lvd_here, folder):
         (folder / "small.csv").unlink()

@@ -215,7 +215,7 @@ class TestRerun:
         assert [entry.text for entry in line[1:3]] == ["0 of 6", "0 of 6"]
 
     def test_without_a_run_in_common(self, as_printed):
-        with pytest.raises(InputError, match="must have runs of the sound protocol in common"):
+        with pytest.raises(InputError, match="have no runs of the sound protocol in common"):
             pair_runs(as_printed, as_printed, "sound")
 
     def test_the_page_shows_it(self, as_printed):
