@@ -37,13 +37,12 @@ def explain_row(
 ) -> None:
     """Say why one row's interval is as wide as it is, or infinite.
 
-    Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit
-    (1 is the first row below the header; rows that lvd update has added are counted apart), their share of the
-    weight, their similarity (1 is the same as this row), the error made on them, and their true value. The weight
-    that no calibration row carries is that of the unknown; when it is too much for the level, the interval is
-    infinite, and the number of rows that are missing is given. A row that no training row is near, or with a text
-    that none has, is unknown, whatever its width. Where the model reads a single column, rows are shown with its
-    cell.
+    Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit (1 is
+    the first row below the header; rows that lvd update has added are counted apart), their share of the weight,
+    their similarity (1 is the same as this row), the error made on them, and their true value. The rest of the
+    weight represents what is not known; where that is too much for the level, the interval is infinite, and the
+    number of missing rows is given. A row with no training row near it, or with a text that none of them has, is
+    unknown, however wide its interval is. Where the model reads a single column, rows are shown with its cell.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel

@@ -174,15 +174,16 @@ def fit(
         PresetName,
         typer.Option(
             help="default: errors scaled by the error to expect, a kernel of the errors, a bandwidth for each row. "
-            "paper: the paper's method, absolute errors and a kernel of the target; faster, often infinite."
+            "paper: the paper's method, absolute errors and a kernel of the target; faster, but intervals "
+            "are often infinite."
         ),
     ] = PresetName.default,
     model: Annotated[
         ModelName | None,
         typer.Option(
             show_default="auto; net with --epochs or --preset paper",
-            help="What predicts. net: a network, stopped by rows held out. trees: boosted trees. auto: the better "
-            "of the two by cross-validation on the training rows.",
+            help="What predicts. net: a network, trained until held-out rows get no better. trees: boosted trees. "
+            "auto: the better of the two by cross-validation on the training rows.",
         ),
     ] = None,
     score: Annotated[
@@ -204,8 +205,8 @@ def fit(
         WhenUnknown | None,
         typer.Option(
             show_default="that of the preset: infinite, for paper widen",
-            help="The interval of a row that no training row is near: infinite, or as wide as the calibration rows "
-            "say. The column known of lvd predict tells such rows either way.",
+            help="The interval of a row with no training row near it: infinite, or as wide as the calibration rows "
+            "say. Either way the column known of lvd predict marks such rows.",
         ),
     ] = None,
     joint: Annotated[
@@ -239,7 +240,7 @@ def fit(
         option(
             "adaptive|NUMBER",
             "Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
-            "widens it row by row, as far as a finite interval at --level should need by the training rows.",
+            "widens it row by row, as far as a finite interval at --level is likely to need.",
             "that of the preset: adaptive, for paper 1",
         ),
     ] = None,
@@ -247,8 +248,8 @@ def fit(
         int | None,
         typer.Option(
             min=1,
-            show_default="as rows held out say; with --smiles 30, or more for small tables",
-            help="Passes of the network over the training rows, instead of as many as serve rows held out.",
+            show_default="until held-out rows get no better; with --smiles 30, or more for small tables",
+            help="Passes of the network over the training rows.",
         ),
     ] = None,
     hidden_size: Annotated[
@@ -256,7 +257,7 @@ def fit(
         typer.Option(
             min=1,
             show_default="300",
-            help="Width of the graph network, with --smiles; narrower is faster, and less exact.",
+            help="Width of the graph network, with --smiles; narrower is faster but less accurate.",
         ),
     ] = None,
     seed: Annotated[
@@ -277,30 +278,30 @@ def fit(
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
     intervals, and 20% test them; no step sees the test rows. Rows without a target are left out and counted.
 
-    Tables are taken as they are. Numbers are scaled. Text and categorical columns are one-hot coded; of a column
-    with more than 100 texts the most frequent ones, 100 at most, while the others share one feature, beside the
-    frequency of each. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00) become year, month,
-    day of the week, hour and elapsed days. Columns that are constant or number the rows are left out and named. A
-    column that alone predicts the target almost perfectly is kept and named: it may be known only when the target
-    is.
+    Tables are taken as they are. Numbers are scaled. Text and categorical columns are one-hot coded; where there
+    are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and
+    another holds each text's frequency. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00)
+    become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows are
+    left out and named. A column that alone predicts the target almost perfectly is kept and named: it may be known
+    only when the target is.
 
-    The column of --split is no input, but for what comes back in dates: month, day of the week and hour.
+    The column of --split is not an input, except for what recurs in dates: month, day of the week and hour.
 
-    Two models are built in: a network and boosted trees. By default both predict training rows held out, and the
-    one with the smaller squared error is taken; the last line of the summary says which. --preset paper takes the
+    Two models are built in: a network and boosted trees. By default both predict held-out training rows, and the
+    one with the smaller squared error is used; the last line of the summary says which. --preset paper takes the
     paper's network, one layer trained for 20 passes.
 
-    The default preset learns where errors are large from rows held out of training: it trains the model six
-    times, once for good and once for each of five folds. --preset paper trains it once.
+    The default preset learns where errors are large from rows held out of training: it trains the model six times,
+    once on all training rows and once without each of five folds. --preset paper trains it once.
 
-    With --groups, lvd predict needs that column too. Rows of a group that no calibration row has get infinite
-    intervals, and are counted.
+    With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
+    intervals and are counted.
 
     With --smiles one graph network (chemprop's) reads the molecules and predicts all targets, and each target has a
     kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
-    in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names
-    the neighbours by them, and lvd report draws them. Of several targets some cells may be empty: each target uses
-    the rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
+    in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the
+    neighbours by them, and lvd report draws them. With several targets, cells of the targets may be empty: each
+    target uses the rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
     With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
     not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.

@@ -109,7 +109,7 @@ def notes(report: FitReport) -> Iterator[str]:
     for column, (n_frequent, n_rare) in report.pooled.items():
         yield (
             f"column {column!r} has {n_frequent + n_rare:,} texts: {n_frequent:,} frequent ones have a feature "
-            f"each, {n_rare:,} others share one, beside the frequency"
+            f"each, {n_rare:,} others share one, and another holds the frequency"
         )
     for column, example in report.formatted.items():
         yield (

@@ -64,30 +64,30 @@ def predict(
     Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
     equally similar calibration rows the interval rests on; and known: true where a training row is near, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
-    y_pred_mu; known is one column. Of a model fitted with --smiles also nearest, the SMILES of the calibration row
-    most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
+    y_pred_mu; known is one column. A model fitted with --smiles also adds nearest, the SMILES of the calibration
+    row most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
 
-    Of a model fitted with --joint the intervals of all targets hold together: they are the sides of its box, or the
-    projections of its ellipsoid.
+    With a model fitted with --joint, the intervals of all targets hold together: they are the sides of its box, or
+    the projections of its ellipsoid.
 
     An infinite interval, from -inf to inf, says that too little is known about rows like this one; lvd explain says
     how much is missing.
 
-    A model fitted with --groups needs that column here too; rows of a group that no calibration row has get
-    infinite intervals, and are counted.
+    A model fitted with --groups needs that column here too; rows of a group without calibration rows get infinite
+    intervals and are counted.
 
-    A text that no training row has, such as a new city, refuses no table: the row is unknown, counted, and its
-    interval infinite or as lvd fit --when-unknown says.
+    A text that no training row has, such as a new city, is not an error: the row is counted as unknown, and its
+    interval is infinite or as lvd fit --when-unknown says.
 
     Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output,
     so that it has the rows of the input, with empty cells for prediction and intervals.
 
     Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
-    name; rows are counted through all of them.
+    name; rows are numbered through all of them.
 
-    The table is read and written in batches, so it may be larger than memory. The file appears when it is
-    complete: whatever goes wrong before leaves nothing behind. A Ray cluster gives the same rows in the same
-    order with the same numbers; its machines must be able to read the files under the same names.
+    The table is read and written in batches, so it may be larger than memory. The file appears when it is complete:
+    if anything goes wrong before, nothing is left behind. A Ray cluster gives the same rows in the same order with
+    the same numbers; its machines must be able to read the files under the same names.
     """
     from lvd._files import check_output
     from lvd._validation import InputError

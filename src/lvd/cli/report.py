@@ -29,7 +29,9 @@ def report(
     *,
     target: Annotated[
         list[str] | None,
-        option("COLUMN", "Column with the true values, one a page.", "that of lvd fit, if it is one"),
+        option(
+            "COLUMN", "Column with the true values; a page shows one.", "the model's target, if it has one"
+        ),
     ] = None,
     by: Annotated[
         list[str] | None,
@@ -67,7 +69,7 @@ def report(
     infinite and widest intervals, and others at random.
 
     Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows
-    as the model; all but split are fitted anew, to the table of --fitted-on.
+    as the model; all but split are fitted again, on the table of --fitted-on.
 
     The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
     other models, --smiles draws the rows, and with --fitted-on the neighbours too.

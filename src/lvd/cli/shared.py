@@ -57,7 +57,7 @@ SkipInvalid = Annotated[
     bool,
     typer.Option(
         "--skip-invalid",
-        help="Leave out, and count, rows that the model cannot read; else they are an error.",
+        help="Leave out and count rows that the model cannot read; otherwise they are an error.",
     ),
 ]
 Json = Annotated[
