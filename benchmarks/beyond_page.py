@@ -62,7 +62,7 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
 
 
 SAID_OF_INFINITY = """An infinite interval says that too little is known nearby. The paper's method gives
-many of them. Two ways to fewer were measured here before and removed, a floor under the kernel and one
+many of them. Two ways to get fewer were measured here and then removed, a floor under the kernel and one
 bandwidth for all rows chosen on the training rows: a bandwidth for each row did better. That, and the default
 of `LVDRegressor`, are measured in the arena (`lvd bench arena`). Never replace an infinite interval by the
 largest score: that promises nothing.

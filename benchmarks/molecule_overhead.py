@@ -22,8 +22,8 @@ from lvd._validation import resolve_device, to_numpy
 from lvd.kernels.mahalanobis import place
 from lvd.molecules import Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction import networks
-from lvd.reproduction.task_split import TaskSplit
 from lvd.reproduction.protocols import SOUND
+from lvd.reproduction.task_split import TaskSplit
 
 LEVELS = [0.5, 0.9]
 

@@ -20,15 +20,15 @@ Written by `python -m benchmarks --page {files}`; no figure on this page is type
 
 ## What is measured
 
-Everybody starts from the same calibration rows in the {components} coordinates of a learned kernel, their scores,
-and queries in the same coordinates, and ends with intervals at the levels {levels}. No network is trained or asked.
+All contestants start from the same calibration rows in the {components} coordinates of a learned kernel, their
+scores, and queries in the same coordinates, and end with intervals at the levels {levels}. No network is run.
 In one sweep the calibration set grows, in the other the number of queries.
 
 | contestant | what it computes |
 |---|---|
 {questions}
-Only the first four answer the same question. The others are here because they are what else one would install. One
-that is faster may simply do less: a width that is the same everywhere needs no look at the calibration rows.
+Only the first four answer the same question. The others are included because they are what one might install
+instead. A faster one may simply do less: a width that is the same everywhere needs no look at the calibration rows.
 
 - **Calibration** is taking the calibration set. **First prediction** is the first one after it, in which lvd lays
   out the rows for the GPU, and MAPIE solves its linear programs. **Prediction** is a later one
@@ -37,8 +37,8 @@ that is faster may simply do less: a width that is the same everywhere needs no 
 - **Peak memory** is what calibrating and a first prediction add to the inputs at their highest: on a GPU what torch
   allocated, on the CPU the resident memory of the process.
 - **Slope** is the exponent p with which the time of a prediction grows, size^p: least squares on logarithms over
-  the sizes that take at least {above:g} times the shortest time, where the constant overhead no longer rules (over
-  the last two sizes where fewer do). 1 is proportional growth.
+  the sizes that take at least {above:g} times the shortest time, where the constant overhead no longer dominates
+  (over the last two sizes where fewer do). 1 is proportional growth.
 - The **floors** are not runs: they are the number of exponentials, or of bytes, over a rate measured in the same
   run.
 - A dash marks what was not measured, with the reason below the tables; nothing is extrapolated.
