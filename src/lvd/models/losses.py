@@ -58,7 +58,7 @@ class SquaredLoss:
 class PinballLoss:
     """The pinball loss of the two quantiles of one level.
 
-    The targets stand twice: the first half of the columns are lower quantiles, the others upper ones.
+    The targets come twice: the first half of the columns are lower quantiles, the others upper ones.
     """
 
     level: float

@@ -27,7 +27,7 @@ def build_mlp(
     generator: torch.Generator,
     dropout: float = 0.0,
 ) -> nn.Sequential:
-    """ReLU layers; with `dropout` > 0 a dropout layer stands before every Linear layer.
+    """ReLU layers; with `dropout` > 0 a dropout layer comes before every Linear layer.
 
     The weights are those of torch's default Linear initialisation (weights, then bias, layer by layer), drawn
     from `generator`: nothing touches the generator of the process.

@@ -131,7 +131,7 @@ def featurize_chunk(smiles: list[str], atom_featurizer: str) -> Chunk:
 
 
 def pack(chunks: Sequence[Chunk]) -> PackedMolecules:
-    """The chunks as one: kinds are numbered anew; dummies and the empty molecule stand at the end."""
+    """The chunks as one: kinds are numbered anew; dummies and the empty molecule are at the end."""
     atoms, atom_kinds = _merge([(chunk.atom_kinds, chunk.atoms) for chunk in chunks])
     kinds, bond_kinds = _merge([(chunk.bond_kinds, chunk.bonds[:, 0]) for chunk in chunks])
     ends = np.concatenate([chunk.bonds[:, 1:] for chunk in chunks])

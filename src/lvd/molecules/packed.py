@@ -107,7 +107,7 @@ def gather(packed: PackedMolecules, rows: Int[Tensor, "b"], n_atoms: int, n_bond
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where in a batch each molecule starts, and what stands at each position."""
+    """Where in a batch each molecule starts, and what is at each position."""
 
     counts: Int[Tensor, "c"]
     starts: Int[Tensor, "c"]

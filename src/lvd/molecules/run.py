@@ -36,7 +36,7 @@ class Tables:
 
     Parameters
     ----------
-    rows : where each molecule stands among the packed ones.
+    rows : where each molecule is among the packed ones.
     targets, known : scaled targets, and 0 instead of 1 where one is not known.
     orders, rates : the molecules and the learning rate of every step.
     capacity : atoms and bonds of a batch, the same for all steps.

@@ -102,6 +102,6 @@ def valid_smiles(smiles: Iterable[Any]) -> Bool[NDArray, "n"]:
 
 
 def occurs_once(labels: Sequence[str]) -> Bool[NDArray, "n"]:
-    """Whether each label stands in one row only."""
+    """Whether each label occurs in one row only."""
     counts = Counter(labels)
     return np.array([counts[label] == 1 for label in labels], dtype=bool)

@@ -155,7 +155,7 @@ class ReportContent:
 
     @property
     def levels_below(self) -> list[float]:
-        """The levels at which the model's whole band lies below the level."""
+        """The levels at which the model's whole band is below the level."""
         own = self.curves[0][1]
         return own.levels[own.upper < own.levels].tolist()
 
