@@ -180,7 +180,7 @@ def test_evidence_names_the_target_that_makes_the_region_large(shape):
     units = reg._bind(X[NEW[:1]])[1].unit[0] / np.median(reg.units_calib_, axis=0)
     assert first.largest == second.largest
     assert first.largest.target == units.argmax()
-    assert f"it is largest in target {units.argmax()}, of which" in first.sentence
+    assert f"it is largest in target {units.argmax()}, where" in first.sentence
     assert first.upper - first.y_pred == pytest.approx(first.evidence.radius * first.evidence.expected_error)
 
 

@@ -79,8 +79,8 @@ class Largest:
         """Which target it is."""
         name = f"target {self.target}" if self.name is None else self.name
         return (
-            f"The region holds all targets together, and beside what is usual it is largest in {name}, of which "
-            f"{self.times:.2g} times the usual error is to be expected."
+            "The region holds all targets together. Compared with other rows it is largest in "
+            f"{name}, where {self.times:.2g} times the usual error is to be expected."
         )
 
 
