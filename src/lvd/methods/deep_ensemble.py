@@ -36,18 +36,15 @@ class DeepEnsembleRegressor(MixtureRegressor):
     epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
     batch_size, learning_rate : of Adam.
     adversarial_step : how far an adversarial example is from its row, as a share of each input's range.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
 
     Examples
     --------
     >>> import numpy as np, lvd
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
     >>> reg = lvd.DeepEnsembleRegressor(epochs=10, random_state=0).fit(X, X[:, 0])
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "none"

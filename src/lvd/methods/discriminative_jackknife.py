@@ -45,23 +45,18 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     damping : what is added to the Hessian's diagonal. Too little, and directions in which the loss is flat
         decide; too much, and the row is hardly left out at all. A network's weight decay belongs here too.
     max_memory_gb : refuse, before training, what would need more memory than this.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
     prefit : the estimator is trained already, by the mean squared error or its NetRegressor's loss, on the rows
         that are given to :meth:`fit`; it is left untouched.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
 
     Examples
     --------
     >>> import numpy as np, lvd
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(100, 2))
-    >>> y = X[:, 0] + 0.1 * rng.normal(size=100)
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(100, 2))
     >>> net = lvd.NetRegressor(hidden_sizes=(10,), n_batches=200)
-    >>> reg = lvd.DiscriminativeJackknifeRegressor(net, random_state=0).fit(X, y)
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> reg = lvd.DiscriminativeJackknifeRegressor(net, random_state=0).fit(X, X[:, 0] ** 2)
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "none"

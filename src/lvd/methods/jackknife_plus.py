@@ -39,23 +39,18 @@ class JackknifePlusRegressor(IntervalRegressor):
         scikit-learn regressor or Pipeline. It is trained once on all rows and once for every row or fold.
     cv : None leaves out one row at a time, exactly: as many trainings as rows. A number of folds, such as 10,
         is CV+: as many trainings as folds, for somewhat wider intervals.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
     n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
     progress : before a long computation say how long it takes, and show a bar. Only ever in a terminal.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
 
     Examples
     --------
     >>> import numpy as np, lvd
     >>> from sklearn.linear_model import Ridge
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(40, 2))
-    >>> y = X[:, 0] + 0.1 * rng.normal(size=40)
-    >>> reg = lvd.JackknifePlusRegressor(Ridge()).fit(X, y)
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(40, 2))
+    >>> reg = lvd.JackknifePlusRegressor(Ridge()).fit(X, X[:, 0] ** 2)
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "marginal 1-2a"

@@ -18,13 +18,11 @@ class MADSplitRegressor(EqualWeights):
 
     Parameters
     ----------
-    estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
-        scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
     error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
         first, or, on a prefit estimator, the built-in MLP on the embeddings.
     errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as of
         :class:`lvd.scores.NormalizedResidual`.
-    quantile, confidence_level, calib_size, prefit, y_range, device, random_state : as of
+    estimator, quantile, confidence_level, calib_size, prefit, y_range, device, random_state : as of
         :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` trains the second model only.
 
     Examples
@@ -34,9 +32,8 @@ class MADSplitRegressor(EqualWeights):
     >>> X = rng.uniform(-1, 1, size=(400, 2))
     >>> y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
     >>> reg = lvd.MADSplitRegressor(random_state=0).fit(X, y)
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "marginal"

@@ -40,18 +40,15 @@ class MCDropoutRegressor(MixtureRegressor):
     n_passes : number of passes of a prediction.
     epochs : length of training; by default 40, and at least 1000 batches.
     batch_size, learning_rate : of Adam.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random, the passes' masks among it.
+    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
 
     Examples
     --------
     >>> import numpy as np, lvd
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
     >>> reg = lvd.MCDropoutRegressor(epochs=10, random_state=0).fit(X, X[:, 0])
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "none"

@@ -29,8 +29,7 @@ class PBPRegressor(NormalRegressor):
     ----------
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
+    confidence_level, y_range : as of :class:`SplitConformalRegressor`.
     random_state : seeds the initial means and the order of the rows.
 
     Examples
@@ -38,9 +37,8 @@ class PBPRegressor(NormalRegressor):
     >>> import numpy as np, lvd
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(100, 2))
     >>> reg = lvd.PBPRegressor(epochs=5, random_state=0).fit(X, X[:, 0])
-    >>> y_pred, intervals = reg.predict_interval(X[:5], confidence_level=[0.5, 0.9])
-    >>> y_pred.shape, intervals.shape
-    ((5,), (5, 2, 2))
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
     """
 
     guarantee: ClassVar[str] = "none"
