@@ -72,7 +72,8 @@ def make_blocks(
 ) -> Blocks:
     """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
     n_rows, k = points.shape
-    dtype, width = np.dtype(np.float64 if centre is None else np.float32), block_width(n_rows)
+    dtype = np.dtype(np.float64 if centre is None else np.float32)
+    width = min(BLOCK, -(-n_rows // STRETCH) * STRETCH)  # all rows, in whole stretches, or BLOCK of them
     centre = np.zeros(k) if centre is None else centre
 
     def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
@@ -98,11 +99,6 @@ def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[N
     for column, row in zip(columns, laid, strict=True):
         row.reshape(-1)[: blocks.n_rows] = column
     return laid
-
-
-def block_width(n_rows: int) -> int:
-    """How many rows a block holds: as many as there are, in whole stretches, or at most BLOCK."""
-    return min(BLOCK, -(-n_rows // STRETCH) * STRETCH)
 
 
 def _can_cache() -> bool:

@@ -152,7 +152,7 @@ class TiledNeighborhood:
 
     def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
         """Sums of weights times targets, and of weights, over all other rows."""
-        parts = self.run(partial(_sum_tile, y), self.tiles)
+        parts = self.run(lambda tile: (tile[1] @ y[tile[0]], tile[1].sum(1)), self.tiles)
         numerator, denominator = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
         return numerator, denominator
 
@@ -195,10 +195,3 @@ def tile_weights(
     inside = ((batch >= columns.start) & (batch < columns.stop)).nonzero()[:, 0]
     weights[inside, batch[inside] - columns.start] = 0.0
     return weights
-
-
-def _sum_tile(
-    y: Float[Tensor, "n"], tile: tuple[slice, Float[Tensor, "b t"]]
-) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
-    columns, weights = tile
-    return weights @ y[columns], weights.sum(1)

@@ -138,20 +138,16 @@ class MCDropoutRegressor(MixtureRegressor):
             decay=weight_decay(dropout, tau, length_scale=self.length_scale, n_rows=len(X)),
             generator=torch.Generator().manual_seed(mask_seed),
         )
+        enough = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / math.ceil(len(X) / self.batch_size)))
         stack.fit(
             X,
             y,
             objective,
-            epochs=self._count_epochs(len(X)),
+            epochs=enough if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=stack_seed,
         )
-
-    def _count_epochs(self, n_rows: int) -> int:
-        if self.epochs is not None:
-            return self.epochs
-        return max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES / math.ceil(n_rows / self.batch_size)))
 
     def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Float[NDArray, "n p"]) -> list[Any]:
         return map_outputs(function, self._members(), self.model_.scale_inputs(X))

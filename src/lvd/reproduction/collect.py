@@ -140,12 +140,8 @@ def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
     """The targets by which closed intervals at one level cover as the protocol has it."""
     if get_protocol(result.run.protocol).interval_ends == "closed":
         return result.y
-    return _off_the_ends(result.y, result.intervals[:, :, index])
-
-
-def _off_the_ends(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
-    """`y` moved out by the smallest step where it is exactly at an end: covered by no open interval."""
-    lower, upper = intervals.T
+    # Moved out by the smallest step where y is exactly at an end: no open interval covers it there.
+    y, (lower, upper) = result.y, result.intervals[:, :, index].T
     return np.where(y == upper, np.nextafter(y, np.inf), np.where(y == lower, np.nextafter(y, -np.inf), y))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from lvd._typing import Bool, Float, Int, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
 from lvd.methods import LVDRegressor, SplitConformalRegressor
@@ -183,14 +183,15 @@ def interval_table(outcome: Outcome) -> pa.Table:
 
 def homes_figure(outcome: Outcome) -> Figure:
     """A panel per method: errors and intervals town by town, with the coverage of each town above it."""
-    order = shown_homes(outcome.homes.place)
+    places = (*TOWNS, MANSIONS)
+    order = np.concatenate([np.flatnonzero(outcome.homes.place == one)[:SHOWN_ROWS] for one in places])
     errors = (outcome.homes.y - outcome.y_pred)[order]
     around = {name: (ends - outcome.y_pred[:, None])[order] for name, ends in outcome.intervals.items()}
     ends = np.concatenate([errors, *(values.ravel() for values in around.values())])
     edge = 1.12 * float(np.abs(ends[np.isfinite(ends)]).max())
     figure, all_axes = panels_of(len(around), shared=True)
     figure.set_size_inches(6.4 * len(around), 4.6)
-    places, x = (*TOWNS, MANSIONS), np.arange(len(order)) + 0.5
+    x = np.arange(len(order)) + 0.5
     for axes, (name, ends) in zip(all_axes, around.items(), strict=True):
         axes.set_ylim(-edge, 1.12 * edge)
         draw_band(axes, x, ends, label=f"{LEVEL:.0%} interval", infinite_label="infinite")
@@ -214,11 +215,6 @@ def homes_figure(outcome: Outcome) -> Figure:
         fontsize="medium",
     )
     return figure
-
-
-def shown_homes(place: NDArray) -> Int[NDArray, "r"]:
-    """The first homes of each place, place after place."""
-    return np.concatenate([np.flatnonzero(place == one)[:SHOWN_ROWS] for one in (*TOWNS, MANSIONS)])
 
 
 @contextmanager

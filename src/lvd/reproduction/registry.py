@@ -98,9 +98,5 @@ def _read_entry(name: str, about: dict[str, Any]) -> Entry:
     return Entry(name=name, source=source, **about)
 
 
-def _read_entries() -> dict[str, Entry]:
-    text = (files("lvd.reproduction") / "datasets.toml").read_text(encoding="utf-8")
-    return {name: _read_entry(name, about) for name, about in tomllib.loads(text).items()}
-
-
-ENTRIES = _read_entries()
+_FILE = (files("lvd.reproduction") / "datasets.toml").read_text(encoding="utf-8")
+ENTRIES = {name: _read_entry(name, about) for name, about in tomllib.loads(_FILE).items()}
