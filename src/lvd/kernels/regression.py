@@ -20,7 +20,7 @@ class KernelRegressor(BaseEstimator):
     Parameters
     ----------
     estimator : the model that embeds, as of :class:`LVDRegressor`.
-    kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
+    kernel : a :class:`MahalanobisKernel` with settings of your own; one that is fitted already is used as it is.
     prefit : the estimator is trained already and left untouched.
     device, random_state : where to compute, and the seed of everything random.
 

@@ -128,9 +128,9 @@ class ConformalBase(IntervalRegressor):
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
         With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
-        one value for each row, and those of the rows set aside are used. Rows that the model takes for one case
-        are set aside together or not at all. Of several targets those of a row that are not known may be NaN, where
-        the model comes trained or is a :class:`ChempropEstimator`: each target uses the rows that have it.
+        one value for each row, and those of the rows set aside are used. Rows that the model takes for one case are
+        set aside together or not at all. With several targets, unknown ones may be NaN if the model is already
+        trained or is a :class:`ChempropEstimator`: each target uses the rows that have it.
         """
         self._check_parameters()
         self._check_bounds()
@@ -175,8 +175,8 @@ class ConformalBase(IntervalRegressor):
         """Calibrate on rows of your own that training has not seen; replaces a former calibration.
 
         `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a
-        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`). Of several
-        targets those that are not known may be NaN: each target is calibrated by the rows that have it.
+        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`). With several
+        targets, unknown ones may be NaN: each target is calibrated by the rows that have it.
         """
         check_is_fitted(self, "train_digests_")
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_, missing=True)

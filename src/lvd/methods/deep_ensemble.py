@@ -23,7 +23,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
     """Networks that predict mean and variance, each trained on all rows from weights of its own.
 
     They learn by the normal log-likelihood of the rows and of their adversarial examples. Together they are a
-    mixture of normals; the intervals are those of the normal with its mean and variance. Nothing is promised of
+    mixture of normals; the intervals are those of the normal with its mean and variance. Nothing is promised about
     their coverage. All networks are trained as one.
 
     Parameters

@@ -28,7 +28,7 @@ class MCDropoutRegressor(MixtureRegressor):
 
     The dropout rate and the model precision tau are chosen by the log-likelihood of rows held out, all pairs
     trained as one stack of networks; then one network of the best pair learns from all rows. The variance of a
-    prediction is that of the passes plus ``1 / tau``. Nothing is promised of the intervals' coverage.
+    prediction is that of the passes plus ``1 / tau``. Nothing is promised about the intervals' coverage.
 
     Parameters
     ----------

@@ -18,10 +18,10 @@ class PBPRegressor(NormalRegressor):
     """A Bayesian network whose weights are Gaussians, learned by assumed density filtering.
 
     Rows pass one at a time. Means and variances go forward through linear and ReLU layers, the gradients of the
-    row's log evidence come back and move the mean and variance of every weight. Noise and weights have
-    precisions with a Gamma(6, 6) prior; the weights' prior is refined after every pass. There is no learning
-    rate to choose. The intervals are those of a normal distribution with the variance of the network's output
-    plus that of the noise. They promise nothing of their coverage: that depends on the model being right.
+    row's log evidence come back and move the mean and variance of every weight. Noise and weights have precisions
+    with a Gamma(6, 6) prior; the weights' prior is refined after every pass. There is no learning rate to choose.
+    The intervals are those of a normal distribution with the variance of the network's output plus that of the
+    noise. They promise nothing about coverage: that depends on the model being right.
 
     The rows' order makes this a computation for the CPU, and several targets get a network each.
 
