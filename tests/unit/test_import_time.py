@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
 import lvd
+from lvd.cli import app
 
 HEAVY = ("torch", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "rich", "typer", "jinja2")
 
@@ -38,6 +40,28 @@ def test_what_predicts_tables_loads_nothing_that_only_fitting_needs():
         "sympy",
         "numba",
     )
-    code = f"import sys, lvd.tables.table_model; print([m for m in {late} if m in sys.modules])"
+    code = (
+        "import sys; from lvd.cli import app; sys.meta_path.insert(0, app.ImportedLater());"
+        f"import lvd.tables.table_model; print([m for m in {late} if m in sys.modules],"
+        "type(sys.modules['scipy.stats']).__name__)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+    assert answer.stdout.strip() == "[] UnloadedModule"
+
+
+def test_a_module_that_is_put_off(monkeypatch, tmp_path):
+    (tmp_path / "put_off_by_lvd.py").write_text("__version__ = '1'\nanswer = 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(app, "PUT_OFF", {"put_off_by_lvd", "nowhere_to_be_found"})
+    monkeypatch.setattr(sys, "meta_path", [app.ImportedLater(), *sys.meta_path])
+    module = importlib.import_module("put_off_by_lvd")
+    assert "answer" not in vars(module)
+    assert module.__file__ == str(tmp_path / "put_off_by_lvd.py")
+    assert not hasattr(module, "__wrapped__")
+    assert "answer" not in vars(module)
+    assert (module.answer, module.__version__, type(module)) == (42, "1", type(sys))
+    with pytest.raises(AttributeError, match="'put_off_by_lvd' has no attribute 'question'"):
+        _ = module.question
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("nowhere_to_be_found")
+    del sys.modules["put_off_by_lvd"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -106,5 +106,5 @@ def normal_intervals(
     mean: Float[NDArray, "n *t"], deviation: Float[NDArray, "n *t"], levels: Float[NDArray, "l"]
 ) -> Float[NDArray, "n 2 l *t"]:
     """The central intervals of normal distributions."""
-    quantiles = norm.ppf(0.5 + 0.5 * levels).reshape(-1, *(1,) * (mean.ndim - 1))
+    quantiles = ndtri(0.5 + 0.5 * levels).reshape(-1, *(1,) * (mean.ndim - 1))
     return from_radius(mean, quantiles * deviation[:, None])
