@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import lvd
+from lvd.models import as_model
+from lvd.models.candidates import Candidates
+from lvd.models.losses import SquaredLoss, known_mean
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(900, 3))
@@ -94,8 +101,6 @@ def test_groups_follow_the_rows():
 
 @pytest.mark.parametrize("method", [lvd.SplitConformalRegressor, lvd.LVDRegressor])
 def test_what_cannot_be_is_refused(method):
-    with pytest.raises(lvd.InputError, match="y contains 630 NaN or infinity values"):
-        method().fit(X, HOLES)  # the built-in network cannot learn from them
     with pytest.raises(lvd.InputError, match="y contains 180 NaN"):
         method((predict_second, embed), prefit=True).fit(X, HOLES[:, 0])  # rows without any target
     infinite = HOLES.copy()
@@ -106,6 +111,80 @@ def test_what_cannot_be_is_refused(method):
     nothing[:, 1] = np.nan
     with pytest.raises(lvd.InputError, match="target 1 is known for none of"):
         method((predict_both, embed), prefit=True, random_state=0).fit(X, nothing)
+
+
+class TestModels:
+    """What is trained here learns each target from the rows that have it."""
+
+    @pytest.mark.parametrize(
+        "estimator",
+        [lvd.TreesRegressor(max_iter=10, random_state=0), Ridge(), make_pipeline(StandardScaler(), Ridge())],
+    )
+    def test_targets_apart_are_as_if_alone(self, estimator):
+        model = as_model(estimator)
+        both = model.fit(X[TRAIN], HOLES[TRAIN]).evaluate(NEW)
+        assert both.embeddings.shape[1] >= 3
+        for target in range(2):
+            some = TRAIN[~np.isnan(HOLES[TRAIN, target])]
+            alone = as_model(estimator).fit(X[some], HOLES[some, target, None]).evaluate(NEW)
+            np.testing.assert_array_equal(both.y_pred[:, [target]], alone.y_pred)
+
+    @pytest.mark.parametrize("settings", [{"n_batches": 300}, {"hidden_sizes": (32,)}])
+    def test_a_network_learns_what_is_known(self, settings):
+        y = np.column_stack([X[:, 0], 100.0 * X[:, 1]])
+        holes = np.where(np.isnan(HOLES), np.nan, y)
+        net = lvd.NetRegressor(**settings, device="cpu", random_state=0).fit(X[TRAIN], holes[TRAIN])
+        errors = np.abs(net.predict(NEW) - y[800:]).mean(0) / y.std(0)
+        assert (errors < 0.15).all()
+        spoilt = np.where(np.isnan(HOLES), 0.0, y)  # unknown targets taken for zeros
+        wrong = lvd.NetRegressor(**settings, device="cpu", random_state=0).fit(X[TRAIN], spoilt[TRAIN])
+        assert np.abs(wrong.predict(NEW) - y[800:]).mean(0)[1] / y.std(0)[1] > 0.25
+
+    def test_the_loss_is_the_mean_over_known_targets(self):
+        outputs, nan = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True), float("nan")
+        value = known_mean(SquaredLoss(), outputs, torch.tensor([[0.0, nan], [1.0, 1.0]]))
+        value.backward()
+        assert value.item() == pytest.approx((1.0 + 4.0 + 9.0) / 3)
+        assert outputs.grad.tolist() == [
+            [pytest.approx(2 / 3), 0.0],
+            [pytest.approx(4 / 3), pytest.approx(2.0)],
+        ]
+        assert known_mean(SquaredLoss(), outputs, torch.full((2, 2), nan)).item() == 0.0
+
+    def test_the_better_of_two_is_chosen_by_known_targets(self):
+        models = {"net": as_model(Ridge()), "trees": as_model(lvd.TreesRegressor(max_iter=5))}
+        choice = Candidates(models).choose(X[TRAIN], HOLES[TRAIN], 0)
+        assert choice.model is models["net"]
+        assert np.isfinite(list(choice.errors.values())).all()
+
+    @pytest.mark.parametrize(
+        "method", [lvd.LVDRegressor, lvd.MADSplitRegressor, lvd.ConformalizedQuantileRegressor]
+    )
+    def test_methods_train_networks_on_them(self, method):
+        net = lvd.NetRegressor(n_batches=100, device="cpu")
+        fitted = method(net, random_state=0).fit(X, HOLES)
+        assert fitted.predict_interval(NEW)[1].shape == (100, 2, 1, 2)
+
+    def test_saved_with_an_estimator_for_each_target(self, tmp_path):
+        pytest.importorskip("skops")
+        method = lvd.SplitConformalRegressor(Ridge(), random_state=0).fit(X, HOLES)
+        method.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], method.predict_interval(NEW)[1])
+
+    @pytest.mark.parametrize("estimator", [lvd.NetRegressor(), lvd.TreesRegressor(), Ridge()])
+    def test_a_target_without_rows_is_told(self, estimator):
+        nothing = HOLES.copy()
+        nothing[:, 1] = np.nan
+        with pytest.raises(lvd.InputError, match="target 1 is known for none of 900 rows"):
+            as_model(estimator).fit(X, nothing)
+
+    def test_a_loss_of_ones_own_is_refused(self):
+        net = lvd.NetRegressor(loss=torch.nn.functional.l1_loss, n_batches=5, device="cpu")
+        with pytest.raises(lvd.InputError, match="which a loss of your own cannot leave out"):
+            net.fit(X, HOLES)
+        with pytest.raises(lvd.InputError, match="y contains 180 NaN"):
+            lvd.NetRegressor().fit(X, HOLES[:, 0])  # rows without any target
 
 
 def test_too_few_rows_of_one_target_are_warned_of():

@@ -17,6 +17,7 @@ from lvd.models.coding import InputCoding, column_means, fill_in
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, each_its_own
 from lvd.models.rows import SparseRows
+from lvd.models.scaling import refuse_unknown
 
 Embed = Callable[[Any], ArrayLike]
 LeafMeans = tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]
@@ -37,7 +38,8 @@ class SklearnModel(BaseEstimator):
     Embedding: the last hidden layer of an ``MLPRegressor`` or a skorch network; for forests and boosted trees the
     (transformed) inputs and the prediction, which serve better than the trees' own coordinates; else the
     (transformed) inputs. Inputs that are not all numbers become such: see :class:`InputCoding`. `embed` replaces
-    all of these. The estimator itself gets the rows as they came.
+    all of these. The estimator itself gets the rows as they came. Where some targets are not known, each has an
+    estimator of its own, and the embedding is made of the inputs.
     """
 
     def __init__(self, estimator: Any, *, prefit: bool = False, embed: Embed | None = None) -> None:
@@ -83,7 +85,11 @@ class SklearnModel(BaseEstimator):
         self.coding_ = None
         if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
             inner = self._transformed(X)
-            if takes(self._last, "allow_nan") or issparse(inner) or not _is_number_matrix(inner):
+            if (
+                takes(last_step(self.estimator), "allow_nan")
+                or issparse(inner)
+                or not _is_number_matrix(inner)
+            ):
                 self.coding_ = InputCoding.of(inner)
         return self
 
@@ -100,10 +106,30 @@ class SklearnModel(BaseEstimator):
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+        if np.isnan(y).any():
+            return self._trained_apart(X, y)
         target = y[:, 0] if y.shape[1] == 1 else y
         if self._is_skorch:  # its loss compares outputs and targets of the same shape and type
             target = y.astype(np.float32)
         return unfitted_copy(self.estimator).fit(self._as_given(X), target)
+
+    def _trained_apart(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+        """An estimator for each target, trained on the rows that have it."""
+        from sklearn.multioutput import MultiOutputRegressor
+        from sklearn.utils import _safe_indexing
+
+        refuse_unknown(y)
+        rows, apart = self._as_given(X), MultiOutputRegressor(self.estimator)
+        apart.estimators_ = [
+            unfitted_copy(self.estimator).fit(_safe_indexing(rows, np.flatnonzero(known)), column[known])
+            for column, known in zip(y.T, ~np.isnan(y.T), strict=True)
+        ]
+        return apart
+
+    @property
+    def takes_missing_targets(self) -> bool:
+        """Of several targets; skorch's loss would have to leave them out."""
+        return not self._is_skorch
 
     def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
         if self.embed is not None:

@@ -15,11 +15,13 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
+    present_rows,
     seed_from,
     to_numpy,
 )
 from lvd.models.coding import InputCoding, one_hot_blocks, undo_one_hot
 from lvd.models.model import EvaluatingRegressor, Evaluation
+from lvd.models.scaling import refuse_unknown
 from lvd.models.trees import TreeEnsemble
 
 
@@ -47,6 +49,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
 
     remembers: ClassVar[bool] = True
     """Trees nearly reproduce the targets of their training rows."""
+    takes_missing_targets: ClassVar[bool] = True
 
     ensembles_: list[TreeEnsemble]
 
@@ -81,7 +84,8 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
 
         self._check_parameters()
         self.__dict__.pop("n_features_in_", None)
-        rows, targets = self.check(X), check_targets(y)
+        several = to_numpy(y).ndim > 1 and to_numpy(y).shape[1] > 1
+        rows, targets = self.check(X), check_targets(y, missing=several)
         check_same_length(X=rows, y=targets)
         settings = self.get_params() | {"random_state": seed_from(self.random_state)}
         self.n_features_in_, self._flat = rows.shape[1], to_numpy(y).ndim == 1
@@ -91,9 +95,10 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         coded = undo_one_hot(numbers, self.blocks_)
         if self.blocks_:
             settings["categorical_features"] = list(range(len(self.blocks_)))
+        refuse_unknown(targets)
         self.ensembles_ = [
-            TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded, column))
-            for column in targets.T
+            TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
+            for column, some in ((column, present_rows(column)) for column in targets.T)
         ]
         return self
 

@@ -13,7 +13,8 @@ from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd.models.filled import FilledModel
 from lvd.models.kinds import takes
-from lvd.models.model import Model
+from lvd.models.model import Model, takes_missing_targets
+from lvd.models.scaling import refuse_unknown
 
 N_FOLDS, FEWEST_ROWS = 5, 20
 """Errors on held-out rows come from so many folds; with fewer rows than this the model's own serve."""
@@ -50,6 +51,11 @@ class Candidates:
         """A matrix in which numbers may be missing."""
         return FilledModel(self.first).check(X)
 
+    @property
+    def takes_missing_targets(self) -> bool:
+        """Whether all of them do."""
+        return all(map(takes_missing_targets, self.models.values()))
+
     def same_case(self, X: Any) -> NDArray:
         """As the models have it."""
         return self.first.same_case(X)
@@ -64,7 +70,8 @@ class Candidates:
             return Choice(next(iter(models.values())), np.full_like(y, np.nan), {})
         folds = held_out_folds(len(y), seed)[: int(np.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / len(y))))]
         judged = np.concatenate([outside for _, outside in folds])
-        scale = np.where(np.ptp(y, axis=0) > 0.0, y.std(0), 1.0)
+        refuse_unknown(y)
+        scale = np.where(np.nanmax(y, axis=0) > np.nanmin(y, axis=0), np.nanstd(y, axis=0), 1.0)
         held_out = {name: np.full_like(y, np.nan) for name in models}
         for number, (inside, outside) in enumerate(folds, start=1):
             announce(f"choosing the model: fold {number} of {len(folds)}")
@@ -73,7 +80,7 @@ class Candidates:
                 fitted.fit(X[inside], y[inside])
                 held_out[name][outside] = fitted.evaluate(X[outside]).y_pred
         errors = {
-            name: float(np.sqrt(np.mean(((y - y_pred)[judged] / scale) ** 2)))
+            name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()
         }
         best = min(errors, key=errors.__getitem__)

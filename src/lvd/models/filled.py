@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, clone
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import check_matrix
 from lvd.models.coding import InputCoding
-from lvd.models.model import Evaluation, each_its_own
+from lvd.models.model import Evaluation, each_its_own, takes_missing_targets
 
 
 class FilledModel(BaseEstimator):
@@ -22,6 +22,11 @@ class FilledModel(BaseEstimator):
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
         """A matrix in which numbers may be missing, with the columns of `fit`."""
         return check_matrix(X, n_columns=getattr(self, "n_features_in_", None), missing=True)
+
+    @property
+    def takes_missing_targets(self) -> bool:
+        """As the model has it."""
+        return takes_missing_targets(self.model)
 
     def same_case(self, X: Any) -> NDArray:
         """Each row is a case of its own."""

@@ -33,6 +33,15 @@ class ElementLoss(Protocol):
         ...
 
 
+def known_mean(
+    loss: ElementLoss, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]
+) -> Float[Tensor, ""]:
+    """The mean loss of the targets that are known, 0 where none is."""
+    known = ~targets.isnan()
+    elements = loss.elements(outputs, targets.nan_to_num())
+    return (elements * known).sum() / known.sum().clamp(min=1)
+
+
 @dataclass(frozen=True)
 class SquaredLoss:
     """Squared errors; an epoch is judged by the root of their mean, in the units of each target."""

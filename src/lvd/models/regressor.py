@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
+from lvd.models.losses import ElementLoss, SquaredLoss, known_mean
 from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.rows import NamedRows
-from lvd.models.scaling import mean_and_scale
+from lvd.models.scaling import known_mean_and_scale, mean_and_scale
 from lvd.models.torch_modules import (
     Inputs,
     Loss,
@@ -62,6 +63,7 @@ VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
 class NetRegressor(EvaluatingRegressor, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
 
+    Of several targets those of a row that are not known may be NaN, and do not count.
     It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
     module of the user's does so on a CPU, if it can be run in float64; else it keeps its own precision.
 
@@ -97,6 +99,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     >>> net.predict(X).shape, net.embed(X).shape
     ((200,), (200, 20))
     """
+
+    takes_missing_targets: ClassVar[bool] = True
 
     module_: nn.Module
 
@@ -140,7 +144,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self._check_parameters()
         for name in ("n_features_in_", "input_names_"):
             self.__dict__.pop(name, None)
-        X, targets = self.check(X), check_targets(y)
+        several = to_numpy(y).ndim > 1 and to_numpy(y).shape[1] > 1
+        X, targets = self.check(X), check_targets(y, missing=several)
         check_same_length(X=X, y=targets)
         if isinstance(X, NamedRows):
             self.input_names_ = sorted(X.arrays)
@@ -152,7 +157,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             self._keep_prefit(X)
             return self
         self._scale_inputs(X, scaled=self.scale_inputs)
-        self.y_mean_, self.y_scale_ = mean_and_scale(targets, self.scale_target)
+        measure = known_mean_and_scale if np.isnan(targets).any() else mean_and_scale
+        self.y_mean_, self.y_scale_ = measure(targets, self.scale_target)
         self.__dict__.pop("farthest_", None)
         if self._validates(len(X)):
             if self.scale_inputs:
@@ -178,7 +184,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
                 batch_size=self.batch_size or VALIDATED_BATCH,
                 learning_rate=self.learning_rate or default_rate(len(X)),
                 weight_decay=VALIDATED_DECAY if self.weight_decay is None else self.weight_decay,
-                loss=self._shaped_loss(),
+                loss=self._shaped_loss(targets),
                 seed=seed,
                 on_batch=on_batch,
             ).eval()
@@ -203,7 +209,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
                 ),
                 learning_rate=self.learning_rate or PAPER_RATE,
                 weight_decay=self.weight_decay or 0.0,
-                loss=self._shaped_loss(),
+                loss=self._shaped_loss(targets),
                 on_batch=on_batch,
             )
 
@@ -328,6 +334,14 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             return False
         return True
 
-    def _shaped_loss(self) -> Loss:
+    def _shaped_loss(self, targets: NDArray) -> Loss:
+        if np.isnan(targets).any():
+            each = SquaredLoss() if self.loss is None else self.loss
+            if not isinstance(each, ElementLoss):
+                raise InputError(
+                    "some targets are NaN, which a loss of your own cannot leave out; give one of "
+                    "lvd.models.losses, or rows that have all targets"
+                )
+            return lambda output, target: known_mean(each, output.reshape(target.shape), target)
         loss = nn.functional.mse_loss if self.loss is None else self.loss
         return lambda output, target: loss(output.reshape(target.shape), target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lvd._typing import Float, NDArray
-from lvd._validation import constant_columns, mean_and_deviation
+from lvd._validation import InputError, constant_columns, mean_and_deviation
 
 
 def mean_and_scale(
@@ -17,3 +17,25 @@ def mean_and_scale(
     constant, (mean, scale) = constant_columns(array), mean_and_deviation(array)
     roundings = np.maximum(1.0, 1e-15 * np.abs(array[0]))
     return np.where(constant, array[0], mean), np.where(constant, roundings, scale)
+
+
+def known_mean_and_scale(
+    targets: Float[NDArray, "n t"], scaled: bool = True
+) -> tuple[Float[NDArray, "t"], Float[NDArray, "t"]]:
+    """The same of the targets that are known, column by column; one that no row has cannot be learned."""
+    refuse_unknown(targets)
+    if not scaled:
+        return np.zeros(targets.shape[1]), np.ones(targets.shape[1])
+    columns = [mean_and_scale(column[~np.isnan(column), None]) for column in targets.T]
+    means, scales = zip(*columns, strict=True)
+    return np.concatenate(means), np.concatenate(scales)
+
+
+def refuse_unknown(targets: Float[NDArray, "n t"]) -> None:
+    """Every target must be known for some row."""
+    unknown = np.isnan(targets).all(axis=0)
+    if unknown.any():
+        raise InputError(
+            f"target {int(unknown.argmax())} is known for none of {len(targets)} rows, counting targets from 0; "
+            "leave it out, or give rows that have it"
+        )

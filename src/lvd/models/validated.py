@@ -78,7 +78,7 @@ def train_validated(
     parameters = new_stack(n_members, sizes, generator)
     for member in range(n_members):
         inside = ~held_out[member]
-        start_at_ridge(parameters, member, ridge(inputs[inside], targets[inside]))
+        start_at_ridge(parameters, member, ridge_of_known(inputs[inside], targets[inside]))
     search = _Search(
         inputs, targets, held_out, loss=loss, batch_size=batch_size, generator=generator, on_batch=on_batch
     )
@@ -109,6 +109,20 @@ def ridge(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[
     strength = min(STRENGTHS, key=error)
     weights = right.T @ ((size / (size**2 + strength))[:, None] * along)
     return torch.as_tensor(np.column_stack([weights.T, y_mean - x_mean @ weights]))
+
+
+def ridge_of_known(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[Tensor, "t p+1"]:
+    """The ridge regression of each target on the rows that have it; zero for one that none of them has."""
+    known = ~targets.isnan()
+    if known.all():
+        return ridge(inputs, targets)
+    nothing = torch.zeros(1, inputs.shape[1] + 1, dtype=torch.float64)
+    return torch.cat(
+        [
+            ridge(inputs[some], targets[some, number, None]) if some.any() else nothing
+            for number, some in enumerate(known.T)
+        ]
+    )
 
 
 def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t q"]) -> None:

@@ -11,7 +11,7 @@ import torch
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, check_positive, resolve_device
 from lvd.models.losses import ElementLoss, SquaredLoss
-from lvd.models.scaling import mean_and_scale
+from lvd.models.scaling import known_mean_and_scale
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
 from lvd.molecules.packed import Molecules
@@ -188,14 +188,3 @@ def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: tor
         y_mean=mean,
         y_scale=scale,
     )
-
-
-def known_mean_and_scale(
-    targets: Float[NDArray, "n t"], scaled: bool
-) -> tuple[Float[NDArray, "t"], Float[NDArray, "t"]]:
-    """Mean and standard deviation of the known targets of each column; 0 and 1 leave it as it is."""
-    if not scaled:
-        return np.zeros(targets.shape[1]), np.ones(targets.shape[1])
-    columns = [mean_and_scale(column[~np.isnan(column), None]) for column in targets.T]
-    means, scales = zip(*columns, strict=True)
-    return np.concatenate(means), np.concatenate(scales)
