@@ -129,8 +129,8 @@ class ConformalBase(IntervalRegressor):
 
         With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
         one value for each row, and those of the rows set aside are used. Rows that the model takes for one case are
-        set aside together or not at all. With several targets, unknown ones may be NaN if the model is already
-        trained or is a :class:`ChempropEstimator`: each target uses the rows that have it.
+        set aside together or not at all. With several targets, unknown ones may be NaN: each target is
+        learned and calibrated from the rows that have it.
         """
         self._check_parameters()
         self._check_bounds()
