@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import argument, option
+from lvd.cli.console import argument, option
 
 bench = typer.Typer(
     name="bench",
@@ -278,6 +278,7 @@ def page(
         Path | None, option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
     ] = None,
     groups: Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")] = None,
+    study: Annotated[Path | None, _option("FILE", "The table that lvd bench molecules wrote.")] = None,
     rerun: Annotated[
         Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
     ] = None,
@@ -290,13 +291,14 @@ def page(
     from lvd.reproduction.pages import write_small_page
     from lvd.reproduction.quantum_page import write_quantum_page
 
-    if groups is not None and not molecules:
-        raise InputError("--groups is for the page on molecules; add --molecules, or leave --groups out")
+    for name, given in (("--groups", groups), ("--study", study)):
+        if given is not None and not molecules:
+            raise InputError(f"{name} is for the page on molecules; add --molecules, or leave {name} out")
     if rerun is not None and molecules:
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
-    _check_apart(out, *results, notes, groups, rerun)
+    _check_apart(out, *results, notes, groups, study, rerun)
     if molecules:
-        write_quantum_page(results, out, groups=groups, notes=notes)
+        write_quantum_page(results, out, groups=groups, notes=notes, study=study)
     else:
         write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))

@@ -1,4 +1,7 @@
-"""Printing: results to standard output, all else to standard error; colours and progress on terminals only."""
+"""Printing: results to standard output, all else to standard error; colours and progress on terminals only.
+
+And how options are declared, for the help that is printed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,6 +30,16 @@ _HOUR = 3600.0
 def examples(*commands: str) -> str:
     """The text below a command's help."""
     return "\n".join(["Examples:", "", "\b", *(f"  {command}" for command in commands)])
+
+
+def option(metavar: str, text: str, default: bool | str = False, *names: str, **limits: Any) -> Any:
+    """An option with a value; `default` is shown in its help, or what to say in its place."""
+    return typer.Option(*names, metavar=metavar, show_default=default, help=text, **limits)
+
+
+def argument(metavar: str, text: str, default: bool | str = False, **limits: Any) -> Any:
+    """An argument, which `metavar` names in the help."""
+    return typer.Argument(metavar=metavar, show_default=default, help=text, **limits)
 
 
 def show(text: str = "") -> None:

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Json, argument, option
+from lvd.cli.console import argument, option
+from lvd.cli.shared import Json
 
 data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the experiments.")
 

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Annotated
 
 from lvd.cli import console
+from lvd.cli.console import option
 from lvd.cli.shared import (
     Data,
     Json,
     Levels,
     Model,
     SkipInvalid,
-    option,
     show_metrics,
     together_lines,
     warn_of_training_rows,

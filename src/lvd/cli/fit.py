@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from lvd.cli import console
+from lvd.cli.console import option
 from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
 from lvd.cli.report import check_page, write_page
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free, option
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
 
 WEIGHTS = {
     "choosing the model": 2.0,

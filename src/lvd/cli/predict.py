@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, argument, option
+from lvd.cli.console import argument, option
+from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",

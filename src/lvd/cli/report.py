@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Level, Model, SkipInvalid, option, warn_of_training_rows
+from lvd.cli.console import option
+from lvd.cli.shared import Data, Level, Model, SkipInvalid, warn_of_training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lvd.cli import console
+from lvd.cli.console import argument, option
 
 if TYPE_CHECKING:
     from lvd.tables.reports import TargetReport, Together
@@ -27,16 +28,6 @@ class Guarantee(StrEnum):
     calibrated = "calibrated"
     randomized = "randomized"
     transductive = "transductive"
-
-
-def option(metavar: str, text: str, default: bool | str = False, *names: str, **limits: Any) -> Any:
-    """An option with a value; `default` is shown in its help, or what to say in its place."""
-    return typer.Option(*names, metavar=metavar, show_default=default, help=text, **limits)
-
-
-def argument(metavar: str, text: str, default: bool | str = False, **limits: Any) -> Any:
-    """An argument, which `metavar` names in the help."""
-    return typer.Argument(metavar=metavar, show_default=default, help=text, **limits)
 
 
 Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]

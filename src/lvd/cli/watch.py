@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, option, warn_of_training_rows
+from lvd.cli.console import option
+from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, warn_of_training_rows
 
 if TYPE_CHECKING:
     from lvd.tables.model_card import ModelCard, Source

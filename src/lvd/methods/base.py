@@ -65,7 +65,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def predict(self, X: ArrayLike) -> Any:
         """Point predictions, (n,); for several targets (n, T)."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         with proven(self):
             y_pred = self._predict(self._check_inputs(X))
         return like(self._as_given(y_pred), X)
@@ -90,7 +90,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         calibration is to give, ``"local"`` by default (see :meth:`LocalConformal.radius`, also for `smoothed` and
         `random_state`), and the rows' `groups` and `weights`, where the calibration rows came with them.
         """
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         levels = self._levels(confidence_level)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         with proven(self):
@@ -106,6 +106,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):  # asked first, as scikit-learn takes its time
+            check_is_fitted(self, "model_")
 
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
         """The levels asked for, by default the constructor's."""

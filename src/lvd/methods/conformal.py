@@ -354,7 +354,7 @@ class ConformalBase(IntervalRegressor):
     def _check_calibrated(self) -> None:
         if hasattr(self, "n_calib_"):
             return
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         check_is_fitted(
             self, "n_calib_", msg="%(name)s has no calibration set yet: call conformalize(X_calib, y_calib)"
         )

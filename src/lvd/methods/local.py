@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
@@ -161,7 +160,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         with proven(self):
             return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
 

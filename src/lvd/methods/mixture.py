@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import ndtri
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lvd._typing import ArrayLike, Float, NDArray
@@ -46,7 +45,7 @@ class NormalRegressor(IntervalRegressor):
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:
         """The logarithm of the predicted density at each y, in the units of y: of the shape of y."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return like(self._as_given(self._log_densities(*self._check_rows(X, y, self.n_targets_))), X)
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
