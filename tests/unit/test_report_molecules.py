@@ -12,9 +12,12 @@ from lvd.reproduction import printed_cells
 from lvd.reproduction.collect import Measured, write_csv
 from lvd.reproduction.functional_groups import GroupCount, write_counts
 from lvd.reproduction.layout import dataset_order, dataset_title
+from lvd.reproduction.molecule_study import MoleculeResult, write_study
+from lvd.reproduction.molecule_study_page import study_parts, study_summary
 from lvd.reproduction.pages import Note
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.printed import ComparedCell
+from lvd.reproduction.quantum import GROUPS
 from lvd.reproduction.quantum_page import render_quantum_page, write_quantum_page
 from lvd.reproduction.result_tables import Cell, make_tables
 from lvd.reproduction.significance import Sample
@@ -130,3 +133,46 @@ def test_the_page_is_written_from_files(as_printed, tmp_path):
 def test_without_the_paper_protocol_there_is_nothing_to_compare(as_printed):
     with pytest.raises(InputError, match="needs results of the paper protocol, and there are none"):
         page_of([replace(row, protocol="sound") for row in as_printed])
+
+
+class TestStudy:
+    @staticmethod
+    def result(
+        method: str, score: float, *, task: str = "mu", seed: int = 0, hits: int = 450
+    ) -> MoleculeResult:
+        groups = " ".join([f"{hits}/500"] * 2 * len(GROUPS))
+        return MoleculeResult(
+            *("random", f"qm9({task})", seed, method, 1000),
+            *(100.0, 90.0, 80.0, 0.1, 1.0, score, 2.0, 1.0, 1.0, 1.0),
+            groups=groups,
+        )
+
+    def test_scores_are_beside_split_and_the_best_is_counted(self):
+        results = [
+            *(self.result("LVD", 1.0), self.result("LVD-widen", 0.9), self.result("split", 2.0, hits=400)),
+            *(self.result(name, 8.0, task="r2") for name in ("LVD", "LVD-widen")),
+            self.result("split", 2.0, task="r2", hits=400),
+        ]
+        (part,) = study_parts(results)
+        assert [part.tasks_won(name) for name in ("LVD", "LVD-widen", "split")] == [1, 1, 1]
+        assert part.beside_split("LVD") == pytest.approx(math.sqrt(0.5 * 4.0))
+        assert part.groups_held("LVD") == (30, 30)
+        assert part.groups_held("split") == (0, 30)
+        summary = study_summary([part], "random")
+        assert "best interval score on 1 of 2 tasks" in summary
+        assert "split conformal 0 of 30" in summary
+        assert study_summary([part], "scaffold") == ""
+
+    def test_only_what_all_methods_have_is_compared(self):
+        results = [self.result("LVD", 1.0), self.result("split", 2.0), self.result("LVD", 0.1, seed=1)]
+        (part,) = study_parts([*results, replace(self.result("split", 0.1, seed=1), error="failed")])
+        assert (part.n_seeds, part.scores["LVD"]["qm9(mu)"]) == (1, 1.0)
+
+    def test_the_page_has_it_only_with_results(self, as_printed, tmp_path):
+        write_csv(as_printed, tmp_path / "qm9.csv")
+        write_study([self.result("LVD", 1.0), self.result("split", 2.0)], tmp_path / "study.csv")
+        for study, shown in ((None, False), (tmp_path / "study.csv", True)):
+            write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", study=study)
+            text = (tmp_path / "page.md").read_text()
+            assert ("## The methods of today" in text) is shown
+        assert "| LVD | 0.500 | 1 | 2.0 | 90.0 | 80.0 | 15 of 15 | 100.0% |" in text

@@ -278,7 +278,7 @@ def page(
         Path | None, option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
     ] = None,
     groups: Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")] = None,
-    study: Annotated[Path | None, _option("FILE", "The table that lvd bench molecules wrote.")] = None,
+    study: Annotated[Path | None, option("FILE", "The table that lvd bench molecules wrote.")] = None,
     rerun: Annotated[
         Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
     ] = None,

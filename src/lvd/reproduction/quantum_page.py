@@ -17,6 +17,8 @@ from lvd.reproduction.functional_groups import (
     shares_valid,
 )
 from lvd.reproduction.layout import method_title
+from lvd.reproduction.molecule_study import STUDY_SPLITS, read_study
+from lvd.reproduction.molecule_study_page import StudyPart, study_parts, study_summary
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol, write_text
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
@@ -28,17 +30,32 @@ COUNTED = (*VARIANTS, "MADSplit", "all")
 
 
 def write_quantum_page(
-    results: Sequence[Path], out: Path, *, groups: Path | None = None, notes: Path | None = None
+    results: Sequence[Path],
+    out: Path,
+    *,
+    groups: Path | None = None,
+    notes: Path | None = None,
+    study: Path | None = None,
 ) -> None:
-    """Write the page from results on QM8 and QM9, and from counts within functional groups where there are some."""
+    """Write the page from results on QM8 and QM9, and from counts within functional groups and the study of today's
+    methods where there are some."""
     rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
     calls = [call for path in results for call in read_calls(path)]
     counts = [] if groups is None else read_counts(groups)
-    write_text(out, render_quantum_page(rows, calls, counts, [] if notes is None else read_notes(notes)))
+    parts = []
+    if study is not None:
+        parts = study_parts(read_study(study))
+        calls = [*read_calls(study), *calls]
+    found = [] if notes is None else read_notes(notes)
+    write_text(out, render_quantum_page(rows, calls, counts, found, parts))
 
 
 def render_quantum_page(
-    rows: Sequence[Measured], calls: Sequence[Call], counts: Sequence[GroupCount], notes: Sequence[Note]
+    rows: Sequence[Measured],
+    calls: Sequence[Call],
+    counts: Sequence[GroupCount],
+    notes: Sequence[Note],
+    parts: Sequence[StudyPart] = (),
 ) -> str:
     """The page as Markdown."""
     tables = tables_by_protocol(rows)
@@ -49,6 +66,8 @@ def render_quantum_page(
         "quantum.md.jinja",
         sizes=sorted({(table_of(row.dataset).upper(), row.n_test) for row in rows if not row.error}),
         calls=calls,
+        study=[part.grid() for part in parts],
+        study_summaries=[text for split in STUDY_SPLITS if (text := study_summary(parts, split))],
         methods=["LVD", *methods],
         seeds=_seeds(rows, methods),
         **agreement(counted),

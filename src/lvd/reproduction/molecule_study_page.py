@@ -1,0 +1,123 @@
+"""The study on molecules as tables to read: each method beside split conformal, at random and on new scaffolds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, geometric_mean
+
+from lvd.reproduction.formats import MISSING, Grid
+from lvd.reproduction.functional_groups import FEWEST, held_of
+from lvd.reproduction.molecule_study import STUDY_SPLITS, MoleculeResult
+from lvd.reproduction.networks import HELD_OUT_MADSPLIT
+from lvd.reproduction.paper_methods import MAIN_VARIANT
+from lvd.reproduction.runs import TASK_TABLES, grouped, table_of
+
+STUDY_TITLES = {
+    "LVD": "LVD",
+    "LVD-widen": 'LVD, `when_unknown="widen"`',
+    MAIN_VARIANT: 'LVD, `preset="paper"`',
+    "split": "split conformal",
+    HELD_OUT_MADSPLIT: "MADSplit, out of fold",
+    "CQR": "CQR",
+    "DE": "deep ensemble",
+}
+OURS = ("LVD", "LVD-widen")
+SPLIT_TITLES = {"random": "split at random", "scaffold": "new scaffolds"}
+SUMMARY_TITLES = {"random": "Test molecules like the others", "scaffold": "Test molecules of new scaffolds"}
+Scores = dict[str, dict[str, float]]
+"""By method and task the interval score, mean over the seeds."""
+
+
+class StudyPart:
+    """The results on one table with one kind of split; tasks and seeds that some method lacks are left out."""
+
+    def __init__(self, results: Sequence[MoleculeResult], table: str, split: str) -> None:
+        chosen = [
+            one for one in results if (table_of(one.dataset), one.split) == (table, split) and not one.error
+        ]
+        self.table, self.split = table, split
+        self.methods = [name for name in STUDY_TITLES if any(one.method == name for one in chosen)]
+        cells = grouped(chosen, lambda one: (one.dataset, one.seed))
+        whole = {place for place, members in cells.items() if len(members) == len(self.methods)}
+        self.results = [one for one in chosen if (one.dataset, one.seed) in whole]
+        self.tasks = list(dict.fromkeys(one.dataset for one in self.results))
+        self.n_seeds = len({one.seed for one in self.results})
+        by_method = grouped(self.results, lambda one: one.method)
+        self.by_method = {name: by_method[name] for name in self.methods if name in by_method}
+        self.scores: Scores = {
+            name: {
+                task: fmean(one.score for one in same)
+                for task, same in grouped(members, lambda one: one.dataset).items()
+            }
+            for name, members in self.by_method.items()
+        }
+
+    def tasks_won(self, method: str) -> int:
+        """On how many tasks its score is the best of all; of the two ways of LVD one takes part at a time."""
+        mine = method if method in OURS else OURS[0]
+        others = [name for name in self.scores if name not in OURS or name == mine]
+        return sum(
+            self.scores[method][task] <= min(self.scores[name][task] for name in others)
+            for task in self.tasks
+        )
+
+    def beside_split(self, method: str) -> float:
+        """The score as a share of that of split conformal, geometric mean over the tasks."""
+        return geometric_mean(self.scores[method][task] / self.scores["split"][task] for task in self.tasks)
+
+    def groups_held(self, method: str, rule: str = "molecule") -> tuple[int, int]:
+        """In how many functional groups and tasks coverage holds, and of how many."""
+        counts = [count for one in self.by_method[method] for count in one.group_counts()]
+        return held_of(counts, STUDY_SPLITS[self.split], self.table, method, rule)
+
+    def grid(self) -> Grid:
+        """A line for each method."""
+        return Grid(
+            f"{self.table.upper()}, {SPLIT_TITLES[self.split]}",
+            f"{len(self.tasks)} tasks, {self.n_seeds} seed(s), level 90%. Score: interval score (Winkler) beside "
+            "that of split conformal, where an infinite interval counts as the whole range of y; best on: tasks on "
+            "which it is the lowest. ERT: how far coverage is from the level where fingerprints tell, in points. "
+            f"Groups: functional groups and tasks with {FEWEST} test molecules or more in which coverage is not "
+            "significantly below 90%.",
+            ("", "score", "best on", "ERT", "MCR", "TCR", "groups held", "finite"),
+            [self._line(method) for method in self.by_method],
+        )
+
+    def _line(self, method: str) -> list[str]:
+        members = self.by_method[method]
+        held, total = self.groups_held(method)
+        means = {
+            name: fmean(getattr(one, name) for one in members) for name in ("ert", "MCR", "TCR", "finite")
+        }
+        return [
+            STUDY_TITLES[method],
+            f"{self.beside_split(method):.3f}" if "split" in self.scores else MISSING,
+            str(self.tasks_won(method)),
+            f"{means['ert']:.1f}",
+            f"{means['MCR']:.1f}",
+            f"{means['TCR']:.1f}",
+            f"{held} of {total}",
+            f"{means['finite']:.1f}%",
+        ]
+
+
+def study_parts(results: Sequence[MoleculeResult]) -> list[StudyPart]:
+    """A part for each table and kind of split that there are results of."""
+    parts = [StudyPart(results, table, split) for split in STUDY_SPLITS for table in TASK_TABLES]
+    return [part for part in parts if part.tasks]
+
+
+def study_summary(parts: Sequence[StudyPart], split: str) -> str:
+    """In a sentence: how often LVD's score is best, and in how many groups each method holds."""
+    chosen = [part for part in parts if part.split == split and "LVD" in part.by_method]
+    if not chosen:
+        return ""
+    won, tasks = sum(part.tasks_won("LVD") for part in chosen), sum(len(part.tasks) for part in chosen)
+    held = []
+    for method in chosen[0].by_method:
+        counts = [part.groups_held(method) for part in chosen if method in part.by_method]
+        held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
+    return (
+        f"{SUMMARY_TITLES[split]}: LVD has the best interval score on {won} of {tasks} tasks. Functional groups "
+        f"and tasks in which coverage holds: {', '.join(held)}."
+    )
