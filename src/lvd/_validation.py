@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -305,6 +305,8 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
             f"{name} contains {np.ma.getmaskarray(array).sum()} masked values; remove or impute these rows first"
         )
     raw = to_numpy(array)
+    if isinstance(array, Mapping):
+        raise InputError(f"{name} is a dict, which only a module of your own takes; give a matrix")
     if np.iscomplexobj(raw):
         raise InputError(f"{name} holds complex numbers. Complex data not supported: pass real numbers")
     try:

@@ -128,9 +128,10 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
         arrays by the names of its arguments."""
-        if isinstance(X, NamedRows | Mapping) and not hasattr(X, "toarray"):  # one sparse matrix is a dict
-            if self.module is None:
-                raise InputError("X is a dict, which only a module of your own takes; give a matrix")
+        named = isinstance(X, NamedRows | Mapping) and not hasattr(
+            X, "toarray"
+        )  # one sparse matrix is a dict
+        if named and self.module is not None:
             return NamedRows.of(X, getattr(self, "input_names_", None))
         n_columns = getattr(self, "n_features_in_", None)
         array = X if isinstance(X, np.ndarray) else to_numpy(X)
