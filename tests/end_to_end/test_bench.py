@@ -217,6 +217,24 @@ def test_counts_of_groups_belong_to_the_page_on_molecules(lvd_here, table, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--splits", "time"), "error: splits must be one of"),
+        (
+            ("--tables", "yacht", "--splits", "scaffold"),
+            "error: protocol scaffold is for molecules, qm8 and qm9",
+        ),
+        (("--tables", "qm8", "--methods", "magic"), "error: unknown name 'magic' in methods for qm8(E1-CC2)"),
+    ],
+)
+def test_a_study_of_molecules_that_cannot_be(lvd_here, tmp_path, words, message):
+    outcome = lvd_here("bench", "molecules", *words, "--out", tmp_path / "study")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(message)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_figures_are_drawn(lvd_here, undisturbed, tmp_path, monkeypatch):
     from lvd.reproduction import bench_figures
 
@@ -234,7 +252,7 @@ def test_the_figures_that_train(lvd_here, undisturbed, tmp_path):
     assert len(list(tmp_path.glob("*.png"))) == 5
 
 
-@pytest.mark.parametrize("command", ["run", "collect", "tables", "figures", "compare", "page"])
+@pytest.mark.parametrize("command", ["run", "collect", "tables", "figures", "compare", "page", "molecules"])
 def test_help_has_examples(lvd_here, command):
     outcome = lvd_here("bench", command, "--help")
     assert outcome.code == 0
