@@ -77,7 +77,8 @@ def check_walk(folder, outcomes, n_rows):
     cities = {group["group"] for group in target["by"][0]["groups"]}
     assert cities <= set(column(folder / "sales.csv", "city"))
     assert target["summary"]["rows"][0]["marginal_coverage_rate"] > 0.8
-    assert "Unknown: no training row is near this one, so it gets no finite interval." in explain.out
+    assert "Unknown: no training row has city 'new-town-0', so it gets no finite interval." in explain.out
+    assert "known: no, no training row has city 'new-town-0'" in explain.out
     assert not calm["monitor"]["alarm"]
     assert alarm["monitor"]["alarm"]
     assert update.out.startswith(f"150 rows added; {(n_rows + n_rows // 100 - n_missing) // 5}"[:16])

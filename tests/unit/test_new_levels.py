@@ -73,6 +73,9 @@ def test_it_may_be_widened_and_is_saved(tmp_path):
     evidence = reg.predict_with_evidence(NEW)
     assert evidence.known.tolist() == [True, False, False, True]
     assert np.isfinite(evidence.intervals[1]).all()
+    known, unknown, *_ = reg.explain(NEW)
+    assert known.reason is None
+    assert unknown.sentence.startswith("Unknown: no training row with its levels is near this one. ")
     reg.save(tmp_path / "model")
     assert lvd.load(tmp_path / "model").predict_with_evidence(NEW).known.tolist() == [
         True,

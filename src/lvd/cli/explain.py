@@ -65,7 +65,7 @@ def _show_explanation(explanation: Explanation, target: str, model: TableModel) 
         f"at level {evidence.confidence_level:g} from {explanation.lower:.6g} to {explanation.upper:.6g}"
     )
     console.show(explanation.sentence)
-    console.show(f"known: {'yes' if explanation.known else 'no, no training row is near'}")
+    console.show(f"known: {'yes' if explanation.known else f'no, {explanation.reason}'}")
     console.show(
         f"effective calibration rows {evidence.n_effective:.4g}, weight at infinity "
         f"{evidence.weight_at_infinity:.1%}\n"

@@ -87,7 +87,8 @@ class Largest:
 class Explanation:
     """One row's interval and the evidence for it; `label` is the row's name, where it has one.
 
-    Where the region is joint, the evidence is that of all targets, and `largest` names one of them.
+    Where the region is joint, the evidence is that of all targets, and `largest` names one of them. `reason` is why
+    the row is unknown, if it is.
     """
 
     row: int
@@ -101,13 +102,14 @@ class Explanation:
     guarantee: str = "local"
     when_unknown: str = "infinite"
     largest: Largest | None = None
+    reason: str | None = None
 
     @property
     def sentence(self) -> str:
         """Why the interval is as wide as it is, or infinite."""
         if not self.known and self.when_unknown == "infinite":
-            return "Unknown: no training row is near this one, so it gets no finite interval."
-        unknown = "" if self.known else "Unknown: no training row is near this one. "
+            return f"Unknown: {self.reason}, so it gets no finite interval."
+        unknown = "" if self.known else f"Unknown: {self.reason}. "
         other = (
             ""
             if self.guarantee == "local"
@@ -308,6 +310,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
         largest = self._largest_targets(bound.unit)
+        levels_too = self.familiarity_ is not None and any(self.familiarity_.levels)
+        reason = f"no training row {'with its levels ' if levels_too else ''}is near this one"
         return [
             Explanation(
                 row=row,
@@ -326,6 +330,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 guarantee=guarantee or "local",
                 when_unknown="infinite" if self._infinite_when_unknown else "widen",
                 largest=largest[row],
+                reason=None if known[row] else reason,
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))

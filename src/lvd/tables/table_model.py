@@ -425,7 +425,17 @@ class TableModel:
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
-        return [self._named(one) for one in explained]
+        reasons = self._why_unknown(rows)
+        return [self._named(replace(one, reason=reasons.get(one.row, one.reason))) for one in explained]
+
+    def _why_unknown(self, rows: pa.Table | pa.RecordBatch) -> dict[int, str]:
+        """For each row with a level that no training row has, which that is."""
+        reasons = {}
+        for name, mask in self.encoder.unseen(rows).items():
+            texts = to_texts(as_table(rows)[name]).to_pylist()
+            for row in np.flatnonzero(mask).tolist():
+                reasons[row] = f"no training row has {name} {repr(texts[row]) if texts[row] else 'missing'}"
+        return reasons
 
     def _named(self, explanation: Explanation) -> Explanation:
         """The explanation with the name of the target in which a joint region is largest."""
