@@ -258,7 +258,7 @@ def test_devices_that_are_not_there(lvd_here, tmp_path, device):
 @pytest.mark.parametrize("seeds", ["0:99999999999", "0:" + "9" * 4000, "5:4294967297", "99999999999"])
 def test_too_many_seeds(lvd_here, tmp_path, seeds):
     outcome = lvd_here("bench", "run", "--seeds", seeds, "--out", tmp_path / "results")
-    check_refused(outcome, "at most 10,000 seeds")
+    check_refused(outcome, "seeds must be from 0" if seeds == "99999999999" else "at most 10,000 seeds")
     assert names(tmp_path) == []
 
 
