@@ -24,7 +24,7 @@ def tiny(tmp_path):
 def test_the_report(homes):
     lines = homes.report.splitlines()
     assert lines[0] == f"{homes.table}: 500 rows, 4 input columns, 6 features"
-    assert lines[1] == "left out: no row, the columns id"
+    assert lines[1] == "left out: no row, the column id"
     assert lines[2] == "split (seed 0): 300 training, 100 calibration and 100 test rows"
     assert "price, on the 100 test rows, which no step has seen" in lines
     assert lines[3].startswith("price: ")

@@ -60,13 +60,15 @@ def count_refused(n_rows: int) -> str:
 def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
     """How many rows the model knows too little about, and which texts it has never seen."""
     if n_unknown:
-        show(f"{n_unknown:,} of {n_rows:,} rows are unknown: no training row is near them")
+        be, them = ("is", "it") if n_unknown == 1 else ("are", "them")
+        show(f"{n_unknown:,} of {n_rows:,} rows {be} unknown: no training row is near {them}")
     if unseen.n_levels:
         columns = "; ".join(
             f"{column}: {', '.join(repr(text) if text else 'missing' for text in texts)}"
             for column, texts in unseen.levels.items()
         )
-        show(f"{unseen.n_levels:,} of these hold a text that no training row has ({columns})")
+        hold = "holds" if unseen.n_levels == 1 else "hold"
+        show(f"{unseen.n_levels:,} of these {hold} a text that no training row has ({columns})")
     if unseen.n_groups:
         show(
             f"{unseen.n_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "

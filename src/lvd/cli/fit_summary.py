@@ -54,7 +54,8 @@ def show_fit(
     columns = [_column_text(name, report) for name in report.left_out]
     rows = console.left_out(report.n_skipped, report.n_unlabelled)
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
-    console.show(f"left out: {rows}, {'the columns ' + ', '.join(columns) if columns else 'no column'}")
+    named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
+    console.show(f"left out: {rows}, {named}")
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {report.n_train:,} "
         f"training, {report.n_calib:,} calibration and {report.n_test:,} test rows"
