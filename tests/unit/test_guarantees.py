@@ -96,9 +96,7 @@ class TestChoice:
     @pytest.mark.parametrize("guarantee", ["local", "calibrated"])
     def test_smoothed_goes_with_randomized_alone(self, regressor, guarantee):
         reg, X = regressor
-        with pytest.raises(
-            lvd.InputError, match=f'guarantee="randomized" alone, got {guarantee!r}; leave it out'
-        ):
+        with pytest.raises(lvd.InputError, match=f'guarantee="randomized", got {guarantee!r}; leave it out'):
             reg.predict_interval(X[:5], guarantee=guarantee, smoothed=True)
 
     def test_refused_keys(self, regressor):
