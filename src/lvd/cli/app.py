@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -129,7 +129,8 @@ def main() -> None:
     # again took a sixth of a short command.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # and once more at the end, a quarter of it
-    sys.meta_path.insert(0, ImportedLater())
+    if not any(isinstance(finder, ImportedLater) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ImportedLater())
     if sys.stderr is None:  # closed: what is told there is told to nobody
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (as long as the process runs)
     if sys.stdout is None:
@@ -164,9 +165,7 @@ class UnloadedModule(ModuleType):
 class ImportedLater(MetaPathFinder, Loader):
     """Finds the modules of :data:`PUT_OFF`, which it leaves unloaded."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         """Where such a module is."""
         found = PathFinder.find_spec(fullname, path, target) if fullname in PUT_OFF else None
         if found is None or found.loader is None:
