@@ -17,7 +17,6 @@ from pathlib import Path
 
 from lvd._validation import InputError
 
-PLACE_RULE = "the folder must exist, be yours to write to, and have space"
 CURRENT_FOLDER, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
@@ -79,14 +78,32 @@ def check_output(
     out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
 ) -> None:
     """The file `out` can be written, and is no input, nor in a folder that is one: to find out before the work."""
-    try:
+    with refusing(out):
         target = _behind_links(out)
         check_apart(out, *inputs, name=name)
         if target.is_dir():
             raise InputError(f"cannot write {os.fspath(out)}: it is a folder; give the name of a file")
         tempfile.TemporaryFile(dir=target.parent).close()
+
+
+@contextmanager
+def refusing(out: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system refuses while `out` is written is told as an `InputError`; a reader may go away."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise InputError(f"cannot write {os.fspath(out)}: {error.strerror or error}; {PLACE_RULE}") from error
+        raise InputError(
+            f"cannot write {os.fspath(out)}: {error.strerror or error}; the folder above it must exist, be "
+            "yours to write to, and have space"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, written whole or not at all."""
+    with atomic_path(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def check_apart(

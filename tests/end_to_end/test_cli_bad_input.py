@@ -219,7 +219,8 @@ def test_output_folders_that_are_missing_or_forbidden(lvd_here, homes, tmp_path)
     fit = ("fit", tmp_path / "t.csv", "--target", "y", "--out")
     check_refused(lvd_here(*fit, nowhere / "model"), "does not exist")
     check_refused(
-        lvd_here("predict", homes.model, homes.new, "--out", nowhere / "o.csv"), "the folder must exist"
+        lvd_here("predict", homes.model, homes.new, "--out", nowhere / "o.csv"),
+        "the folder above it must exist",
     )
     check_refused(
         lvd_here("predict", homes.model, homes.new, "--out", tmp_path / "o.txt"), "must end in one of"

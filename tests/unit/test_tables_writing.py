@@ -116,7 +116,7 @@ class TestNothingIsLeft:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert str(error.value) == (
             f"cannot write {tmp_path / name}: File too large; "
-            "the folder must exist, be yours to write to, and have space"
+            "the folder above it must exist, be yours to write to, and have space"
         )
         assert not list(tmp_path.iterdir())
 
@@ -146,7 +146,7 @@ class TestRefusedAtOnce:
 
     def test_missing_folder(self, tmp_path):
         with pytest.raises(
-            InputError, match=r"cannot write .*: No such file or directory; the folder must exist"
+            InputError, match=r"cannot write .*: No such file or directory; the folder above it must exist"
         ):
             TableWriter(tmp_path / "nowhere" / "out.csv").__enter__()
 

@@ -193,8 +193,9 @@ def tables(
     ] = None,
 ) -> None:
     """Show the paper's tables, made from results."""
+    from lvd._files import write_text
     from lvd.reproduction.collect import read_results
-    from lvd.reproduction.pages import FILES, TablesReport, write_text
+    from lvd.reproduction.pages import FILES, TablesReport
 
     written = [] if out is None else [out / name for name in FILES]
     for file in written if csv is None else [Path(csv), *written]:

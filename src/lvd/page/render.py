@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from lvd._files import atomic_path
-from lvd._validation import InputError
+from lvd._files import check_output, refusing, write_text
 from lvd._version import __version__
 from lvd.page.content import ReportContent
 from lvd.page.row_details import cut
@@ -74,16 +73,9 @@ def render_report(report: ReportContent, origin: Origin) -> str:
 def write_report(report: ReportContent, origin: Origin, out: Path) -> None:
     """Write the page, whole or not at all."""
     text = render_report(report, origin)
-    try:
-        if out.is_dir():
-            raise InputError(f"cannot write {out}: it is a folder; give the name of a file")
-        with atomic_path(out) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot write {out}: {error.strerror or error}; "
-            "the folder must exist, be yours to write to, and have space"
-        ) from error
+    check_output(out)
+    with refusing(out):
+        write_text(out, text)
 
 
 def to_script_json(content: Any) -> Markup:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.figure import Figure
 
+from lvd._files import refusing
 from lvd._typing import Bool, Float, NDArray
-from lvd._validation import InputError
 from lvd.intervals import covered, widths
 from lvd.methods import LVDRegressor, SplitConformalRegressor
 from lvd.models import NetRegressor
@@ -133,11 +131,11 @@ def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = s
 def run_demo(out: Path, *, progress: Progress = silent) -> tuple[Outcome, tuple[Path, ...]]:
     """Train, calibrate, and write a picture and a table of intervals into the folder `out`."""
     picture, table = out / "homes.png", out / "intervals.csv"
-    with _refusing_folder(out):
+    with refusing(out):
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()  # a folder that takes no files is refused before the work
     outcome = fit_and_ask(progress=progress)
-    with _refusing_folder(out):
+    with refusing(out):
         save_figure(homes_figure(outcome), picture)
         with TableWriter(table) as writer:
             writer.write(interval_table(outcome))
@@ -215,13 +213,3 @@ def homes_figure(outcome: Outcome) -> Figure:
         fontsize="medium",
     )
     return figure
-
-
-@contextmanager
-def _refusing_folder(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"cannot write to the folder {out}: {error.strerror or error}; give another one with --out"
-        ) from error

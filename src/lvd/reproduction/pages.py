@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from lvd._files import atomic_path
+from lvd._files import write_text
 from lvd._validation import InputError
 from lvd.reproduction import formats
 from lvd.reproduction.bands import thought_experiment
@@ -76,12 +76,6 @@ class TablesReport:
         for path in written:
             write_text(path, self.text(FILES[path.name]))
         return written
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file, written whole or not at all."""
-    with atomic_path(path) as part:
-        part.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lvd._files import write_text
 from lvd.reproduction.collect import Measured, read_results
 from lvd.reproduction.formats import Grid, render_markdown
 from lvd.reproduction.functional_groups import (
@@ -19,7 +20,7 @@ from lvd.reproduction.functional_groups import (
 from lvd.reproduction.layout import method_title
 from lvd.reproduction.molecule_study import STUDY_SPLITS, read_study
 from lvd.reproduction.molecule_study_page import StudyPart, study_parts, study_summary
-from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol, write_text
+from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
 from lvd.reproduction.result_store import Call, read_calls

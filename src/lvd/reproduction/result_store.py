@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lvd._files import atomic_path
+from lvd._files import atomic_path, write_text
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd._version import __version__
@@ -256,8 +256,7 @@ def _processor_seconds() -> float:
 
 def write_calls(calls: list[Call], path: Path) -> None:
     """Records as a JSON file."""
-    with atomic_path(path) as part:
-        part.write_text(json.dumps([asdict(call) for call in calls], indent=2) + "\n")
+    write_text(path, json.dumps([asdict(call) for call in calls], indent=2) + "\n")
 
 
 def read_calls(path: Path) -> list[Call]:

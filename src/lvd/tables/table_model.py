@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lvd._files import refusing
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError, check_choice, check_levels, present_rows, row_digests
@@ -191,13 +192,8 @@ class TableModel:
         card = None
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
-        try:
+        with refusing(folder):
             saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
-        except OSError as error:
-            raise InputError(
-                f"cannot write {os.fspath(folder)}: {error.strerror or error}; "
-                "the folder above it must exist, be yours to write to, and have space"
-            ) from error
 
     def _facts(self) -> list[str]:
         """What the card tells of the model as it is now."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from lvd._files import atomic_path
+from lvd._files import atomic_path, refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.tables.reading import table_format
@@ -136,14 +136,8 @@ class TableWriter:
     def _refused_if_unwritable(self) -> Iterator[None]:
         """What goes wrong while writing is told as an `InputError`."""
         try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise InputError(
-                f"cannot write {self.path}: {error.strerror or error}; "
-                "the folder must exist, be yours to write to, and have space"
-            ) from error
+            with refusing(self.path):
+                yield
         except pa.ArrowException as error:
             raise InputError(f"cannot write {self.path}: {error}; remove such a column") from error
 
