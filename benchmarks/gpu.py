@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks import rivals
 from lvd.quantiles import Queries, SortedRows, local_quantile
-from lvd.quantiles.triton_engine import Run
+from lvd.quantiles.triton_engine import Launches
 
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))
@@ -74,9 +74,9 @@ def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> flo
     return 1e3 * sorted(times)[len(times) // 2]
 
 
-def stage_milliseconds(queries: torch.Tensor, calibration: SortedRows) -> tuple[dict, Run]:
+def stage_milliseconds(queries: torch.Tensor, calibration: SortedRows) -> tuple[dict, Launches]:
     """The launches of one run, each timed alone by events."""
-    run = Run(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
+    run = Launches(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
     run.launch(queries)
     torch.cuda.synchronize()
     times = {}

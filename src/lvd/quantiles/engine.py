@@ -25,8 +25,9 @@ SINGLE_ROWS = 100_000
 """With more rows nearly every query needs float64 in the end, so it starts there."""
 LARGEST_RATIO = 1e15
 """Float32 holds likelihood ratios up to here with room to spare."""
-GPU_EXACT_ROWS = 16_384
-"""Up to this many rows a GPU settles what float32 cannot decide; above, it takes the wider candidate."""
+GPU_EXACT_ROWS = 32_768
+"""Up to this many rows a GPU settles what float32 cannot decide, which takes at most as long again; above, where it
+may take a hundred times as long, it takes the wider candidate."""
 GPU_TOLERANCE = 4e-6
 """Largest relative error of a cumulative weight that float32 may cause on a GPU; queries past it go to float64."""
 GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
@@ -162,7 +163,7 @@ class LocalSummary(NamedTuple):
     n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
         ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
     exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
-        16,384 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
+        32,768 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
     mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
         where no values were given.
     """

@@ -39,6 +39,8 @@ TENSOR_CORE_GROWTH = 2.0
 FLOAT32_EPS, FLOAT64_EPS = 2.0**-23, 2.0**-52
 FEW_FAR = 0.01
 """With a larger share of points whose products float32 does not give well enough, products are float64."""
+CHOICE_TOLERANCE = 1e-3
+"""Relative errors of sums that do not matter when a bandwidth is chosen, whose neighbours differ by a tenth."""
 LOWEST = -1e30
 """An exponent of weight 0 that, unlike -inf, can be split in two."""
 
@@ -188,6 +190,14 @@ class FusedCalibration:
                 parts.append(run.answer(start))
         return parts[0] if len(parts) == 1 else _join_answers(parts)
 
+    def prepare(self, queries: Tensor, own: Tensor, left: Tensor, margins: Tensor, counters: Tensor) -> None:
+        """Fill the queries' left factors and the bounds of their errors, and set the counters to 0."""
+        kernels.prepare_queries[(triton.cdiv(len(queries), 64),)](
+            queries, self.centre, self.stretch, own, left, margins, counters, len(queries), self.largest_norm,
+            self.largest_log_weight, self.log_mass, self.growth, self.limits.tolerance, self.limits.least_own,
+            K=self.n_components, KP=self.width, DOUBLE=self.double,
+        )  # fmt: skip
+
     def cut(self, n: int) -> Cut:
         """How the work of n queries is cut."""
         return Cut.of(n, self.n_points, self.processors)
@@ -261,11 +271,7 @@ class Launches:
         exact = {"K": c.n_components, "PLAIN": c.plain, "MOMENTS": self.moments}
         splits, warps = (FEW_SPLITS, 1) if cut.n_splits <= FEW_SPLITS else (MOST_SPLITS, 4)
         return {
-            "queries": lambda: kernels.prepare_queries[(query_tiles,)](
-                queries, c.centre, c.stretch, own, self.left, self.margins, self.counters, n, c.largest_norm,
-                c.largest_log_weight, c.log_mass, c.growth, c.limits.tolerance, c.limits.least_own,
-                K=c.n_components, KP=c.width, DOUBLE=c.double,
-            ),
+            "queries": lambda: c.prepare(queries, own, self.left, self.margins, self.counters),
             "block sums": lambda: kernels.block_sums[(query_tiles, cut.n_splits)](
                 self.left, c.right, self.values, self.sums, self.partial, n, cut.n_blocks, cut.span,
                 **narrow, DOUBLE=c.double, num_warps=4, num_stages=max(1, 48 // c.width),
@@ -318,22 +324,28 @@ class _Replay:
 
 
 class TrainingPoints:
-    """Training rows as the kernel that finds bandwidths reads them: in float32 around their centre."""
+    """Training rows as the kernel that finds bandwidths reads them, and the ascending bandwidths to choose from."""
 
     def __init__(self, points: Float[Tensor, "r k"], grid: Float[NDArray, "g"]) -> None:
-        self.centre = points.median(0).values
-        self.columns = (points - self.centre).float().T.contiguous()
+        if len(grid) > kernels.STEP.value * (kernels.STEP.value + 1):
+            raise ValueError(f"two passes cannot choose among {len(grid)} bandwidths")
+        limits = Limits(CHOICE_TOLERANCE, 1.0, settle=False)
+        self.rows = FusedCalibration(points, torch.zeros_like(points[:, 0]), None, limits)
         self.grid = torch.as_tensor(grid, device=points.device)
+        self.counters = torch.empty(2, dtype=torch.int32, device=points.device)
 
     def bandwidths(self, queries: Float[Tensor, "n k"], wanted: float) -> Float[Tensor, "n"]:
         """The smallest of the grid with which the weights of all training rows sum to what is wanted."""
-        n, result = len(queries), queries.new_empty(len(queries))
-        n_components, n_points = self.columns.shape
-        last = len(self.grid) - 1
-        with torch.cuda.device_of(queries):
-            kernels.find_bandwidths[(triton.cdiv(n, 32),)](
-                queries.contiguous(), self.centre, self.columns, self.grid, result, n, n_points, wanted,
-                last.bit_length(), last, K=n_components, num_warps=4,
+        n, rows, given = len(queries), self.rows, queries.contiguous()
+        own, margins, result = given.new_zeros(n, 3), given.new_empty(n), given.new_empty(n)
+        own[:, 0::2] = 1.0
+        left = rows.right.new_empty(n, rows.width)
+        with torch.cuda.device_of(queries), perhaps_compiling():
+            rows.prepare(given, own, left, margins, self.counters)
+            kernels.find_bandwidths[(triton.cdiv(n, 64),)](
+                left, rows.right, self.grid, result, n, triton.cdiv(rows.n_points, 128), wanted,
+                len(self.grid) - 1, KP=rows.width, DOUBLE=rows.double, num_warps=4,
+                num_stages=max(1, 48 // rows.width),
             )  # fmt: skip
         return result
 

@@ -24,7 +24,7 @@ import triton.language as tl
 QUERIES: tl.constexpr = tl.constexpr(64)
 POINTS: tl.constexpr = tl.constexpr(128)
 EXACT_QUERIES: tl.constexpr = tl.constexpr(16)
-BANDWIDTH_QUERIES: tl.constexpr = tl.constexpr(32)
+STEP: tl.constexpr = tl.constexpr(7)
 FLOAT32_EPS: tl.constexpr = tl.constexpr(2.0**-23)
 FLOAT64_EPS: tl.constexpr = tl.constexpr(2.0**-52)
 FAINT: tl.constexpr = tl.constexpr(1e-10)
@@ -323,37 +323,41 @@ def locate_exact(
             tl.store(unsettled + tl.atomic_add(counters + 1, 1), query)
 
 
-@triton.jit(do_not_specialize=["n", "n_points", "n_steps", "last"])
+@triton.jit(do_not_specialize=["n", "n_tiles", "last"])
 @no_type_check
 def find_bandwidths(
-    queries, centre, points, grid, result, n, n_points, wanted, n_steps, last, K: tl.constexpr,
+    left, right, grid, result, n, n_tiles, wanted, last, KP: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
     """The first of a `grid` of bandwidths with which all points together weigh what is wanted, else the last.
 
-    By halves, the distances computed anew for each: they are float32 differences of coordinates around a centre.
+    All points are passed twice: every STEPth bandwidth is tried first, then those before the first that serves.
     """
-    rows = tl.program_id(0) * BANDWIDTH_QUERIES + tl.arange(0, BANDWIDTH_QUERIES)
+    rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    columns = tl.arange(0, KP)
+    tried = tl.arange(0, 8)
     valid = rows < n
-    low = tl.zeros((BANDWIDTH_QUERIES,), tl.int32)
-    high = low + last
-    for _ in range(n_steps):
-        middle = (low + high) // 2
-        bandwidth = tl.load(grid + middle)
-        factor = (-1.4426950408889634 / (bandwidth * bandwidth)).to(tl.float32)
-        total = tl.zeros((BANDWIDTH_QUERIES,), tl.float32)
-        for first in range(0, n_points, POINTS):
-            lanes = first + tl.arange(0, POINTS)
-            inside = lanes < n_points
-            distance = tl.zeros((BANDWIDTH_QUERIES, POINTS), tl.float32)
-            for column in tl.static_range(K):
-                own = tl.load(queries + rows * K + column, mask=valid, other=0.0) - tl.load(centre + column)
-                coordinate = tl.load(points + column * n_points + lanes, mask=inside, other=0.0)
-                difference = own.to(tl.float32)[:, None] - coordinate[None, :]
-                distance += difference * difference
-            weights = tl.exp2(distance * factor[:, None])
-            total += tl.sum(tl.where(inside[None, :], weights, 0.0), 1)
-        enough = total.to(tl.float64) >= wanted
-        open = low < high
-        high = tl.where(open & enough, middle, high)
-        low = tl.where(open & (total.to(tl.float64) < wanted), middle + 1, low)
-    tl.store(result + rows, tl.load(grid + high), mask=valid)
+    query = tl.load(left + rows[:, None] * KP + columns[None, :], mask=valid[:, None], other=0.0)
+    if not DOUBLE:
+        query_high, query_low = _split(query)
+    low = tl.zeros((QUERIES,), tl.int32)
+    for stage in tl.static_range(2):
+        step = 1 if stage else STEP
+        total = tl.zeros((QUERIES, 8), tl.float32)
+        for tile in range(n_tiles):
+            points = tile * POINTS + tl.arange(0, POINTS)
+            factor = tl.load(right + points[None, :] * KP + columns[:, None])
+            if DOUBLE:
+                exponents = tl.dot(query, factor, out_dtype=tl.float64).to(tl.float32)
+            else:
+                factor_high, factor_low = _split(factor)
+                exponents = tl.dot(query_low, factor_high, input_precision="tf32")
+                exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
+                exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
+            for g in tl.static_range(STEP):
+                bandwidth = tl.load(grid + tl.minimum(low + (g + 1) * step - 1, last))
+                precision = (1.0 / (bandwidth * bandwidth)).to(tl.float32)
+                weight = tl.sum(tl.exp2(exponents * precision[:, None]), 1)
+                total += tl.where((tried == g)[None, :], weight[:, None], 0.0)
+        short = ((total.to(tl.float64) >= wanted) == 0) & (tried < STEP)[None, :]  # also what is no number
+        low = tl.minimum(low + step * tl.sum(short.to(tl.int32), 1), last)
+    tl.store(result + rows, tl.load(grid + low), mask=valid)
