@@ -141,6 +141,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     with ending_orderly(), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # what libraries will change is told to their users
         warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
         sys.exit(_run())
 
