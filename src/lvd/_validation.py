@@ -207,11 +207,11 @@ def check_positive(value: Any, name: str, *, integer: bool = False) -> None:
         raise InputError(f"{name} must be a positive {'integer' if integer else 'number'}, got {value!r}")
 
 
-def check_fraction(value: float, name: str) -> float:
+def check_fraction(value: Any, name: str) -> float:
     """A number strictly between 0 and 1."""
-    if not 0.0 < value < 1.0:
+    if not (isinstance(value, float | np.floating) and 0.0 < value < 1.0):
         raise InputError(
-            f"{name} must lie in (0, 1), got {value:g}; it is a share, not a percentage or count"
+            f"{name} must lie in (0, 1), got {value!r}; it is a share, not a percentage or count"
         )
     return float(value)
 

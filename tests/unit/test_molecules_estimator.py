@@ -98,7 +98,7 @@ class TestEstimator:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"validation_size": 1.5}, r"validation_size must lie in \(0, 1\), got 1.5; 0.1 is usual"),
+            ({"validation_size": 1.5}, r"validation_size must lie in \(0, 1\), got 1.5; it is a share"),
             ({"atom_featurizer": "v9"}, "atom_featurizer must be one of 'v1'"),
             ({"loss": "pinball"}, "loss must be None or a loss of lvd.models.losses, got 'pinball'"),
             ({"depth": 0}, "depth must be a positive integer, got 0"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import ArrayLike, Float, Labels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, seed_from
+from lvd._validation import check_fraction, check_levels, check_positive, seed_from
 from lvd.intervals import binomial_band
 
 STAKES = np.array([-1.0, 0.0, 1.0])
@@ -97,10 +97,8 @@ class DriftMonitor:
         random_state: RandomState = None,
     ) -> None:
         check_positive(window, "window", integer=True)
-        if not 0.0 < false_alarm_rate < 1.0:
-            raise InputError(f"false_alarm_rate must lie in (0, 1), got {false_alarm_rate!r}")
         self.confidence_level = float(check_levels(confidence_level)[0])
-        self.false_alarm_rate = false_alarm_rate
+        self.false_alarm_rate = check_fraction(false_alarm_rate, "false_alarm_rate")
         self._scores = np.sort(calib_scores)
         self._martingale = SimpleJumper()
         self._rng = np.random.default_rng(seed_from(random_state))

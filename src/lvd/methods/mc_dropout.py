@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, keep, resolve_device
+from lvd._validation import InputError, check_fraction, check_positive, keep, resolve_device
 from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
 from lvd.models.stack import NetStack, Parameters, map_outputs
@@ -86,10 +86,7 @@ class MCDropoutRegressor(MixtureRegressor):
                 f"precisions must be one or more positive numbers, got {self.precisions!r}; "
                 "1 means no better than the mean of y"
             )
-        if not (isinstance(self.validation_size, float) and 0.0 < self.validation_size < 1.0):
-            raise InputError(
-                f"validation_size must lie in (0, 1), got {self.validation_size!r}; 0.2 holds out a fifth"
-            )
+        check_fraction(self.validation_size, "validation_size")
         check_positive(self.length_scale, "length_scale")
         check_positive(self.n_passes, "n_passes", integer=True)
 

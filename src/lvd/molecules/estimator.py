@@ -21,6 +21,7 @@ from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_choice,
+    check_fraction,
     check_same_length,
     check_targets,
     keep,
@@ -171,10 +172,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         check_choice(self.atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
         if self.loss is not None and not isinstance(self.loss, ElementLoss):
             raise InputError(f"loss must be None or a loss of lvd.models.losses, got {self.loss!r}")
-        if not (isinstance(self.validation_size, float) and 0.0 < self.validation_size < 1.0):
-            raise InputError(
-                f"validation_size must lie in (0, 1), got {self.validation_size!r}; 0.1 is usual"
-            )
+        check_fraction(self.validation_size, "validation_size")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
