@@ -91,11 +91,16 @@ class TestInTheRegressor:
         assert np.isfinite(prediction.intervals).all()
 
     def test_the_sentence_says_so(self, fitted):
-        (explanation,) = fitted.explain([[50.0, 50.0]])
+        (explanation,) = fitted.explain([[0.0, 0.0]], unknown=[True])
         assert (
             explanation.sentence
             == "Unknown: no training row is near this one, so it gets no finite interval."
         )
+
+    def test_a_number_beyond_all_is_named(self, fitted):
+        explained = fitted.explain([[0.0, 0.0], [0.0, 9.0]])
+        assert [one.beyond for one in explained] == [None, 1]
+        assert explained[1].sentence.startswith("Unknown: input 2 is beyond the values of all training rows")
 
 
 @pytest.mark.parametrize("network", [None, lvd.NetRegressor()], ids=["paper", "built-in"])

@@ -135,9 +135,13 @@ def ranges(
 
 def _overshoot(rows: Float[NDArray, "n p"], lowest: NDArray, highest: NDArray) -> Float[NDArray, "n"]:
     """How far the worst column of each row is beyond a range, as a share of it: infinitely, if it is one value."""
+    return _overshoots(rows, lowest, highest).max(axis=1, initial=0.0)
+
+
+def _overshoots(rows: Float[NDArray, "n p"], lowest: NDArray, highest: NDArray) -> Float[NDArray, "n p"]:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         over = np.maximum(lowest - rows, rows - highest)
-        return np.where(over > 0.0, over / (highest - lowest), 0.0).max(axis=1, initial=0.0)
+        return np.where(over > 0.0, over / (highest - lowest), 0.0)
 
 
 def _within(
@@ -180,3 +184,15 @@ class Familiarity:
         placed = inputs.place(spaces[1])
         near = inputs.near(placed, FAR_INPUTS) & embedding.near(embedding.place(spaces[0]), FAR_EMBEDDED)
         return near & inputs.among(placed)
+
+    def beyond(self, spaces: Sequence[NDArray]) -> list[int | None]:
+        """For each row the input that is furthest beyond the training rows' values, if one is too far."""
+        if len(self.spaces) == 1:
+            return [None] * len(spaces[0])
+        inputs = self.spaces[1]
+        placed = inputs.place(spaces[1])
+        columns = _overshoots(placed, inputs.lowest, inputs.highest).argmax(axis=1)
+        among = inputs.among(placed)
+        return [
+            None if fine else column for fine, column in zip(among.tolist(), columns.tolist(), strict=True)
+        ]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_levels,
@@ -28,10 +28,11 @@ from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
-from lvd.methods.conformal import ConformalBase, rows_of_labels
+from lvd.methods.conformal import ConformalBase, rows_of_labels, spaces_of
 from lvd.methods.predictive import PredictiveDistribution, Spread
 from lvd.quantiles import conformal_quantile
 from lvd.regions import Region
+from lvd.scores import EvaluatedRows
 
 
 class Prediction(NamedTuple):
@@ -88,7 +89,7 @@ class Explanation:
     """One row's interval and the evidence for it; `label` is the row's name, where it has one.
 
     Where the region is joint, the evidence is that of all targets, and `largest` names one of them. `reason` is why
-    the row is unknown, if it is.
+    the row is unknown, if it is, and `beyond` the number of the input that no training row comes near, if one is.
     """
 
     row: int
@@ -103,6 +104,7 @@ class Explanation:
     when_unknown: str = "infinite"
     largest: Largest | None = None
     reason: str | None = None
+    beyond: int | None = None
 
     @property
     def sentence(self) -> str:
@@ -310,8 +312,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
         largest = self._largest_targets(bound.unit)
-        levels_too = self.familiarity_ is not None and any(self.familiarity_.levels)
-        reason = f"no training row {'with its levels ' if levels_too else ''}is near this one"
+        reasons = self._why_unknown(rows, known)
         return [
             Explanation(
                 row=row,
@@ -330,11 +331,27 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
                 guarantee=guarantee or "local",
                 when_unknown="infinite" if self._infinite_when_unknown else "widen",
                 largest=largest[row],
-                reason=None if known[row] else reason,
+                reason=reasons[row][0],
+                beyond=reasons[row][1],
             )
             for row in range(len(bound.y_pred))
             for target in range(len(evidence))
         ]
+
+    def _why_unknown(
+        self, rows: EvaluatedRows, known: Bool[NDArray, "n"]
+    ) -> list[tuple[str | None, int | None]]:
+        """For each row that is unknown the reason, and the input that decides alone, if one does."""
+        familiar = self.familiarity_
+        of_level = "with its levels " if familiar is not None and any(familiar.levels) else ""
+        columns = [None] * len(known) if familiar is None else familiar.beyond(spaces_of(rows))
+        found: list[tuple[str | None, int | None]] = []
+        for fine, column in zip(known.tolist(), columns, strict=True):
+            if fine or column is None:
+                found.append((None if fine else f"no training row {of_level}is near this one", None))
+            else:
+                found.append((beyond_all(f"input {column + 1}"), column))
+        return found
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
         """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""
@@ -382,6 +399,11 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _target_columns(self, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
         return self._check_rows(X, y, self.n_targets_)[1]
+
+
+def beyond_all(name: str) -> str:
+    """Why a row is unknown that has a number which no training row comes near."""
+    return f"{name} is beyond the values of all training rows"
 
 
 def _counted_among_all(evidence: Evidence, numbers: Int[NDArray, "k"]) -> Evidence:

@@ -22,7 +22,7 @@ from lvd._validation import InputError, check_choice, check_levels, present_rows
 from lvd.conformal.guarantees import GUARANTEES
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.local import Explanation, Prediction
+from lvd.methods.local import Explanation, Prediction, beyond_all
 from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
 from lvd.tables.column_coding import example_of_formatted
@@ -421,8 +421,13 @@ class TableModel:
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
-        reasons = self._why_unknown(rows)
-        return [self._named(replace(one, reason=reasons.get(one.row, one.reason))) for one in explained]
+        reasons = {one.row: self._beyond(one) for one in explained} | self._why_unknown(rows)
+        return [self._named(replace(one, reason=reasons[one.row])) for one in explained]
+
+    def _beyond(self, explanation: Explanation) -> str | None:
+        """The reason why a row is unknown, with the name of the column that decides alone."""
+        column = explanation.beyond
+        return explanation.reason if column is None else beyond_all(self.encoder.feature_names[column])
 
     def _why_unknown(self, rows: pa.Table | pa.RecordBatch) -> dict[int, str]:
         """For each row with a level that no training row has, which that is."""
