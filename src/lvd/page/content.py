@@ -11,17 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lvd import metrics
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.intervals import covered
-from lvd.metrics import (
-    CalibrationCurve,
-    GroupCoverage,
-    calibration_curve,
-    mean_absolute_deviation,
-    size_stratified_coverage,
-    width_error_correlation,
-)
 from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
 from lvd.page.evaluation import Evaluated, evaluate_rows, find_target
 from lvd.page.groups import (
@@ -131,14 +124,14 @@ class ReportContent:
     mean_error: float
     verdict: Verdict
     comparison: MethodComparison
-    curves: tuple[tuple[str, CalibrationCurve], ...]
+    curves: tuple[tuple[str, metrics.CalibrationCurve], ...]
     calibration: Chart
     by: tuple[GroupList, ...]
     slabs: GroupList | None
     joint: JointSlab | None
     width_error: Chart | None
     width_error_correlation: float
-    sizes: tuple[GroupCoverage, ...]
+    sizes: tuple[metrics.GroupCoverage, ...]
     infinite: Infinite
     rows: dict[str, Any]
     together: TogetherView | None = None
@@ -199,7 +192,8 @@ def make_report(
         *make_rivals(rivals, evaluated, judged, model, place, fitted_on=fitted_on),
     ]
     curves = tuple(
-        (method.name, calibration_curve(y, method.all_intervals, evaluated.levels)) for method in methods
+        (method.name, metrics.calibration_curve(y, method.all_intervals, evaluated.levels))
+        for method in methods
     )
     by_groups = {
         name: _group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by
@@ -238,7 +232,7 @@ def make_report(
         guarantee=model.guarantee,
         has_features=bool(evaluated.feature_names),
         digits=digits_for(y),
-        mean_error=mean_absolute_deviation(y, evaluated.y_pred),
+        mean_error=metrics.mean_absolute_deviation(y, evaluated.y_pred),
         verdict=judge(judged, intervals, level),
         comparison=compare_methods(methods, evaluated, judged.scored_range),
         curves=curves,
@@ -249,8 +243,8 @@ def make_report(
         if evaluated.feature_names
         else None,
         width_error=width_error_chart(evaluated, hits, digits_for(y)),
-        width_error_correlation=width_error_correlation(y, evaluated.y_pred, intervals),
-        sizes=size_stratified_coverage(y, intervals, level),
+        width_error_correlation=metrics.width_error_correlation(y, evaluated.y_pred, intervals),
+        sizes=metrics.size_stratified_coverage(y, intervals, level),
         infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
         together=view_together(model, table, evaluated),

@@ -15,20 +15,12 @@ import numpy as np
 import pyarrow as pa
 from sklearn.base import clone
 
+from lvd import metrics
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice, to_numpy
 from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalBase
-from lvd.metrics import (
-    binomial_band,
-    finite_fraction,
-    finite_rows,
-    mean_finite_width,
-    residual_auroc,
-    tail_coverage_rate,
-    winkler_score,
-)
 from lvd.page.evaluation import Evaluated
 from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
@@ -179,25 +171,25 @@ def compare_methods(
     """The figures of each method at the page's level, over all rows."""
     at_level = int(np.searchsorted(evaluated.levels, evaluated.confidence_level))
     intervals = [method.all_intervals[:, :, at_level] for method in methods]
-    common = finite_rows(*intervals)
+    common = metrics.finite_rows(*intervals)
     figures = []
     for method, one in zip(methods, intervals, strict=True):
         hits = covered(evaluated.y, one)
-        lower, upper = binomial_band(hits.sum(), len(hits))
+        lower, upper = metrics.binomial_band(hits.sum(), len(hits))
         figures.append(
             MethodFigures(
                 **vars(method),
                 coverage=float(hits.mean()),
                 lower=float(lower),
                 upper=float(upper),
-                tail_coverage=tail_coverage_rate(evaluated.y, one),
-                finite=finite_fraction(one),
-                width=mean_finite_width(one),
-                common_width=mean_finite_width(one[common]) if common.any() else float("nan"),
-                interval_score=winkler_score(
+                tail_coverage=metrics.tail_coverage_rate(evaluated.y, one),
+                finite=metrics.finite_fraction(one),
+                width=metrics.mean_finite_width(one),
+                common_width=metrics.mean_finite_width(one[common]) if common.any() else float("nan"),
+                interval_score=metrics.winkler_score(
                     evaluated.y, one, evaluated.confidence_level, y_range=scored_range
                 ),
-                auroc=residual_auroc(evaluated.y, evaluated.y_pred, one),
+                auroc=metrics.residual_auroc(evaluated.y, evaluated.y_pred, one),
             )
         )
     return MethodComparison(tuple(figures), int(common.sum()))
