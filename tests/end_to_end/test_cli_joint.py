@@ -105,7 +105,7 @@ def test_models_without_joint_say_how_often_all_are_covered_and_what_to_do(lvd_h
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--joint", "box", "--preset", "paper"), "joint regions need a kernel of the errors"),
+        (("--joint", "box", "--preset", "paper"), "joint regions need kernel_target 'errors'"),
         (("--joint", "ball"), "ball"),
     ],
 )

@@ -253,7 +253,7 @@ class TestChoice:
         np.testing.assert_array_equal(reg.predict(X), fixed.predict(X))
 
     def test_a_score_that_makes_a_model_of_its_own_gets_the_network(self, linear):
-        reg = quick_choice(conformity_score=lvd.scores.QuantileResidual(), kernel="y").fit(*linear)
+        reg = quick_choice(conformity_score=lvd.scores.QuantileResidual(), kernel_target="y").fit(*linear)
         assert not hasattr(reg, "choice_")
 
     def test_trained_it_cannot_be(self, linear):

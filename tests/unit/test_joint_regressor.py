@@ -225,8 +225,8 @@ def test_without_a_kernel_there_is_one_region_for_all_rows():
             Y[TRAIN],
             "conformity_score must be 'scaled', 'absolute' or a ScaledResidual",
         ),
-        ({"kernel": "y"}, Y[TRAIN], "joint regions need a kernel of the errors"),
-        ({"preset": "paper"}, Y[TRAIN], "joint regions need a kernel of the errors.*as in preset 'paper'"),
+        ({"kernel_target": "y"}, Y[TRAIN], "joint regions need kernel_target 'errors'"),
+        ({"preset": "paper"}, Y[TRAIN], "joint regions need kernel_target 'errors'.*that of preset 'paper'"),
     ],
 )
 def test_what_cannot_be_joint_is_refused_before_training(changes, y, message):

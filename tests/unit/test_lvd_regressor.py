@@ -598,7 +598,7 @@ class TestBadInput:
                 "one of 'absolute', .* or a score of lvd.scores, got 'squared'",
             ),
             ({"bandwidth": 0.0}, "bandwidth must be .*got 0.0"),
-            ({"kernel": 3}, "kernel must be 'errors', 'y', a MahalanobisKernel or None, got int"),
+            ({"kernel": "rbf"}, "kernel must be a MahalanobisKernel or None, got str"),
             ({"calib_size": 1.0}, r"calib_size must be None or lie in \(0, 1\), got 1.0"),
             ({"calib_size": 50}, r"calib_size must be None or lie in \(0, 1\), got 50"),
             ({"y_range": (1.0, 0.0)}, r"lowest < highest, got \(1.0, 0.0\)"),

@@ -21,8 +21,8 @@ def rows():
     return X, X[:, 0] + 0.3 * rng.normal(size=300)
 
 
-def test_at_most_fourteen_parameters():
-    assert len(inspect.signature(lvd.LVDRegressor).parameters) <= 14
+def test_at_most_fifteen_parameters():
+    assert len(inspect.signature(lvd.LVDRegressor).parameters) <= 15
 
 
 def test_the_paper_is_a_preset(rows):
@@ -30,7 +30,7 @@ def test_the_paper_is_a_preset(rows):
     network = lvd.NetRegressor(n_batches=50)
     explicit = {
         "conformity_score": "absolute",
-        "kernel": "y",
+        "kernel_target": "y",
         "bandwidth": 1.0,
         "when_unknown": "widen",
     }
@@ -45,7 +45,7 @@ def test_the_paper_is_a_preset(rows):
     ("choice", "message"),
     [
         ({"preset": "best"}, "preset must be one of 'default', 'paper', got 'best'"),
-        ({"kernel": "x"}, "kernel must be 'errors', 'y', a MahalanobisKernel or None, got 'x'"),
+        ({"kernel_target": "x"}, "kernel_target must be one of 'errors', 'y', got 'x'"),
         ({"when_unknown": "ignore"}, "when_unknown must be one of 'infinite', 'widen', got 'ignore'"),
         ({"bandwidth": "auto"}, "bandwidth must be a positive number or \"adaptive\", got 'auto'"),
         ({"conformity_score": "log"}, "conformity_score must be one of"),
@@ -97,5 +97,5 @@ class TestPrefit:
 
 def test_adaptive_bandwidths_are_made_for_the_level_of_each_end(rows):
     network = lvd.NetRegressor(n_batches=20)
-    reg = lvd.LVDRegressor(network, conformity_score="signed", kernel="y", random_state=0).fit(*rows)
+    reg = lvd.LVDRegressor(network, conformity_score="signed", kernel_target="y", random_state=0).fit(*rows)
     assert [one.confidence_level for one in reg.conformals_[0]] == [[0.95], [0.95]]

@@ -21,7 +21,6 @@ from torch import nn
 import lvd
 from lvd.methods import ALL_METHODS
 from lvd.store import read_manifest, save_object
-from lvd.store.storable import STORABLES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 3))
@@ -172,12 +171,6 @@ def test_scales_that_were_saved_without_weights_count_alike(tmp_path):
     reg.save(tmp_path / "model")
     loaded = lvd.load(tmp_path / "model")
     assert loaded.score_.weights_ == [{"kernel": 0.5, "boosted": 0.5}]
-
-
-@pytest.mark.parametrize(("kernel", "expected"), [(None, "y"), (QUICK["kernel"], QUICK["kernel"])])
-def test_what_a_kernel_learns_was_once_a_parameter_of_its_own(kernel, expected):
-    parameters, _ = STORABLES[lvd.LVDRegressor].upgrade({"kernel_target": "y", "kernel": kernel}, {})
-    assert parameters == {"kernel": expected}
 
 
 class TestLocalConformal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,9 +131,7 @@ class KnownErrors(NamedTuple):
 class LocalRegressor(ConformalBase, PredictiveDistribution):
     """A conformal method with a kernel: its calibration rows can be added, forgotten, watched and shown."""
 
-    kernel: Any
-    kernel_names: ClassVar[tuple[str, ...]] = ()
-    """What the usual kernel can be asked to learn, where there is a choice."""
+    kernel: MahalanobisKernel | None
 
     @abstractmethod
     def _reach(self) -> tuple[float | str, float]:
@@ -141,18 +139,12 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _check_parameters(self) -> None:
         check_bandwidth(self._reach()[0])
-        self._kernel_template()
+        if self.kernel is not None and not isinstance(self.kernel, MahalanobisKernel):
+            raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
         self._conformity_score()
 
     def _kernel_template(self) -> MahalanobisKernel:
-        named = isinstance(self.kernel, str) and self.kernel in self.kernel_names
-        if self.kernel is None or named:
-            return MahalanobisKernel(device=self.device)
-        if not isinstance(self.kernel, MahalanobisKernel):
-            choices = [*map(repr, self.kernel_names), "a MahalanobisKernel or None"]
-            got = repr(self.kernel) if isinstance(self.kernel, str) else type(self.kernel).__name__
-            raise InputError(f"kernel must be {', '.join(choices)}, got {got}")
-        return self.kernel
+        return self.kernel or MahalanobisKernel(device=self.device)
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:
         assert kernel is not None
