@@ -23,7 +23,7 @@ class Preset:
     """Choices that belong together; `mass` is that of adaptive bandwidths, `estimator` the model of None."""
 
     conformity_score: str | ConformityScore
-    kernel: str
+    kernel_target: str
     bandwidth: float | str
     when_unknown: str
     estimator: str
@@ -65,9 +65,8 @@ class LVDRegressor(LocalRegressor):
         ``"absolute"`` ones; ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors
         that are not symmetric, with a quantile for each end; ``"sided"``, errors measured by what is usual on their
         side; or a score of :mod:`lvd.scores`.
-    kernel : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is invisible to a
-        kernel of y. Or a :class:`MahalanobisKernel` with settings of your own, which learns what the preset's does;
-        one that is fitted already is used as it is.
+    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
+        invisible to a kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
         sufficient calibration rows (see :class:`LocalConformal`).
     when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
@@ -77,6 +76,7 @@ class LVDRegressor(LocalRegressor):
         intervals that hold together, or ``"ellipsoid"``, smaller where errors go together (see
         :meth:`predict_region`). One kernel of the errors serves all targets, and `conformity_score` is
         ``"scaled"``, or ``"absolute"`` for the same units at every row.
+    kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the level of :meth:`predict_interval` when it is given none.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
@@ -112,7 +112,6 @@ class LVDRegressor(LocalRegressor):
 
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = True
-    kernel_names: ClassVar[tuple[str, ...]] = ("errors", "y")
 
     def __init__(
         self,
@@ -120,10 +119,11 @@ class LVDRegressor(LocalRegressor):
         *,
         preset: str = "default",
         conformity_score: str | ConformityScore | None = None,
-        kernel: str | MahalanobisKernel | None = None,
+        kernel_target: str | None = None,
         bandwidth: float | str | None = None,
         when_unknown: str | None = None,
         joint: str | None = None,
+        kernel: MahalanobisKernel | None = None,
         confidence_level: Levels = 0.9,
         calib_size: float | None = 0.25,
         prefit: bool = False,
@@ -138,11 +138,10 @@ class LVDRegressor(LocalRegressor):
     def settings(self) -> Preset:
         """The preset, with what was given in place of it."""
         check_choice(self.preset, "preset", tuple(PRESETS))
-        names = ("conformity_score", "bandwidth", "when_unknown")
+        names = ("conformity_score", "kernel_target", "bandwidth", "when_unknown")
         given = {name: vars(self)[name] for name in names if vars(self)[name] is not None}
-        if isinstance(self.kernel, str):
-            given["kernel"] = self.kernel
         settings = replace(PRESETS[self.preset], **given)
+        check_choice(settings.kernel_target, "kernel_target", ("errors", "y"))
         check_choice(settings.when_unknown, "when_unknown", ("infinite", "widen"))
         return settings
 
@@ -170,7 +169,7 @@ class LVDRegressor(LocalRegressor):
 
     @property
     def _kernel_target(self) -> str:
-        return self.settings.kernel
+        return self.settings.kernel_target
 
     @property
     def _infinite_when_unknown(self) -> bool:
@@ -186,10 +185,10 @@ class LVDRegressor(LocalRegressor):
     def _joint_score(self, given: str | ConformityScore) -> ConformityScore:
         """The score of all targets together that measures them as the given one does."""
         check_choice(self.joint, "joint", SHAPES)
-        if self.settings.kernel != "errors":
+        if self.settings.kernel_target != "errors":
             raise InputError(
-                "joint regions need a kernel of the errors, as one serves all targets, and this one is of y, as in "
-                "preset 'paper'; leave joint= out, or choose kernel='errors'"
+                "joint regions need kernel_target 'errors', as one kernel learns the errors of all targets, got "
+                "'y', which is also that of preset 'paper'; leave joint= out, or choose 'errors'"
             )
         scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
         chosen = scales.get(given) if isinstance(given, str) else given

@@ -170,9 +170,6 @@ def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
 def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
     """LVDRegressor of version 0.1: score, sides and second model have become one score."""
     parameters, learned = _upgrade(parameters, learned)
-    target = parameters.pop("kernel_target", None)
-    if target is not None and parameters["kernel"] is None:
-        parameters["kernel"] = target  # it was told apart from the kernel before
     if "predictor" not in parameters:
         return parameters, learned
     kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
