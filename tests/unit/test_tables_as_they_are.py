@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lvd
+from lvd.tables.dates import recurring_parts
 from lvd.tables.inputs import prepare_columns
 from lvd.tables.model_card import ModelCard, Source
 from lvd.tables.reading import read_table
@@ -178,12 +179,16 @@ class TestSplits:
             fit(make_table(), split="group:city")
 
     def test_the_column_is_no_input_but_for_what_comes_back(self, tmp_path):
-        days = [datetime.date(2020, 1, 1) + datetime.timedelta(3 * i) for i in range(N)]
+        days = [datetime.date(2020, 1, 1) + datetime.timedelta(6 * i) for i in range(N)]
         model, report = fit(make_table(a=days, t=np.arange(N) * 0.5), split="time:a")
         assert [name for name in model.encoder.feature_names if name.startswith("a")] == [
             "a: month",
             "a: weekday",
         ]
+        parts, moments = ("year", "month", "weekday", "hour", "days"), np.array([0.0, 86_400.0])
+        assert recurring_parts(parts, moments) == ("hour",)
+        assert recurring_parts(parts, 364.0 * moments) == ("weekday", "hour")
+        assert recurring_parts(parts, 365.0 * moments) == ("month", "weekday", "hour")
         assert report.split == "time:a"
         assert model.calibration_rows.min() > 72
         model.save(tmp_path / "model")

@@ -30,11 +30,11 @@ from lvd.tables.column_values import (
     to_texts,
 )
 from lvd.tables.dates import (
-    LASTING,
     PARTS,
     Part,
     are_dates,
     is_moment,
+    recurring_parts,
     split_moments,
     to_moments,
     varying_parts,
@@ -260,7 +260,8 @@ def learn_from(
 ) -> tuple[Column, ...]:
     """The columns with the medians, levels and first moments of these rows.
 
-    Of the dates of column `forget_dates` only what comes back is kept: no year, no days since the first one.
+    Of the dates of column `forget_dates` only what comes back is kept: no year, no days since the first one, and no
+    month where the rows are of less than a year.
     """
     by_name = {column.name: column for column in columns}
     limit = level_limit(train.select(list(by_name)))
@@ -272,12 +273,12 @@ def learn_from(
             return _pool(column, Counter({one["values"]: one["counts"] for one in counts}), limit)
         if column.kind == "date":
             moments = to_moments(train[name])
-            if np.isnan(moments).all():
+            moments = moments[~np.isnan(moments)]
+            if not len(moments):
                 raise InputError("has no values at all")
-            lasting = LASTING if name == forget_dates else ()
-            median = None if column.median is None else float(np.nanmedian(moments))
-            parts = tuple(part for part in column.parts if part not in lasting)
-            return replace(column, median=median, origin=float(np.nanmin(moments)), parts=parts)
+            median = None if column.median is None else float(np.median(moments))
+            parts = recurring_parts(column.parts, moments) if name == forget_dates else column.parts
+            return replace(column, median=median, origin=float(moments.min()), parts=parts)
         if column.median is None:
             return column
         return replace(column, median=learn_column(name, train[name], impute=True).median)

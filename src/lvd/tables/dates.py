@@ -15,10 +15,9 @@ from lvd.tables.column_values import MISSING_MARKS, count, first_text, is_text, 
 Part: TypeAlias = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """What a moment becomes: the calendar's parts, Monday is 0, and the days since an origin."""
-LASTING: tuple[Part, ...] = ("year", "days")
-"""Parts that never come back: no later row has a value of the training rows."""
-
 DAY = 86_400.0
+CYCLES: dict[Part, float] = {"month": 365.0 * DAY, "weekday": 7.0 * DAY, "hour": DAY}
+"""After how long a part comes back; the others never do: no later row has a value of the training rows."""
 _CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r" ?(Z|[+-]\d{2}:?\d{2})$"
 _ISO = rf"^\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}}([T ]{_CLOCK}({_ZONE[:-1]})?)?$"
@@ -76,6 +75,12 @@ def split_moments(
         "days": (moments - origin) / DAY,
     }
     return np.stack([found[part] for part in parts], axis=1)
+
+
+def recurring_parts(parts: tuple[Part, ...], moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
+    """Those of the parts that have come back within these moments, of which none is missing."""
+    span = float(moments.max() - moments.min())
+    return tuple(part for part in parts if CYCLES.get(part, np.inf) <= span)
 
 
 def varying_parts(moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
