@@ -1,7 +1,7 @@
 """What LVD adds to a network of molecules: ``python -m benchmarks.molecule_overhead --table qm8``.
 
 One network for all tasks is trained for a few epochs, from which the time of a whole training follows, and LVD as
-it is by default learns all tasks from its errors. Kernels are also measured alone: the paper reports less than 5% of
+it is by default learns all tasks from its errors. Kernels are also measured alone: the paper reports below 5% of
 the network's training for them, and 0.65 s of extra inference for 1,000 molecules. Where LVDRegressor trains the
 network, errors are those of five more networks, each without a fold; here, as for a network that comes trained, its
 own.
