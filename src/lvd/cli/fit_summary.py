@@ -112,6 +112,11 @@ def notes(report: FitReport) -> Iterator[str]:
             f"column {column!r} has {n_frequent + n_rare:,} texts: {n_frequent:,} frequent ones have a feature "
             f"each, {n_rare:,} others share one, and another holds the frequency"
         )
+    for column in report.dated:
+        yield (
+            f"column {column!r} holds dates: rows much later than the training rows will be unknown; for a model of "
+            f"rows to come, fit with --split time:{column}"
+        )
     for column, example in report.formatted.items():
         yield (
             f"the texts of column {column!r}, such as {example!r}, are categories, not numbers; if they are "

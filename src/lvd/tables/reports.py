@@ -61,7 +61,8 @@ class FitReport:
     no training row is near, or that hold a level of `unseen`. `left_out` names the columns that are neither inputs
     nor targets, `useless` says which of them are constant or identifiers, `formatted` those whose categories look
     like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
-    `leaks` the columns that alone explain almost all of a target's variance, `groups` is the column of groups, and
+    `leaks` the columns that alone explain almost all of a target's variance, `dated` those whose dates are an input
+    as such and not only by what recurs, `groups` is the column of groups, and
     `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
     is about all targets at once, where there are several. A `case` is what rows with the same inputs are rows of.
     """
@@ -89,6 +90,7 @@ class FitReport:
     targets: tuple[TargetReport, ...]
     together: tuple[Together, ...] = ()
     case: str = "row"
+    dated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

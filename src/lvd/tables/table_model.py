@@ -27,6 +27,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types, to_texts
+from lvd.tables.dates import CYCLES
 from lvd.tables.inputs import (
     CellEncoder,
     RowEncoder,
@@ -181,6 +182,7 @@ class TableModel:
             targets=tested.targets,
             together=tested.together,
             case=encoder.case,
+            dated=tuple(one.name for one in encoder.columns if set(one.parts) - set(CYCLES)),
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
