@@ -2,7 +2,8 @@
 
 Two questions, each a handful of networks. *isomers*: the paper's QM9 has 3,054 molecules that our copy lacks, whose
 geometry had become another molecule's than their SMILES says. As many molecules of our copy get the SMILES of
-another one of the same formula: does the mean error rise as the printed one is above ours? *short*: CQR and DE with
+another one of the same formula: does the mean error rise as the printed one is above ours? (*isomers-differences*
+asks no network: by how much do two molecules of the same formula differ?) *short*: CQR and DE with
 targets as they are, trained for some hundred batches, as the paper's baselines on small tables were: do the errors
 come near the printed ones? Each answer is a file of its own, and is not given again.
 """
@@ -31,6 +32,7 @@ from lvd.tables.splits import split_indices
 N_SWAPPED = 3054 / 130831
 """The share of the molecules that our copy of QM9 lacks."""
 SEEDS = (0, 1, 2)
+DIFFERENCES = "isomers-differences"
 FULL = Recipe()
 
 
@@ -73,6 +75,7 @@ LOSSES: dict[str, ElementLoss] = {
 
 
 def questions() -> Iterator[Question]:
+    yield Question(DIFFERENCES, "qm9", FULL, SquaredLoss())
     for name, swapped in (("as-they-are", 0.0), ("swapped", N_SWAPPED)):
         yield Question(f"isomers-qm9-{name}", "qm9", FULL, SquaredLoss(), swapped=swapped)
     for table, steps, rate in product(("qm8", "qm9"), (200, 500, 1000), (1e-4, 1e-3)):
@@ -82,15 +85,32 @@ def questions() -> Iterator[Question]:
 
 def swap_isomers(smiles: np.ndarray, share: float, seed: int) -> np.ndarray:
     """`smiles` with a share of the molecules under the SMILES of another one of the same formula."""
+    chosen, others = isomer_pairs(smiles, share, seed)
+    swapped = smiles.copy()
+    swapped[chosen] = smiles[others]
+    return swapped
+
+
+def isomer_pairs(smiles: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, a share of all, and for each of them one of the same formula; some are their own."""
     from rdkit.Chem.rdMolDescriptors import CalcMolFormula
 
-    rng, swapped = np.random.default_rng(seed), smiles.copy()
+    rng = np.random.default_rng(seed)
     formulas = np.array([CalcMolFormula(molecule) for molecule in parse_smiles(smiles)])
     chosen = rng.permutation(len(smiles))[: round(share * len(smiles))]
     by_formula = {name: np.flatnonzero(formulas == name) for name in np.unique(formulas[chosen])}
-    for row in chosen:
-        swapped[row] = smiles[rng.choice(by_formula[formulas[row]])]
-    return swapped
+    return chosen, np.array([rng.choice(by_formula[formulas[row]]) for row in chosen])
+
+
+def differences(dataset: Dataset) -> list[dict[str, object]]:
+    """By how much each target differs between two molecules of the same formula."""
+    chosen, others = isomer_pairs(dataset.X, N_SWAPPED, 0)
+    apart = np.abs(dataset.y[chosen] - dataset.y[others]).mean(0)
+    return [
+        {"question": DIFFERENCES, "table": "qm9", "task": task, "seed": 0, "steps": 0, "MAD": f"{value:.5g}"}
+        | {"MAD of a constant": ""}
+        for task, value in zip(dataset.target_names, apart, strict=True)
+    ]
 
 
 def ask(question: Question, dataset: Dataset) -> list[dict[str, object]]:
@@ -135,8 +155,9 @@ def answer(folder: Path, data_dir: Path | None, only: str = "") -> None:
             continue
         if question.table not in tables:
             tables[question.table] = runner.load(question.table, data_dir=data_dir)
+        table = tables[question.table]
         try:
-            rows = ask(question, tables[question.table])
+            rows = differences(table) if question.name == DIFFERENCES else ask(question, table)
         except InputError as error:  # a training may diverge, which is an answer
             rows = [{"question": question.name, "table": question.table, "MAD": str(error)}]
         with atomic_path(question.file(folder)) as part, part.open("w", newline="") as file:

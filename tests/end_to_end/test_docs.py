@@ -184,6 +184,8 @@ def test_the_pages_are_what_their_commands_write(tmp_path):
         tmp_path / "molecule_tables.md",
         groups=RESULTS / "qm9_groups.csv",
         notes=RESULTS / "qm_notes.toml",
+        study=study if (study := RESULTS / "molecules.csv").exists() else None,
+        questions=RESULTS / "molecule_questions.csv",
     )
     beyond_page.write_page(tmp_path / "beyond.md", beyond.read_results(RESULTS / "beyond.csv"))
     for page in tmp_path.iterdir():

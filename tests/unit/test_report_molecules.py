@@ -10,6 +10,7 @@ import pytest
 from lvd._validation import InputError
 from lvd.reproduction import printed_cells
 from lvd.reproduction.collect import Measured, write_csv
+from lvd.reproduction.formats import MISSING
 from lvd.reproduction.functional_groups import GroupCount, write_counts
 from lvd.reproduction.layout import dataset_order, dataset_title
 from lvd.reproduction.molecule_study import MoleculeResult, write_study
@@ -17,6 +18,7 @@ from lvd.reproduction.molecule_study_page import study_parts, study_summary
 from lvd.reproduction.pages import Note
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.printed import ComparedCell
+from lvd.reproduction.printed_questions import read_answers
 from lvd.reproduction.quantum import GROUPS
 from lvd.reproduction.quantum_page import render_quantum_page, write_quantum_page
 from lvd.reproduction.result_tables import Cell, make_tables
@@ -176,3 +178,31 @@ class TestStudy:
             text = (tmp_path / "page.md").read_text()
             assert ("## The methods of today" in text) is shown
         assert "| LVD | 0.500 | 1 | 2.0 | 90.0 | 80.0 | 15 of 15 | 100.0% |" in text
+
+
+class TestQuestions:
+    ANSWERS = """question,table,task,seed,steps,MAD,MAD of a constant
+isomers-differences,qm9,mu,0,0,2.0,
+short-qm9-CQR-500-0.001,qm9,mu,0,500,1.5,1.2
+short-qm9-CQR-500-0.001,qm9,mu,1,500,2.5,1.2
+short-qm9-DE-500-0.001,qm9,mu,0,500,3.0,1.2
+short-qm9-DE-absolute-500-0.001,qm9,mu,0,500,7.0,1.2
+"""
+
+    def test_answers_are_shown_beside_the_printed_figures(self, as_printed, tmp_path):
+        (tmp_path / "answers.csv").write_text(self.ANSWERS)
+        write_csv(as_printed, tmp_path / "qm9.csv")
+        write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", questions=tmp_path / "answers.csv")
+        text = (tmp_path / "page.md").read_text()
+        assert "trained for a few hundred batches" in text
+        assert "| mu | 2.01 | 2.01 | 2 |" in text
+        share = 3054 / 133_885
+        assert f"| mu | 0.48 | 0.48 | {0.48 + share * (2.0 - 0.48):.3g} |" in text
+        assert f"| QM9, softplus | 268.32 | {MISSING} | 3 |" in text
+        assert f"| QM9, absolute value | 268.32 | {MISSING} | 7 |" in text
+        assert "What else was different we do not know" in page_of(as_printed)
+
+    def test_another_file_is_refused(self, as_printed, tmp_path):
+        (tmp_path / "answers.csv").write_text("a,b\n1,2\n")
+        with pytest.raises(InputError, match="does not hold answers"):
+            read_answers(tmp_path / "answers.csv")

@@ -280,6 +280,9 @@ def page(
     ] = None,
     groups: Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")] = None,
     study: Annotated[Path | None, option("FILE", "The table that lvd bench molecules wrote.")] = None,
+    questions: Annotated[
+        Path | None, option("FILE", "Answers of benchmarks.molecule_questions on printed figures.")
+    ] = None,
     rerun: Annotated[
         Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
     ] = None,
@@ -292,14 +295,14 @@ def page(
     from lvd.reproduction.pages import write_small_page
     from lvd.reproduction.quantum_page import write_quantum_page
 
-    for name, given in (("--groups", groups), ("--study", study)):
+    for name, given in (("--groups", groups), ("--study", study), ("--questions", questions)):
         if given is not None and not molecules:
             raise InputError(f"{name} is for the page on molecules; add --molecules, or leave {name} out")
     if rerun is not None and molecules:
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
-    _check_apart(out, *results, notes, groups, study, rerun)
+    _check_apart(out, *results, notes, groups, study, questions, rerun)
     if molecules:
-        write_quantum_page(results, out, groups=groups, notes=notes, study=study)
+        write_quantum_page(results, out, groups=groups, notes=notes, study=study, questions=questions)
     else:
         write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))

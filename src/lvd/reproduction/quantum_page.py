@@ -23,6 +23,7 @@ from lvd.reproduction.molecule_study_page import StudyPart, study_parts, study_s
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
+from lvd.reproduction.printed_questions import Answer, ensembles_grid, isomers_grid, read_answers, short_grids
 from lvd.reproduction.result_store import Call, read_calls
 from lvd.reproduction.result_tables import ResultTables, main_figure, table_grids
 from lvd.reproduction.runs import TASK_TABLES, has_tasks, table_of
@@ -37,9 +38,10 @@ def write_quantum_page(
     groups: Path | None = None,
     notes: Path | None = None,
     study: Path | None = None,
+    questions: Path | None = None,
 ) -> None:
-    """Write the page from results on QM8 and QM9, and from counts within functional groups and the study of today's
-    methods where there are some."""
+    """Write the page from results on QM8 and QM9, and from counts within functional groups, the study of today's
+    methods and answers to questions about printed figures where there are some."""
     rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
     calls = [call for path in results for call in read_calls(path)]
     counts = [] if groups is None else read_counts(groups)
@@ -48,7 +50,8 @@ def write_quantum_page(
         parts = study_parts(read_study(study))
         calls = [*read_calls(study), *calls]
     found = [] if notes is None else read_notes(notes)
-    write_text(out, render_quantum_page(rows, calls, counts, found, parts))
+    answers = [] if questions is None else read_answers(questions)
+    write_text(out, render_quantum_page(rows, calls, counts, found, parts=parts, answers=answers))
 
 
 def render_quantum_page(
@@ -56,7 +59,9 @@ def render_quantum_page(
     calls: Sequence[Call],
     counts: Sequence[GroupCount],
     notes: Sequence[Note],
+    *,
     parts: Sequence[StudyPart] = (),
+    answers: Sequence[Answer] = (),
 ) -> str:
     """The page as Markdown."""
     tables = tables_by_protocol(rows)
@@ -75,6 +80,9 @@ def render_quantum_page(
         by_metric=count_cells_by(counted, lambda c: f"{table_of(c.cell.dataset)}, {c.cell.metric}"),
         cqr=count_cells("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
         notes=notes,
+        isomers=isomers_grid(rows, answers),
+        short=short_grids(rows, answers),
+        ensembles=ensembles_grid(rows, answers),
         scaled=_scaled_grid(tables),
         beside_printed=beside_printed(counts),
         held=_held(counts),
