@@ -42,10 +42,12 @@ def seconds(work: Callable[[], object], *, warm: bool = True) -> float:
     return time.perf_counter() - start
 
 
-def measure(dataset: Dataset, n_rows: int | None, seed: int = 0) -> dict[str, float]:
-    """All figures, on the first so many molecules of a random order, or on all."""
+def measure(
+    dataset: Dataset, n_rows: int | None, n_tasks: int | None = None, seed: int = 0
+) -> dict[str, float]:
+    """All figures, on the first so many molecules of a random order and the first so many tasks, or on all."""
     chosen = np.random.default_rng(seed).permutation(len(dataset.y))[:n_rows]
-    molecules, y = read_molecules(dataset.X[chosen]), dataset.y[chosen]
+    molecules, y = read_molecules(dataset.X[chosen]), dataset.y[chosen, :n_tasks]
     train, calib, test = split_indices(len(y), seed)
     inside, valid, _ = inner_split(len(train))
     job = NetworkJob(y, train[inside], train[valid])
@@ -102,10 +104,11 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--table", default="qm8")
     parser.add_argument("--rows", type=int, help="so many molecules only")
+    parser.add_argument("--tasks", type=int, help="so many tasks only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", lvd.CalibrationWarning)
-    figures = measure(lvd.data.load(options.table, data_dir=options.data_dir), options.rows)
+    figures = measure(lvd.data.load(options.table, data_dir=options.data_dir), options.rows, options.tasks)
     device = resolve_device("auto")
     name = (
         torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
