@@ -65,7 +65,9 @@ def check_walk(folder, outcomes, n_rows):
     assert lines[3].startswith("price: ")
     assert lines[4].startswith("model written to model; it is ")
     assert "note: column 'city' has " in fit.out
-    assert "note: column 'sold' holds dates: rows much later than the training rows will be unknown" in fit.out
+    assert (
+        "note: column 'sold' holds dates: rows much later than the training rows will be unknown" in fit.out
+    )
     assert "calibration and test rows repeat the inputs of a training row" in fit.out
     known, upper = column(folder / "out.csv", "known"), column(folder / "out.csv", "upper_90")
     assert known[:10] == ["false"] * 10
