@@ -110,8 +110,9 @@ def test_unknown_rows_are_told_everywhere(lvd_here, tables, plain):
     assert known.to_pylist() == [row["known"] == "true" for row in written]
     assert counted in lvd_here("evaluate", plain, tables / "far.csv").out
     explained = lvd_here("explain", plain, tables / "far.csv", "--row", 701)
-    assert "Unknown: no training row is near this one, so it gets no finite interval." in explained.out
-    assert "known: no, no training row is near" in explained.out
+    beyond = "area is beyond the values of all training rows"
+    assert f"Unknown: {beyond}, so it gets no finite interval." in explained.out
+    assert f"known: no, {beyond}" in explained.out
     (found,) = json.loads(lvd_here("explain", plain, tables / "far.csv", "--row", 701, "--json").out)
     assert found["known"] is False
     page = tables / "far.html"

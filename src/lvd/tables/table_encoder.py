@@ -168,7 +168,8 @@ class TableEncoder:
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
         columns = [column_to_dict(one) for one in self.columns]
-        return {"targets": list(self.targets), "columns": columns, "fills": self.fills}
+        gaps = {} if self.fills else {"fills": False}  # what fills them is saved as it always was
+        return {"targets": list(self.targets), "columns": columns} | gaps
 
     @classmethod
     def from_dict(cls, content: Any) -> TableEncoder:
