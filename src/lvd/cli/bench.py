@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,6 +46,10 @@ Levels = Annotated[str, option("LEVELS", "Confidence levels separated by commas.
 Workers = Annotated[int, option("N", "How many splits to work on at the same time.", True)]
 DataDir = Annotated[
     Path | None, option("FOLDER", "Folder with the datasets.", "that of the variable LVD_DATA")
+]
+CompactTable = Annotated[
+    Path | None,
+    option("FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."),
 ]
 
 
@@ -326,12 +330,7 @@ def study_molecules(
     seeds: Seeds = "0:1",
     workers: Workers = 1,
     data_dir: DataDir = None,
-    csv: Annotated[
-        Path | None,
-        option(
-            "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
-        ),
-    ] = None,
+    csv: CompactTable = None,
 ) -> None:
     """Compare intervals on molecules, of known scaffolds and of new ones; it can be stopped and restarted.
 
@@ -339,7 +338,7 @@ def study_molecules(
     LVD, as it is by default, and MADSplit learn from errors out of fold.
     """
     from lvd.reproduction.molecule_study import STUDY_METHODS, plan_study, read_study, run_study, write_study
-    from lvd.reproduction.result_store import read_calls, recorded_call, write_calls
+    from lvd.reproduction.result_store import read_calls, recorded_call
     from lvd.reproduction.runs import parse_names, parse_seeds
 
     if csv is not None:
@@ -363,9 +362,7 @@ def study_molecules(
     console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
     _show_failures(["dataset", "method", "error", "results"], failed)
     if csv is not None:
-        csv.parent.mkdir(parents=True, exist_ok=True)
-        write_study(results, csv)
-        write_calls(read_calls(out), csv.with_suffix(".json"))
+        _write_compact(csv, write_study, results, read_calls(out))
         console.show(str(csv))
 
 
@@ -450,25 +447,18 @@ def arena_page(
     ],
     *,
     out: Page,
-    csv: Annotated[
-        Path | None,
-        option(
-            "FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."
-        ),
-    ] = None,
+    csv: CompactTable = None,
 ) -> None:
     """Write the page on the arena: which methods give the best intervals, and where LVD loses."""
     from lvd.reproduction.arena import read_arena, write_arena
     from lvd.reproduction.arena_page import write_arena_page
-    from lvd.reproduction.result_store import read_calls, write_calls
+    from lvd.reproduction.result_store import read_calls
 
     for file in (out,) if csv is None else (out, csv, csv.with_suffix(".json")):
         _check_apart(file, results)
     rows, calls = read_arena(results), read_calls(results)
     if csv is not None:
-        csv.parent.mkdir(parents=True, exist_ok=True)
-        write_arena(rows, csv)
-        write_calls(calls, csv.with_suffix(".json"))
+        _write_compact(csv, write_arena, rows, calls)
         console.show(f"{csv}: {len(rows)} results")
     for path in write_arena_page(rows, calls, out):
         console.show(str(path))
@@ -482,6 +472,15 @@ def _check_apart(out: Path, *results: Path | None) -> None:
     for given in results:
         if given is not None:
             check_apart(out, given / "runs", given / "calls", *compact_tables(given))
+
+
+def _write_compact(csv: Path, write: Callable[[Any, Path], None], results: Any, calls: Any) -> None:
+    """All results as one table, and how they were made beside it."""
+    from lvd.reproduction.result_store import write_calls
+
+    csv.parent.mkdir(parents=True, exist_ok=True)
+    write(results, csv)
+    write_calls(calls, csv.with_suffix(".json"))
 
 
 def _show_failures(headings: list[str], failed: Iterable[tuple[str, str, str]]) -> None:

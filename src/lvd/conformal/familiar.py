@@ -36,7 +36,7 @@ more than `FAR` times what training rows are beyond the others.
 
 Every ordinary row that is called unknown costs an infinite interval. With both rules all concrete older than 90
 days is found where none was learned from, and 73% of the bad and hot weather of bike. Distances alone, with a limit
-of 1.1, found 98% and none of them, and called half as many ordinary rows of the arena's tables more unknown.
+of 1.1, found 98% of the one and none of the other, and called half as many ordinary rows again unknown.
 """
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple
@@ -333,6 +334,7 @@ class TrainingPoints:
         self.rows = FusedCalibration(points, torch.zeros_like(points[:, 0]), None, limits)
         self.grid = torch.as_tensor(grid, device=points.device)
         self.counters = torch.empty(2, dtype=torch.int32, device=points.device)
+        self._used = False
 
     def bandwidths(self, queries: Float[Tensor, "n k"], wanted: float) -> Float[Tensor, "n"]:
         """The smallest of the grid with which the weights of all training rows sum to what is wanted."""
@@ -340,7 +342,8 @@ class TrainingPoints:
         own, margins, result = given.new_zeros(n, 3), given.new_empty(n), given.new_empty(n)
         own[:, 0::2] = 1.0
         left = rows.right.new_empty(n, rows.width)
-        with torch.cuda.device_of(queries), perhaps_compiling():
+        first_use, self._used = nullcontext() if self._used else perhaps_compiling(), True
+        with torch.cuda.device_of(queries), first_use:
             rows.prepare(given, own, left, margins, self.counters)
             kernels.find_bandwidths[(triton.cdiv(n, 64),)](
                 left, rows.right, self.grid, result, n, triton.cdiv(rows.n_points, 128), wanted,

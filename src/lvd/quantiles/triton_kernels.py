@@ -90,6 +90,29 @@ def _split(numbers):
     return high, ((bits + 0x1000) & 0xFFFFE000).to(tl.float32, bitcast=True)
 
 
+@triton.jit
+@no_type_check
+def _halves(query, DOUBLE: tl.constexpr):
+    """Left factors as :func:`_exponents` takes them: as they are, or as two tf32 numbers each."""
+    if DOUBLE:
+        return query, query
+    else:
+        return _split(query)
+
+
+@triton.jit
+@no_type_check
+def _exponents(high, low, factor, DOUBLE: tl.constexpr):
+    """The products of left and right factors in float32."""
+    if DOUBLE:
+        return tl.dot(high, factor, out_dtype=tl.float64).to(tl.float32)
+    else:
+        factor_high, factor_low = _split(factor)
+        exponents = tl.dot(low, factor_high, input_precision="tf32")
+        exponents = tl.dot(high, factor_low, exponents, input_precision="tf32")
+        return tl.dot(high, factor_high, exponents, input_precision="tf32")
+
+
 @triton.jit(do_not_specialize=["n", "n_blocks", "span"])
 @no_type_check
 def block_sums(
@@ -106,8 +129,7 @@ def block_sums(
     columns = tl.arange(0, KP)
     valid = rows < n
     query = tl.load(left + rows[:, None] * KP + columns[None, :], mask=valid[:, None], other=0.0)
-    if not DOUBLE:
-        query_high, query_low = _split(query)
+    high, low = _halves(query, DOUBLE)
     total = tl.zeros((QUERIES,), tl.float64)
     squares = tl.zeros((QUERIES,), tl.float64)
     products = tl.zeros((QUERIES,), tl.float64)
@@ -117,13 +139,7 @@ def block_sums(
         points = tile * POINTS + tl.arange(0, POINTS)
         # 64-bit: forty million points of 64 columns pass 2^31 numbers
         factor = tl.load(right + points.to(tl.int64)[None, :] * KP + columns[:, None])
-        if DOUBLE:
-            exponents = tl.dot(query, factor, out_dtype=tl.float64).to(tl.float32)
-        else:
-            factor_high, factor_low = _split(factor)
-            exponents = tl.dot(query_low, factor_high, input_precision="tf32")
-            exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
-            exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
+        exponents = _exponents(high, low, factor, DOUBLE)
         weights = tl.exp2(exponents)
         block_sum += tl.sum(weights, 1)
         if MOMENTS:
@@ -337,8 +353,7 @@ def find_bandwidths(
     tried = tl.arange(0, 8)
     valid = rows < n
     query = tl.load(left + rows[:, None] * KP + columns[None, :], mask=valid[:, None], other=0.0)
-    if not DOUBLE:
-        query_high, query_low = _split(query)
+    high, low_half = _halves(query, DOUBLE)
     low = tl.zeros((QUERIES,), tl.int32)
     for stage in tl.static_range(2):
         step = 1 if stage else STEP
@@ -346,13 +361,7 @@ def find_bandwidths(
         for tile in range(n_tiles):
             points = tile * POINTS + tl.arange(0, POINTS)
             factor = tl.load(right + points[None, :] * KP + columns[:, None])
-            if DOUBLE:
-                exponents = tl.dot(query, factor, out_dtype=tl.float64).to(tl.float32)
-            else:
-                factor_high, factor_low = _split(factor)
-                exponents = tl.dot(query_low, factor_high, input_precision="tf32")
-                exponents = tl.dot(query_high, factor_low, exponents, input_precision="tf32")
-                exponents = tl.dot(query_high, factor_high, exponents, input_precision="tf32")
+            exponents = _exponents(high, low_half, factor, DOUBLE)
             for g in tl.static_range(STEP):
                 bandwidth = tl.load(grid + tl.minimum(low + (g + 1) * step - 1, last))
                 precision = (1.0 / (bandwidth * bandwidth)).to(tl.float32)

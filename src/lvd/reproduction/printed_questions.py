@@ -20,7 +20,7 @@ MORE = 3054 / 133_885
 
 
 @dataclass(frozen=True)
-class Answer:
+class QuestionedError:
     """The mean absolute error of one task to one question, mean over the seeds."""
 
     question: str
@@ -29,13 +29,16 @@ class Answer:
     error: float
 
 
-def read_answers(path: Path) -> list[Answer]:
+def read_answers(path: Path) -> list[QuestionedError]:
     """Answers as the benchmark writes them; a training that diverged has none."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["task"]]
         places = grouped(rows, lambda row: (row["question"], row["table"], row["task"]))
-        return [Answer(*place, fmean(float(row["MAD"]) for row in same)) for place, same in places.items()]
+        return [
+            QuestionedError(*place, fmean(float(row["MAD"]) for row in same))
+            for place, same in places.items()
+        ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} does not hold answers ({error}); make some with: python -m benchmarks.molecule_questions"
@@ -67,7 +70,7 @@ class Errors:
         return MISSING if cell is None else f"{cell.mean:.{max(cell.decimals, 0)}f}"
 
 
-def isomers_grid(rows: Sequence[Measured], answers: Sequence[Answer]) -> Grid | None:
+def isomers_grid(rows: Sequence[Measured], answers: Sequence[QuestionedError]) -> Grid | None:
     """The mean errors on QM9 beside those to expect with molecules under a wrong SMILES among them."""
     found = {(one.question, one.task): one.error for one in answers}
     errors = Errors(rows, MAIN_VARIANT)
@@ -94,7 +97,7 @@ def isomers_grid(rows: Sequence[Measured], answers: Sequence[Answer]) -> Grid | 
     )
 
 
-def short_grids(rows: Sequence[Measured], answers: Sequence[Answer]) -> list[Grid]:
+def short_grids(rows: Sequence[Measured], answers: Sequence[QuestionedError]) -> list[Grid]:
     """CQR's errors after some hundred batches beside the printed ones, task by task, for each table."""
     errors = Errors(rows, "CQR")
     grids = []
@@ -108,8 +111,8 @@ def short_grids(rows: Sequence[Measured], answers: Sequence[Answer]) -> list[Gri
             [
                 task,
                 errors.printed_text(f"{table}({task})"),
-                _text(errors.ours.get(f"{table}({task})")),
-                *(_text({one.question: one.error for one in same}.get(name)) for name in settings),
+                _error_text(errors.ours.get(f"{table}({task})")),
+                *(_error_text({one.question: one.error for one in same}.get(name)) for name in settings),
             ]
             for task, same in by_task.items()
         ]
@@ -124,7 +127,7 @@ def short_grids(rows: Sequence[Measured], answers: Sequence[Answer]) -> list[Gri
     return grids
 
 
-def ensembles_grid(rows: Sequence[Measured], answers: Sequence[Answer]) -> Grid | None:
+def ensembles_grid(rows: Sequence[Measured], answers: Sequence[QuestionedError]) -> Grid | None:
     """The same of a deep ensemble's network, mean over the tasks, with two ways to make a variance of an output."""
     chosen = [one for one in answers if "-DE-" in one.question]
     if not chosen:
@@ -149,8 +152,12 @@ def ensembles_grid(rows: Sequence[Measured], answers: Sequence[Answer]) -> Grid 
                 if n.startswith(f"short-{table}-{kind}-") and _kind(n) == kind
             }
             lines.append(
-                [f"{table.upper()}, {title}", printed.get(table, MISSING), _text(fmean(own) if own else None)]
-                + [_text(known.get(name)) for name in settings]
+                [
+                    f"{table.upper()}, {title}",
+                    printed.get(table, MISSING),
+                    _error_text(fmean(own) if own else None),
+                ]
+                + [_error_text(known.get(name)) for name in settings]
             )
     return Grid(
         "A network of a deep ensemble, trained for less long: mean error",
@@ -175,5 +182,5 @@ def _order(question: str) -> tuple[float, int]:
     return float(rate), int(steps)
 
 
-def _text(value: float | None) -> str:
+def _error_text(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3g}"

@@ -23,7 +23,13 @@ from lvd.reproduction.molecule_study_page import StudyPart, study_parts, study_s
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
-from lvd.reproduction.printed_questions import Answer, ensembles_grid, isomers_grid, read_answers, short_grids
+from lvd.reproduction.printed_questions import (
+    QuestionedError,
+    ensembles_grid,
+    isomers_grid,
+    read_answers,
+    short_grids,
+)
 from lvd.reproduction.result_store import Call, read_calls
 from lvd.reproduction.result_tables import ResultTables, main_figure, table_grids
 from lvd.reproduction.runs import TASK_TABLES, has_tasks, table_of
@@ -61,7 +67,7 @@ def render_quantum_page(
     notes: Sequence[Note],
     *,
     parts: Sequence[StudyPart] = (),
-    answers: Sequence[Answer] = (),
+    answers: Sequence[QuestionedError] = (),
 ) -> str:
     """The page as Markdown."""
     tables = tables_by_protocol(rows)
