@@ -11,7 +11,7 @@ import torch
 from numba import njit
 
 from lvd._parallel import chunk_slices
-from lvd.kernels.compiled import OPTIONS, Blocks, in_blocks, make_blocks, weigh
+from lvd.kernels.compiled import OPTIONS, Blocks, in_blocks, make_blocks, square_distances, weigh
 from lvd.kernels.leave_one_out import LeaveOneOut
 
 
@@ -58,10 +58,12 @@ def compiled_gradient(
 def add_weights(queries, own, blocks, y, sums):
     """Add the sums of weights times targets, and of weights; `own` are the rows that do not count."""
     width = y.shape[1]
-    weights, exponents = np.empty(width, queries.dtype), np.empty(width, queries.dtype)
+    weights, exponents = np.empty(width, queries.dtype), np.empty((2, width), queries.dtype)
     for block in range(len(y)):
         for i in range(len(queries)):
-            weigh(queries[i], queries.dtype.type(1), blocks, block, weights, exponents)
+            if i % 2 == 0:
+                square_distances(queries[i], queries[min(i + 1, len(queries) - 1)], blocks, block, exponents)
+            weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0
             products, total = np.float32(0), np.float32(0)
@@ -77,10 +79,12 @@ def add_weights(queries, own, blocks, y, sums):
 def add_pulls(queries, own, blocks, y, slope, offset, on_batch, on_columns):  # noqa: PLR0917
     """Add how the loss pulls at the points of the batch and at those of all rows."""
     width = y.shape[1]
-    weights, exponents = np.empty(width, queries.dtype), np.empty(width, queries.dtype)
+    weights, exponents = np.empty(width, queries.dtype), np.empty((2, width), queries.dtype)
     for block in range(len(y)):
         for i in range(len(queries)):
-            weigh(queries[i], queries.dtype.type(1), blocks, block, weights, exponents)
+            if i % 2 == 0:
+                square_distances(queries[i], queries[min(i + 1, len(queries) - 1)], blocks, block, exponents)
+            weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0
             for j in range(width):

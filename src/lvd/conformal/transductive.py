@@ -62,7 +62,7 @@ def sum_others(rows: SortedRows, prior: Prior) -> Others:
 def transductive_radius(
     queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, prior: Prior, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
-    """The radius of each query at each level, O(m log m) a query."""
+    """The radius of each query at each level, O(m) a query."""
     ranks = finite_sample_ranks(len(rows), levels)
     if len(rows) == 0:
         return queries.new_full((len(queries), len(levels)), torch.inf)
@@ -74,8 +74,11 @@ def transductive_radius(
         mean = (kernel @ rows.scores + prior.strength * prior.size) / (kernel.sum(1) + prior.strength)
         b = rows.scores * (others.weights + kernel) * mean[:, None]
         ends = 2.0 * b / (others.scores + (others.scores.square() + 4.0 * kernel * b).sqrt())
-        ordered = torch.nn.functional.pad(ends.sort(1).values, (0, 1), value=torch.inf)
-        return ordered[:, torch.as_tensor(ranks - 1, device=ordered.device)]
+        found = torch.full((len(ends), len(ranks)), torch.inf, dtype=ends.dtype, device=ends.device)
+        for column, rank in enumerate(ranks.tolist()):
+            if rank <= len(rows):
+                found[:, column] = ends.kthvalue(rank, dim=1).values
+        return found
 
     with workers() as run:
         return torch.cat(run(work, chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // len(rows)))))

@@ -28,10 +28,20 @@ from lvd._typing import Float, NDArray
 BLOCK, STRETCH = 512, 32
 STRIDE = 5
 """So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
-TILE_QUERIES, CACHED = 16, 2**15
-"""So many queries are held against a block while it is in the first-level cache; one, where the rows are no more
+PAIR, TILE_QUERIES, CACHED = 2, 16, 2**15
+"""So many queries are held against a block while it is in the first-level cache; two, where the rows are no more
 numbers than the second, so that all of them stay near."""
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+LOG2_E = 1.4426950408889634
+EXP2_SINGLE = (
+    0.6931472149680279, 0.24022652782887737, 0.05550310551013797, 0.009617692972993062, 0.0013406643902351759,
+    0.0001559467816132662,
+)  # fmt: skip
+EXP2_DOUBLE = (
+    0.6931471805599457, 0.24022650695910098, 0.0555041086647904, 0.009618129107607002, 0.0013333558153439965,
+    0.0001540353044157213, 1.5252727385193868e-05, 1.3215442675329822e-06, 1.0180647659234139e-07,
+    7.0725704128144235e-09, 4.0780719295883367e-10,
+)  # fmt: skip
+"""Of the polynomials for ``2^t``, |t| <= 1/2, by Remez' algorithm; their relative errors are 2.6e-9 and 1.8e-17."""
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning."""
 LEAST_TOTAL = 1e-280
@@ -50,7 +60,7 @@ ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (
 class Blocks(NamedTuple):
     """Rows in blocks: their coordinates, likelihood ratios and precisions ``1 / h^2``; the last two may be empty.
 
-    Past the last row ratios are 0, and coordinates infinite where there are no ratios. A `centre` was taken off the
+    Past the last row ratios are 0, precisions 1 and coordinates infinite. A `centre` was taken off the
     coordinates. `unit` is the roundoff of their precision, and weights below `underflow` count as 0.
     """
 
@@ -85,9 +95,8 @@ def make_blocks(
     empty = np.empty((0, width), dtype)
     laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % STRIDE))), np.inf)
     laid[:, k:] = 0.0
-    weights, own = (
-        empty if one is None else lay_out(one[:, None], 0.0)[:, 0] for one in (ratios, precisions)
-    )
+    weights = empty if ratios is None else lay_out(ratios[:, None], 0.0)[:, 0]
+    own = empty if precisions is None else lay_out(precisions[:, None], 1.0)[:, 0]
     length = math.hypot(*centre.tolist())
     return Blocks(laid, weights, own, centre, length, n_rows, *ROUNDING[dtype])
 
@@ -134,15 +143,20 @@ OPTIONS: dict[str, Any] = {
 
 @intrinsic
 @no_type_check
-def _power_of_two_32(_context, _exponent):
-    """The float32 whose biased exponent, shifted into place, is given."""
-    return types.float32(types.int32), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.FloatType())
+def _bits_of(_context, number):
+    """The bits of a number as an integer of its size."""
+    integer, size = (types.int32, 32) if number == types.float32 else (types.int64, 64)
+    return integer(number), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.IntType(size))
 
 
 @intrinsic
 @no_type_check
-def _power_of_two_64(_context, _exponent):
-    return types.float64(types.int64), lambda _c, builder, _s, args: builder.bitcast(args[0], ir.DoubleType())
+def _number_of(_context, bits):
+    """The number that has these bits."""
+    number, kind = (
+        (types.float32, ir.FloatType()) if bits == types.int32 else (types.float64, ir.DoubleType())
+    )
+    return number(bits), lambda _c, builder, _s, args: builder.bitcast(args[0], kind)
 
 
 def exp_minus(x: float) -> float:
@@ -150,38 +164,39 @@ def exp_minus(x: float) -> float:
     raise NotImplementedError("compiled code only")
 
 
-@overload(exp_minus, jit_options={"fastmath": FAST})
+@overload(exp_minus, jit_options={"fastmath": {"contract", "nsz"}})
 @no_type_check
 def _exp_minus(x):
-    """Powers of two times a Taylor series on half an octave, to the sixth and to the thirteenth order."""
+    """A power of two times a polynomial on the half octaves around 1, that of least relative error with p(0) = 1.
+
+    Adding `round_to`, then taking it off, rounds to a whole number, whose bits are then the last of the sum: here
+    sums may not be reordered. At the least exponent the power of two has no bits, which makes it 0.
+    """
     if x == types.float32:
+        round_to, least, bias, digits = (
+            np.float32(1.5 * 2.0**23), np.float32(-127.0), np.int32(127), np.int32(23)
+        )  # fmt: skip
+        log2_e = np.float32(-LOG2_E)
+        c1, c2, c3, c4, c5, c6 = (np.float32(c) for c in EXP2_SINGLE)
 
         def single(x):
-            scaled = x * np.float32(-LOG2_E)
-            clamped = max(scaled, np.float32(-125.0))
-            whole = np.int32(clamped - np.float32(0.5))
-            part = clamped - np.float32(whole)
-            low = np.float32(5.5504109e-2) + part * (
-                np.float32(9.6181291e-3) + part * (np.float32(1.3333558e-3) + part * np.float32(1.5403530e-4))
-            )
-            series = np.float32(1.0) + part * (
-                np.float32(6.9314718e-1) + part * (np.float32(2.4022651e-1) + part * low)
-            )
-            power = _power_of_two_32((whole + np.int32(127)) << np.int32(23))
-            return series * power if scaled > np.float32(-125.0) else np.float32(0.0)
+            scaled = max(x * log2_e, least)
+            rounded = scaled + round_to
+            t = scaled - (rounded - round_to)
+            series = np.float32(1.0) + t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * c6)))))
+            return series * _number_of(np.int32((_bits_of(rounded) + bias) << digits))
 
         return single
 
+    c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = EXP2_DOUBLE
+
     def double(x):
-        scaled = x * -LOG2_E
-        clamped = max(scaled, -1020.0)
-        whole = np.int64(clamped - 0.5)
-        t = (clamped - whole) * LN_2
-        low = 1 / 5040.0 + t * (1 / 40320.0 + t * (1 / 362880.0 + t * (1 / 3628800.0 + t * (
-            1 / 39916800.0 + t * (1 / 479001600.0 + t / 6227020800.0)))))  # fmt: skip
-        series = 1.0 + t * (1.0 + t * (0.5 + t * (1 / 6.0 + t * (1 / 24.0 + t * (1 / 120.0 + t * (
-            1 / 720.0 + t * low))))))  # fmt: skip
-        return series * _power_of_two_64((whole + 1023) << 52) if scaled > -1020.0 else 0.0
+        scaled = max(x * -LOG2_E, -1023.0)
+        rounded = scaled + 1.5 * 2.0**52
+        t = scaled - (rounded - 1.5 * 2.0**52)
+        low = c6 + t * (c7 + t * (c8 + t * (c9 + t * (c10 + t * c11))))
+        series = 1.0 + t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * low)))))
+        return series * _number_of((_bits_of(rounded) + 1023) << 52)
 
     return double
 
@@ -200,30 +215,44 @@ def around_centre(point, blocks, query):
 @no_type_check
 def queries_together(blocks):
     """How many queries are held against a block at a time."""
-    return 1 if blocks.points.size <= CACHED else TILE_QUERIES
+    return PAIR if blocks.points.size <= CACHED else TILE_QUERIES
 
 
 @njit(**OPTIONS)
 @no_type_check
-def square_distances(query, blocks, block, exponents):
-    """The squared distances of the rows of one block from one query."""
+def square_distances(first, second, blocks, block, exponents):
+    """The squared distances of the rows of one block from two queries, as each row is then read once for both."""
     points, width = blocks.points[block], blocks.points.shape[2]
+    left, right = exponents[0], exponents[1]
     for j in range(width):
-        exponents[j] = 0
-    for d in range(0, len(query), STRIDE):
-        q0, q1, q2, q3, q4 = query[d], query[d + 1], query[d + 2], query[d + 3], query[d + 4]
+        left[j] = 0
+        right[j] = 0
+    for d in range(0, len(first), STRIDE):
+        q0, q1, q2, q3, q4 = first[d], first[d + 1], first[d + 2], first[d + 3], first[d + 4]
+        r0, r1, r2, r3, r4 = second[d], second[d + 1], second[d + 2], second[d + 3], second[d + 4]
         for j in range(width):
-            d0, d1, d2 = q0 - points[d, j], q1 - points[d + 1, j], q2 - points[d + 2, j]
-            d3, d4 = q3 - points[d + 3, j], q4 - points[d + 4, j]
-            exponents[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+            p0, p1, p2, p3, p4 = (
+                points[d, j],
+                points[d + 1, j],
+                points[d + 2, j],
+                points[d + 3, j],
+                points[d + 4, j],
+            )
+            d0, d1, d2, d3, d4 = q0 - p0, q1 - p1, q2 - p2, q3 - p3, q4 - p4
+            left[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+            d0, d1, d2, d3, d4 = r0 - p0, r1 - p1, r2 - p2, r3 - p3, r4 - p4
+            right[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
 
 
 @njit(**OPTIONS)
 @no_type_check
-def weigh(query, precision, blocks, block, weights, exponents):
-    """The weights of the rows of one block for one query, and their exponents ``||u - v||^2 / h^2``."""
+def weigh(exponents, precision, blocks, block, weights):
+    """From squared distances of a block's rows their exponents ``||u - v||^2 / h^2``, in place, and weights.
+
+    Returns the sum of weights times exponents; infinite exponents have weight 0.
+    """
     width = blocks.points.shape[2]
-    square_distances(query, blocks, block, exponents)
+    spread, most = weights.dtype.type(0), np.float32(1e6)
     if len(blocks.precisions):
         for j in range(width):
             exponents[j] *= precision * blocks.precisions[block, j]
@@ -233,9 +262,12 @@ def weigh(query, precision, blocks, block, weights, exponents):
     if len(blocks.ratios):
         for j in range(width):
             weights[j] = blocks.ratios[block, j] * exp_minus(exponents[j])
+            spread += weights[j] * min(exponents[j], most)
     else:
         for j in range(width):
             weights[j] = exp_minus(exponents[j])
+            spread += weights[j] * min(exponents[j], most)
+    return np.float64(spread)
 
 
 @njit(**OPTIONS)
@@ -244,21 +276,23 @@ def sums_over_blocks(points, precisions, blocks, values, result):
     """``result[i, c] = sum_j w_ij values[c, j]``; `values` are in blocks, (columns, blocks, width)."""
     n_blocks, n_components, width = blocks.points.shape
     dtype, together = blocks.points.dtype, queries_together(blocks)
-    queries = np.empty((together, n_components), dtype)
-    weights, exponents = np.empty(width, dtype), np.empty(width, dtype)
+    queries = np.zeros((together, n_components), dtype)
+    weights, exponents = np.empty(width, dtype), np.empty((2, width), dtype)
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
             around_centre(points[i], blocks, queries[i - first])
             result[i] = 0.0
         for block in range(n_blocks):
-            for i in range(first, last):
-                weigh(queries[i - first], dtype.type(precisions[i]), blocks, block, weights, exponents)
-                for c in range(values.shape[0]):
-                    total = 0.0
-                    for j in range(width):
-                        total += np.float64(weights[j]) * values[c, block, j]
-                    result[i, c] += total
+            for pair in range(first, last, 2):
+                square_distances(queries[pair - first], queries[pair - first + 1], blocks, block, exponents)
+                for i in range(pair, min(pair + 2, last)):
+                    weigh(exponents[i - pair], dtype.type(precisions[i]), blocks, block, weights)
+                    for c in range(values.shape[0]):
+                        total = 0.0
+                        for j in range(width):
+                            total += np.float64(weights[j]) * values[c, block, j]
+                        result[i, c] += total
 
 
 @njit(**OPTIONS)
@@ -286,14 +320,18 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
     """
     n_blocks, n_components, width = blocks.points.shape
     dtype, last = blocks.points.dtype, len(grid) - 1
-    query, distances = np.empty(n_components, dtype), np.empty(n_blocks * width, dtype)
+    queries, both = np.zeros((2, n_components), dtype), np.empty((2, n_blocks * width), dtype)
     n_few = -(-n_blocks // 4)
     for i in range(len(points)):
-        around_centre(points[i], blocks, query)
-        for place in range(n_blocks):  # every fourth block comes first
-            block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
-            square_distances(query, blocks, block, distances[place * width : (place + 1) * width])
-        low, high = 0, last
+        if i % 2 == 0:
+            for other in range(i, min(i + 2, len(points))):
+                around_centre(points[other], blocks, queries[other - i])
+            for place in range(n_blocks):  # every fourth block comes first
+                block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
+                square_distances(
+                    queries[0], queries[1], blocks, block, both[:, place * width : (place + 1) * width]
+                )
+        distances, low, high = both[i % 2], 0, last
         while low < high:
             middle = (low + high) // 2
             if weights_reach(distances[: n_few * width], precisions[middle], wanted * n_few / n_blocks):
@@ -327,8 +365,8 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
     """
     n_blocks, n_components, width = blocks.points.shape
     dtype, together = blocks.points.dtype, queries_together(blocks)
-    queries, narrow = np.empty((together, n_components), dtype), np.ones(together, dtype)
-    weights, exponents = np.empty(width, dtype), np.empty(width, dtype)
+    queries, narrow = np.zeros((together, n_components), dtype), np.ones(together, dtype)
+    weights, exponents = np.empty((3, width), dtype), np.empty((2, width), dtype)
     sums, spreads = np.empty((together, n_blocks)), np.empty((together, n_blocks))
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
@@ -338,32 +376,39 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
             if len(precisions):
                 narrow[i - first] = precisions[i]
         for block in range(n_blocks):
-            for i in range(first, last):
-                weigh(queries[i - first], narrow[i - first], blocks, block, weights, exponents)
-                sums[i - first, block], spreads[i - first, block] = _sum(weights), _spread(weights, exponents)
-                if moments.shape[1]:
-                    _add_moments(weights, values, block, moments[i])
+            for pair in range(first, last, 2):
+                square_distances(queries[pair - first], queries[pair - first + 1], blocks, block, exponents)
+                for i in range(pair, min(pair + 2, last)):
+                    some, x = weights[i - pair], exponents[i - pair]
+                    spreads[i - first, block] = weigh(x, narrow[i - first], blocks, block, some)
+                    sums[i - first, block] = _sum_by_fours(some)
+                    if moments.shape[1]:
+                        _add_moments(some, values, block, moments[i])
         for i in range(first, last):
-            # Where queries come one by one, the last block has just been weighed for this one.
-            held = n_blocks - 1 if together == 1 else -1
+            query, blocks_of = queries[i - first], (sums[i - first], spreads[i - first])
+            # Where queries come in pairs, the last block has just been weighed for this one.
+            held, some = (n_blocks - 1, weights[i - first]) if together == PAIR else (-1, weights[PAIR])
             masses = (above[i] if len(above) else 1.0, below[i] if len(below) else 0.0)
             errors = _errors(points[i], precisions[i] if len(precisions) else 1.0, blocks, largest)
-            total, spread = _sum(sums[i - first]), _sum(spreads[i - first])
-            everything = total + masses[0] + masses[1]
-            faint = moments.shape[1] and blocks.unit > SINGLE and total < FAINT * max(1.0, largest[1])
+            totals = _sum(blocks_of[0]), _sum(blocks_of[1])
+            everything = totals[0] + masses[0] + masses[1]
+            faint = moments.shape[1] and blocks.unit > SINGLE and totals[0] < FAINT * max(1.0, largest[1])
             certain[i] = LEAST_TOTAL < everything < np.inf and not faint
             for column in range(len(levels)):
-                wanted = levels[column] * everything - masses[1]
-                block, reached = _first_block(sums[i - first], spreads[i - first], wanted)
+                level = levels[column]
+                wanted = level * everything - masses[1]
+                block, weight, error = _first_block(blocks_of, totals, wanted, level, errors)
+                error += errors[2] * everything + errors[3]
                 if wanted > 0.0 and block < n_blocks:
                     if block != held:
-                        weigh(queries[i - first], narrow[i - first], blocks, block, weights, exponents)
-                        held = block
-                    place, sure = _place(
-                        weights, exponents, wanted, reached, (total, spread), masses, levels[column], errors
-                    )
+                        held, some = block, weights[PAIR]
+                        square_distances(query, query, blocks, block, exponents)
+                        weigh(exponents[0], narrow[i - first], blocks, block, some)
+                    place, weight = _place(some, wanted, weight)
+                    sure = _gap(weight, totals[0], masses, level) < -error
+                    sure &= _gap(weight + some[place], totals[0], masses, level) >= error
                 else:
-                    gap, error = _gap(reached, (total, spread), masses, levels[column], errors)
+                    gap = _gap(weight, totals[0], masses, level)
                     place, sure = (0, gap < -error) if block == n_blocks else (-1, gap >= error)
                 ranks[i, column] = min(width * block + place, blocks.n_rows)
                 certain[i] &= sure
@@ -380,12 +425,13 @@ def _sum(weights):
 
 @njit(**OPTIONS)
 @no_type_check
-def _spread(weights, exponents):
-    """The sum of weights times exponents; infinite exponents have weight 0."""
-    spread = 0.0
-    for j in range(len(weights)):
-        spread += np.float64(weights[j] * min(exponents[j], np.float32(1e6)))
-    return spread
+def _sum_by_fours(weights):
+    """The sum of weights, four at a time in their own precision, and these sums in float64."""
+    total, quarter = 0.0, len(weights) // 4
+    w0, w1, w2, w3 = weights[:quarter], weights[quarter:], weights[2 * quarter :], weights[3 * quarter :]
+    for j in range(quarter):
+        total += np.float64((w0[j] + w1[j]) + (w2[j] + w3[j]))
+    return total
 
 
 @njit(**OPTIONS)
@@ -404,23 +450,31 @@ def _add_moments(weights, values, block, moments):
 
 @njit(**OPTIONS)
 @no_type_check
-def _first_block(sums, spreads, wanted):
-    """The block in which the weights reach what is wanted, or how many there are; weight and spread before it."""
-    weight, spread = 0.0, 0.0
-    for block in range(len(sums)):
-        if weight + sums[block] >= wanted:
-            return block, (weight, spread)
+def _first_block(blocks_of, totals, wanted, level, errors):
+    """The block in which the weights reach what is wanted, or how many there are, the weight before it, and E.
+
+    All of that block counts on both sides, so that E holds wherever in it the rank is. Spreads of a block are sums
+    of float32, which the last term is for.
+    """
+    sums, spreads = blocks_of
+    block, weight, spread = 0, 0.0, 0.0
+    while block < len(sums) and weight + sums[block] < wanted:
         weight += sums[block]
         spread += spreads[block]
-    return len(sums), (weight, spread)
+        block += 1
+    rest = errors[0] * (totals[0] - weight) + errors[1] * (totals[1] - spread)
+    reached = errors[0] * weight + errors[1] * spread
+    if block < len(sums):
+        reached += errors[0] * sums[block] + errors[1] * spreads[block]
+    return block, weight, (1.0 - level) * reached + level * rest + 1e-4 * errors[1] * totals[1]
 
 
 @njit(**OPTIONS)
 @no_type_check
-def _place(weights, exponents, wanted, reached, totals, masses, level, errors):
-    """Where in a block the weights reach what is wanted, and whether that is certain."""
-    place, weight = 0, reached[0]
-    while place < len(weights):
+def _place(weights, wanted, weight):
+    """Where in a block the weights reach what is wanted, and the weight before it."""
+    place = 0
+    while place < len(weights) - STRETCH:
         stretch = 0.0
         for j in range(place, place + STRETCH):
             stretch += np.float64(weights[j])
@@ -428,29 +482,17 @@ def _place(weights, exponents, wanted, reached, totals, masses, level, errors):
             break
         weight += stretch
         place += STRETCH
-    while place < len(weights) and weight + weights[place] < wanted:
+    while place < len(weights) - 1 and weight + weights[place] < wanted:
         weight += weights[place]
         place += 1
-    if place == len(weights):  # the block's sum, in another order, was larger by a rounding
-        return 0, False
-    spread = reached[1] + _spread(weights[:place], exponents[:place])
-    gap, error = _gap((weight, spread), totals, masses, level, errors)
-    before = gap < -error
-    weight += weights[place]
-    spread += weights[place] * min(exponents[place], np.float32(1e6))
-    gap, error = _gap((weight, spread), totals, masses, level, errors)
-    return place, before and gap >= error
+    return place, weight
 
 
 @njit(**OPTIONS)
 @no_type_check
-def _gap(reached, totals, masses, level, errors):
-    """How far the level is exceeded where so much weight and spread is reached, and by how much that may err."""
-    rest, rest_spread = totals[0] - reached[0], totals[1] - reached[1]
-    gap = (1.0 - level) * (masses[1] + reached[0]) - level * (rest + masses[0])
-    error = (1.0 - level) * (errors[0] * reached[0] + errors[1] * reached[1])
-    error += level * (errors[0] * rest + errors[1] * rest_spread)
-    return gap, error + errors[2] * (totals[0] + masses[0] + masses[1]) + errors[3]
+def _gap(reached, total, masses, level):
+    """How far the level is exceeded where so much weight is reached."""
+    return (1.0 - level) * (masses[1] + reached) - level * (total - reached + masses[0])
 
 
 @njit(**OPTIONS)
@@ -458,11 +500,11 @@ def _gap(reached, totals, masses, level, errors):
 def _errors(point, precision, blocks, largest):
     """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
 
-    Let u be the unit roundoff and x the exponent of a weight. Summing k squares and the exponential cost
-    ``(k + 9) u x + 4 u``. In float32 the coordinates are rounded too: a difference d of coordinates q and p errs by
-    ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre,
-    in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err by ``m u`` of
-    float64.
+    Let u be the unit roundoff and x the exponent of a weight. Summing k squares, the exponential and sums of four
+    weights cost ``(k + 9) u x + 6 u``. In float32 the coordinates are rounded too: a difference d of coordinates q
+    and p errs by ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from
+    the centre, in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err
+    by ``m u`` of float64.
     """
     far, away = 0.0, 0.0
     if blocks.unit > SINGLE:

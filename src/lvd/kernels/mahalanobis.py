@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lvd._parallel import chunk_slices
+from lvd._parallel import chunk_slices, in_chunks
 from lvd._typing import ArrayLike, Bool, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -42,7 +42,7 @@ Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
 
-_PLACED: WeakKeyDictionary[Any, tuple[NDArray, tuple[Tensor | None, Tensor, Tensor]]] = WeakKeyDictionary()
+_PLACED: WeakKeyDictionary[Any, tuple[NDArray, Any, Any]] = WeakKeyDictionary()
 
 
 class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -262,31 +262,39 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             check_is_fitted(self, "components_")
         device = resolve_device(self.device)
         rows = check_rows(embeddings, name, device, len(self.mean_), may_be_single=True)
-        # In pieces: standardised rows are copies, as wide as the embeddings.
-        if isinstance(rows, np.ndarray):
-            size = max(SMALL_PRODUCT // self.components_.size // LEAST_ROWS, 1) * LEAST_ROWS
-            pieces: list[Any] = [
-                self._standardise(rows[piece]) @ self.components_.T for piece in chunk_slices(len(rows), size)
-            ]
-            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        kept, mean, factors = self._placed(rows.device)
-        if kept is not None:
-            rows = rows[:, kept]
-        pieces = [(rows[piece] - mean) @ factors for piece in chunk_slices(len(rows), PIECE_ROWS)]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        kept, mean, factors = self._placed(rows)
+        # In pieces: centred rows are copies, as wide as the embeddings.
+        if not isinstance(rows, np.ndarray):
+            chosen = rows if kept is None else rows[:, kept]
+            pieces = [(chosen[piece] - mean) @ factors for piece in chunk_slices(len(rows), PIECE_ROWS)]
+            return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        points = np.empty((len(rows), factors.shape[1]))
+        size = max(SMALL_PRODUCT // factors.size // LEAST_ROWS, 1) * LEAST_ROWS
 
-    def _placed(self, device: torch.device) -> tuple[Tensor | None, Tensor, Tensor]:
+        def work(some: slice) -> None:
+            for piece in chunk_slices(some.stop - some.start, size):
+                part = slice(some.start + piece.start, some.start + piece.stop)
+                centred = (rows[part] if kept is None else rows[part, kept]) - mean
+                np.dot(centred, factors, out=points[part])
+
+        in_chunks(work, len(rows), factors.size)
+        return points
+
+    def _placed(self, rows: Embeddings) -> tuple[Any, Any, Any]:
         """Which columns are used, None for all, their means, and what deviations from them are multiplied by.
 
-        They are brought to a device once, as that takes longer than projecting a thousand rows.
+        They are brought to where the rows are once, as that takes longer than projecting a thousand rows.
         """
+        device = "numpy" if isinstance(rows, np.ndarray) else rows.device
         found = _PLACED.get(self)
-        if found is None or found[0] is not self.components_ or found[1][1].device != device:
-            mean, factors = self.mean_[self.kept_], (self.components_ / self.scale_[self.kept_]).T.copy()
-            columns = None if self.kept_.all() else torch.as_tensor(np.flatnonzero(self.kept_), device=device)
-            placed = columns, torch.as_tensor(mean, device=device), torch.as_tensor(factors, device=device)
-            found = _PLACED[self] = self.components_, placed
-        return found[1]
+        if found is None or found[0] is not self.components_ or found[1] != device:
+            columns = None if self.kept_.all() else np.flatnonzero(self.kept_)
+            factors = (self.components_ / self.scale_[self.kept_]).T.copy()
+            placed: tuple[Any, ...] = (columns, self.mean_[self.kept_], factors)
+            if device != "numpy":
+                placed = tuple(None if one is None else torch.as_tensor(one, device=device) for one in placed)
+            found = _PLACED[self] = self.components_, device, placed
+        return found[2]
 
     def _remember(self, embeddings: Embeddings, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
