@@ -83,7 +83,8 @@ def make_blocks(
     """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
     n_rows, k = points.shape
     dtype = np.dtype(np.float64 if centre is None else np.float32)
-    width = min(BLOCK, -(-n_rows // STRETCH) * STRETCH)  # all rows, in whole stretches, or BLOCK of them
+    most = BLOCK * 4 // dtype.itemsize  # as many bytes in either precision
+    width = min(most, -(-n_rows // STRETCH) * STRETCH)  # all rows, in whole stretches, or so many of them
     centre = np.zeros(k) if centre is None else centre
 
     def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
