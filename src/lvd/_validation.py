@@ -87,7 +87,7 @@ def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> A
     exact = torch.as_tensor(result, device=reference.device)
     known = reference.dtype.is_floating_point
     rounded = exact.to(torch.promote_types(reference.dtype, torch.float32) if known else torch.float64)
-    if not upwards:
+    if not upwards or rounded.dtype == exact.dtype:
         return rounded
     next_up = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
     return torch.where(rounded.to(exact.dtype) < exact, next_up, rounded)

@@ -205,8 +205,9 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
         """Coordinates in which the kernel is ``exp(-||u - v||^2)``, float64 on the kernel's device."""
-        points = self._project(embeddings, name)
-        points *= self._squared_distance_scale() ** -0.5
+        points, scale = self._project(embeddings, name), self._squared_distance_scale()
+        if scale != 1.0:
+            points *= scale**-0.5
         return torch.from_numpy(points) if isinstance(points, np.ndarray) else points
 
     def _check_parameters(self) -> None:

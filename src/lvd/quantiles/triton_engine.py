@@ -298,10 +298,10 @@ class Launches:
     def answer(self, offset: int) -> Answer:
         """A copy of what the launches left; waits for them only where queries may be left to the caller."""
         n_effective, mean = self.averages.clone() if self.moments else (None, None)
-        rest = self.nobody
+        rest, radius, exact = self.nobody, self.radius.clone(), self.exact.bool()
         if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
             rest = self.unsettled[:n_unsettled].long() + offset
-        return Answer(self.radius.clone(), self.exact.bool(), n_effective, mean, rest)
+        return Answer(radius, exact, n_effective, mean, rest)
 
 
 class _Replay:
@@ -334,17 +334,18 @@ class TrainingPoints:
         self.rows = FusedCalibration(points, torch.zeros_like(points[:, 0]), None, limits)
         self.grid = torch.as_tensor(grid, device=points.device)
         self.counters = torch.empty(2, dtype=torch.int32, device=points.device)
+        self.own = points.new_ones(0, 3)
         self._used = False
 
     def bandwidths(self, queries: Float[Tensor, "n k"], wanted: float) -> Float[Tensor, "n"]:
         """The smallest of the grid with which the weights of all training rows sum to what is wanted."""
         n, rows, given = len(queries), self.rows, queries.contiguous()
-        own, margins, result = given.new_zeros(n, 3), given.new_empty(n), given.new_empty(n)
-        own[:, 0::2] = 1.0
-        left = rows.right.new_empty(n, rows.width)
+        margins, result, left = given.new_empty(n), given.new_empty(n), rows.right.new_empty(n, rows.width)
+        if len(self.own) < n:
+            self.own = given.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
         first_use, self._used = nullcontext() if self._used else perhaps_compiling(), True
         with torch.cuda.device_of(queries), first_use:
-            rows.prepare(given, own, left, margins, self.counters)
+            rows.prepare(given, self.own, left, margins, self.counters)
             kernels.find_bandwidths[(triton.cdiv(n, 64),)](
                 left, rows.right, self.grid, result, n, triton.cdiv(rows.n_points, 128), wanted,
                 len(self.grid) - 1, KP=rows.width, DOUBLE=rows.double, num_warps=4,
