@@ -43,7 +43,7 @@ def table(tmp_path_factory) -> Path:
     widths = dict.fromkeys(("width", "width_lvd", "width_variants", "finite_variants"), 3.0)
     write_csv(
         [
-            Measured("paper", "yacht", m, seed, level, 62, **figures, **widths, seconds=1.0, error="")
+            Measured("paper", "yacht", m, seed, level, 62, **figures, **widths, seconds=1.0)
             for m in METHODS
             for seed in (0, 1)
             for level in (0.5, 0.9)

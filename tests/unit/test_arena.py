@@ -237,9 +237,9 @@ def test_a_missing_table_is_told_before_the_work(tmp_path, monkeypatch):
 
 def test_other_files_are_no_results(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="holds no results of the arena"):
+    with pytest.raises(InputError, match="is not a table of the arena"):
         arena.read_arena(tmp_path / "x.csv")
-    with pytest.raises(InputError, match="no results of the arena in"):
+    with pytest.raises(InputError, match=r"no results in .* make some with: lvd bench arena"):
         arena.read_arena(tmp_path)
 
 

@@ -12,10 +12,9 @@ import pytest
 from lvd._validation import InputError
 from lvd.reproduction import result_store as store
 from lvd.reproduction import runner
-from lvd.reproduction.bench_split import Split
+from lvd.reproduction.bench_split import Split, Stages
 from lvd.reproduction.paper_methods import MethodOutput
 from lvd.reproduction.runs import BenchRun
-from lvd.reproduction.stages import Stages
 
 RUNS = [
     BenchRun("sound", "synthetic", method, seed) for seed in (0, 1) for method in ("split", "CQR", "MADSplit")
@@ -121,7 +120,7 @@ class Clock:
 
 def test_a_shared_stage_is_computed_once_and_counted_for_all(monkeypatch):
     clock, stages = Clock(), Stages()
-    monkeypatch.setattr("lvd.reproduction.stages.process_time", clock)
+    monkeypatch.setattr("lvd.reproduction.bench_split.process_time", clock)
 
     def network() -> float:
         return stages.once("network", lambda: clock.work(10.0))

@@ -27,23 +27,18 @@ def result(method: str, radius: float, *, dataset: str = "yacht", seed: int = 0)
 
 
 def test_the_three_bands_are_what_their_titles_say():
-    shown = illustration()
-
-    def rates(band):
-        inside = covered(band.y_rows, band.row_intervals)
-        return inside.mean(), inside[shown.cluster].mean()
-
-    (constant, constant_in_cluster), (narrow, _), (local, local_in_cluster) = map(
-        rates, (shown.constant, shown.too_narrow, shown.local)
+    bands, cluster = illustration()
+    (constant, constant_in_cluster), (narrow, _), (local, local_in_cluster) = (
+        (band.covered.mean(), band.covered[cluster].mean()) for band in bands.values()
     )
     assert constant > 0.85
     assert constant_in_cluster < 0.2
     assert narrow < 0.7
     assert local > 0.85
     assert local_in_cluster > 0.8
-    for band in (shown.too_narrow, shown.local):
-        width = widths(band.row_intervals)
-        assert width[shown.cluster].min() > 2 * np.median(width[~shown.cluster])
+    for name in ("Discriminative, not valid", "Locally valid"):
+        width = widths(bands[name].row_intervals)
+        assert width[cluster].min() > 2 * np.median(width[~cluster])
 
 
 def test_a_band_on_the_synthetic_data():
@@ -105,7 +100,7 @@ def test_figures_are_drawn_from_one_protocol(tmp_path):
 
 
 def test_titles_of_the_synthetic_figure_tell_the_coverage(monkeypatch):
-    band = illustration().constant
+    band = illustration()[0]["Marginally valid"]
     monkeypatch.setattr(bench_figures, "synthetic_band", lambda regressor: band)
     share = covered(band.y_rows, band.row_intervals).mean()
     titles = [axes.get_title() for axes in bench_figures.synthetic().axes]

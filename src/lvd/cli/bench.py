@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,6 @@ bench = typer.Typer(
 Format = StrEnum("Format", ["terminal", "markdown", "latex", "csv"])
 RunEngine = StrEnum("RunEngine", ["local", "ray"])
 
-
 Results = Annotated[
     Path,
     argument(
@@ -37,10 +37,11 @@ Results = Annotated[
 ]
 OutFolder = Annotated[Path, option("RESULTS", "Folder for the results.")]
 Page = Annotated[Path, option("FILE", "The Markdown file to write.")]
-Protocol = Annotated[
+AnyProtocol = Annotated[
     str | None, option("paper|sound", "Which results to show.", "the only one in the results")
 ]
-OneProtocol = Annotated[str, option("paper|sound", "Which protocol's runs to show.", True)]
+Protocol = Annotated[str, option("paper|sound", "Which protocol's runs to show.", True)]
+Methods = Annotated[str, option("NAMES", "Names separated by commas; all: every method that fits.", True)]
 Seeds = Annotated[str, option("SEEDS", "0:10 for 0 to 9, or seeds separated by commas.", True)]
 Levels = Annotated[str, option("LEVELS", "Confidence levels separated by commas.", True)]
 Workers = Annotated[int, option("N", "How many splits to work on at the same time.", True)]
@@ -50,6 +51,15 @@ DataDir = Annotated[
 CompactTable = Annotated[
     Path | None,
     option("FILE", "Also write all results to this .csv file, and how they were made to a .json beside it."),
+]
+Notes = Annotated[Path | None, option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")]
+Groups = Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")]
+Study = Annotated[Path | None, option("FILE", "The table that lvd bench molecules wrote.")]
+Questions = Annotated[
+    Path | None, option("FILE", "Answers of benchmarks.molecule_questions on printed figures.")
+]
+Rerun = Annotated[
+    Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
 ]
 
 
@@ -74,9 +84,7 @@ def run_experiments(
             True,
         ),
     ] = "all",
-    methods: Annotated[
-        str, option("NAMES", "Names separated by commas; all: every method for the dataset.", True)
-    ] = "all",
+    methods: Methods = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9",
     workers: Workers = 1,
@@ -96,17 +104,20 @@ def run_experiments(
 
     runs = plan(
         protocol=protocol,
-        datasets=SMALL_DATASETS if datasets == "all" else parse_names(datasets),
+        datasets=parse_names(datasets, SMALL_DATASETS),
         methods=None if methods == "all" else parse_names(methods),
         seeds=parse_seeds(seeds),
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
-    command = (
-        f"lvd bench run --protocol {protocol} --datasets {datasets} --methods {methods} --seeds {seeds} "
-        f"--levels {levels} --workers {workers} --engine {engine} --out RESULTS"
-    )
-    with recorded_call(out, command) as count:
+    chosen = {
+        "protocol": protocol,
+        "datasets": datasets,
+        "methods": methods,
+        "seeds": seeds,
+        "levels": levels,
+    }
+    with recorded_call(out, _command("run", **chosen, workers=workers, engine=engine)) as count:
         execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
         count(len(todo))
     failed = failures(runs, out)
@@ -128,14 +139,12 @@ def collect_metrics(
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
     from lvd.reproduction.collect import collect_folder, write_csv
-    from lvd.reproduction.result_store import read_calls, write_calls
+    from lvd.reproduction.result_store import read_calls
 
-    for file in (out, out.with_suffix(".json")):
-        _check_apart(file, *results)
+    _check_apart(_with_record(out), *results)
     rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_csv(rows, out)
-    write_calls([call for folder in results for call in read_calls(folder)], out.with_suffix(".json"))
+    calls = [call for folder in results for call in read_calls(folder)]
+    _write_compact(out, write_csv, rows, calls)
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
@@ -148,7 +157,7 @@ def groups(
     results: Results,
     *,
     out: Annotated[Path | None, option("FILE", "Write the counts to this .csv file instead.")] = None,
-    protocol: OneProtocol = "paper",
+    protocol: Protocol = "paper",
     workers: Workers = 1,
     data_dir: DataDir = None,
 ) -> None:
@@ -158,19 +167,18 @@ def groups(
     from lvd.reproduction.functional_groups import count_groups, group_grids, read_counts, write_counts
     from lvd.reproduction.runs import TASK_TABLES
 
-    if out is not None:
-        _check_apart(out, results)
+    _check_apart([] if out is None else [out], results)
     if results.is_dir():
         counts = count_groups(results, lambda name: load(name, data_dir=data_dir), workers=workers)
     else:
         counts = read_counts(results)
-    if out is not None:
+    if out is None:
+        for table in TASK_TABLES:
+            console.show_parts(to_terminal(group_grids(counts, protocol, table)))
+    else:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_counts(counts, out)
         console.show(f"{out}: {len(counts)} counts")
-        return
-    for table in TASK_TABLES:
-        console.show_parts(to_terminal(group_grids(counts, protocol, table)))
 
 
 @bench.command(
@@ -184,7 +192,7 @@ def groups(
 def tables(
     results: Results,
     *,
-    protocol: Protocol = None,
+    protocol: AnyProtocol = None,
     format: Annotated[Format, typer.Option(help="How to print the tables.")] = Format.terminal,
     csv: Annotated[
         str | None, option("FILE", "Write the cells, one a line, to this file; - prints them.")
@@ -199,21 +207,24 @@ def tables(
     """Show the paper's tables, made from results."""
     from lvd._files import write_text
     from lvd.reproduction.collect import read_results
-    from lvd.reproduction.pages import FILES, TablesReport
+    from lvd.reproduction.formats import to_terminal
+    from lvd.reproduction.pages import FILES, tables_report
 
     written = [] if out is None else [out / name for name in FILES]
-    for file in written if csv is None else [Path(csv), *written]:
-        _check_apart(file, results)
-    report = TablesReport(read_results(results), protocol, compare_with_paper=compare)
+    _check_apart(written if csv is None else [Path(csv), *written], results)
+    grids, texts = tables_report(read_results(results), protocol, compare_with_paper=compare)
     if csv not in (None, "-"):
-        write_text(Path(csv), report.text("csv"))
+        write_text(Path(csv), texts["csv"])
     elif csv is None and out is not None:
-        for file in report.write_folder(out):
-            console.show(str(file))
+        out.mkdir(parents=True, exist_ok=True)
+        for file in written:
+            if FILES[file.name] in texts:
+                write_text(file, texts[FILES[file.name]])
+                console.show(str(file))
     elif csv is None and format is Format.terminal:
-        console.show_parts(report.terminal())
+        console.show_parts(to_terminal(grids))
     else:
-        sys.stdout.write(report.text("csv" if csv else format))
+        sys.stdout.write(texts["csv" if csv else format])
 
 
 @bench.command(
@@ -225,7 +236,7 @@ def figures(
     results: Results,
     *,
     out: Annotated[Path, option("FOLDER", "Folder for the figures.")],
-    protocol: Protocol = None,
+    protocol: AnyProtocol = None,
 ) -> None:
     """Draw the figures: from results where possible; those on the synthetic data train their methods first."""
     from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw_figure, read_source
@@ -256,7 +267,7 @@ def compare_runs(
     first: Results,
     second: Annotated[Path, argument("OTHER", "Results of the same runs, done again.")],
     *,
-    protocol: OneProtocol = "paper",
+    protocol: Protocol = "paper",
 ) -> None:
     """Show how much two sets of results of the same runs differ, for example those of two processors."""
     from lvd.reproduction.collect import read_results
@@ -279,17 +290,11 @@ def page(
     ],
     *,
     out: Page,
-    notes: Annotated[
-        Path | None, option("FILE", "Notes on single cells: a TOML file with [[note]] entries.")
-    ] = None,
-    groups: Annotated[Path | None, option("FILE", "Counts that lvd bench groups wrote.")] = None,
-    study: Annotated[Path | None, option("FILE", "The table that lvd bench molecules wrote.")] = None,
-    questions: Annotated[
-        Path | None, option("FILE", "Answers of benchmarks.molecule_questions on printed figures.")
-    ] = None,
-    rerun: Annotated[
-        Path | None, option("RESULTS", "The same runs on another machine: the page shows what differs.")
-    ] = None,
+    notes: Notes = None,
+    groups: Groups = None,
+    study: Study = None,
+    questions: Questions = None,
+    rerun: Rerun = None,
     molecules: Annotated[
         bool, typer.Option("--molecules", help="The page on molecules instead of that on the small tables.")
     ] = False,
@@ -299,14 +304,15 @@ def page(
     from lvd.reproduction.pages import write_small_page
     from lvd.reproduction.quantum_page import write_quantum_page
 
-    for name, given in (("--groups", groups), ("--study", study), ("--questions", questions)):
+    on_molecules = {"groups": groups, "study": study, "questions": questions}
+    for name, given in on_molecules.items():
         if given is not None and not molecules:
-            raise InputError(f"{name} is for the page on molecules; add --molecules, or leave {name} out")
+            raise InputError(f"--{name} is for the page on molecules; add --molecules, or leave --{name} out")
     if rerun is not None and molecules:
         raise InputError("--rerun is for the page on the small tables; leave --molecules or --rerun out")
-    _check_apart(out, *results, notes, groups, study, questions, rerun)
+    _check_apart([out], *results, notes, *on_molecules.values(), rerun)
     if molecules:
-        write_quantum_page(results, out, groups=groups, notes=notes, study=study, questions=questions)
+        write_quantum_page(results, out, notes=notes, **on_molecules)
     else:
         write_small_page(results, out, notes=notes, rerun=rerun)
     console.show(str(out))
@@ -341,26 +347,19 @@ def study_molecules(
     from lvd.reproduction.result_store import read_calls, recorded_call
     from lvd.reproduction.runs import parse_names, parse_seeds
 
-    if csv is not None:
-        for file in (csv, csv.with_suffix(".json")):
-            _check_apart(file, out)
+    _check_apart(_with_record(csv), out)
     runs = plan_study(
         tables=parse_names(tables),
         splits=parse_names(splits),
-        methods=STUDY_METHODS if methods == "all" else parse_names(methods),
+        methods=parse_names(methods, STUDY_METHODS),
         seeds=parse_seeds(seeds),
     )
-    command = (
-        f"lvd bench molecules --tables {tables} --splits {splits} --methods {methods} --seeds {seeds} "
-        f"--workers {workers} --out RESULTS"
-    )
-    with recorded_call(out, command) as count:
+    chosen = {"tables": tables, "splits": splits, "methods": methods, "seeds": seeds}
+    with recorded_call(out, _command("molecules", **chosen, workers=workers)) as count:
         done = run_study(runs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
     results = read_study(out)
-    failed = [(one.dataset, one.method, one.error) for one in results if one.error]
-    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
-    _show_failures(["dataset", "method", "error", "results"], failed)
+    _show_outcome(results, done, "dataset")
     if csv is not None:
         _write_compact(csv, write_study, results, read_calls(out))
         console.show(str(csv))
@@ -385,9 +384,7 @@ def run_arena_contest(
         ),
     ] = "all",
     models: Annotated[str, option("NAMES", "network, trees, or all.", True)] = "all",
-    methods: Annotated[
-        str, option("NAMES", "Names separated by commas; all: every method for the model.", True)
-    ] = "all",
+    methods: Methods = "all",
     seeds: Seeds = "0:10",
     levels: Levels = "0.5,0.9,0.95",
     workers: Workers = 1,
@@ -411,26 +408,20 @@ def run_arena_contest(
     from lvd.reproduction.runs import parse_levels, parse_names, parse_seeds
 
     jobs = plan_arena(
-        tables=(*ARENA_TABLES, *OUTSIDE) if tables == "all" else parse_names(tables),
-        models=ARENA_MODELS if models == "all" else parse_names(models),
-        methods=tuple(CONTESTANTS) if methods == "all" else parse_names(methods),
+        tables=parse_names(tables, (*ARENA_TABLES, *OUTSIDE)),
+        models=parse_names(models, ARENA_MODELS),
+        methods=parse_names(methods, CONTESTANTS),
         seeds=parse_seeds(seeds),
         levels=parse_levels(levels),
         data_dir=data_dir,
     )
-    command = (
-        f"lvd bench arena --tables {tables} --models {models} --methods {methods} --seeds {seeds} "
-        f"--levels {levels} --workers {workers} --out RESULTS"
-    )
     if known is not None:
         unpack_arena(known, out)
-    with recorded_call(out, command) as count:
+    chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
+    with recorded_call(out, _command("arena", **chosen, workers=workers)) as count:
         done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
-    results = read_arena(out)
-    failed = [(one.table, one.method, one.error) for one in results if one.error]
-    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
-    _show_failures(["table", "method", "error", "results"], failed)
+    _show_outcome(read_arena(out), done, "table")
 
 
 @bench.command(
@@ -454,8 +445,7 @@ def arena_page(
     from lvd.reproduction.arena_page import write_arena_page
     from lvd.reproduction.result_store import read_calls
 
-    for file in (out,) if csv is None else (out, csv, csv.with_suffix(".json")):
-        _check_apart(file, results)
+    _check_apart([out, *_with_record(csv)], results)
     rows, calls = read_arena(results), read_calls(results)
     if csv is not None:
         _write_compact(csv, write_arena, rows, calls)
@@ -464,14 +454,25 @@ def arena_page(
         console.show(str(path))
 
 
-def _check_apart(out: Path, *results: Path | None) -> None:
-    """The file to be written is none of those that are read; beside them, in a folder of results, it may be."""
+def _command(name: str, **words: object) -> str:
+    """A command as it can be given again; paths of this machine are left out."""
+    options = (f"--{option} {value}" for option, value in words.items())
+    return " ".join([f"lvd bench {name}", *options, "--out RESULTS"])
+
+
+def _check_apart(written: Iterable[Path], *results: Path | None) -> None:
+    """No file to be written is one of those that are read; beside them, in a folder of results, it may be."""
     from lvd._files import check_apart
     from lvd.reproduction.collect import compact_tables
 
-    for given in results:
+    for out, given in product(written, results):
         if given is not None:
             check_apart(out, given / "runs", given / "calls", *compact_tables(given))
+
+
+def _with_record(csv: Path | None) -> list[Path]:
+    """A compact table, if one is to be written, and the file that says how it was made."""
+    return [] if csv is None else [csv, csv.with_suffix(".json")]
 
 
 def _write_compact(csv: Path, write: Callable[[Any, Path], None], results: Any, calls: Any) -> None:
@@ -481,6 +482,13 @@ def _write_compact(csv: Path, write: Callable[[Any, Path], None], results: Any, 
     csv.parent.mkdir(parents=True, exist_ok=True)
     write(results, csv)
     write_calls(calls, csv.with_suffix(".json"))
+
+
+def _show_outcome(results: Sequence[Any], done: int, place: str) -> None:
+    """How many results there are, and what failed; `place` is what a result calls its table."""
+    failed = [(getattr(one, place), one.method, one.error) for one in results if one.error]
+    console.show(f"{len(results)} results, {done} of them done now; {len(failed)} failed")
+    _show_failures([place, "method", "error", "results"], failed)
 
 
 def _show_failures(headings: list[str], failed: Iterable[tuple[str, str, str]]) -> None:

@@ -7,13 +7,15 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from lvd._validation import InputError, check_levels, check_positive
-from lvd.reproduction.arena_measures import ArenaResult, failed, measure, measure_outside
+from lvd._validation import check_levels, check_positive
+from lvd.reproduction.arena_measures import ArenaResult, measure, measure_outside
 from lvd.reproduction.arena_methods import CONTESTANTS, error_scale
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit
 from lvd.reproduction.arena_tables import (
@@ -21,11 +23,11 @@ from lvd.reproduction.arena_tables import (
     MORE_TABLES,
     OUTSIDE,
     arena_file,
-    check_arena_names,
     load_arena_table,
 )
 from lvd.reproduction.pool import Progress, finish_jobs, silent
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
+from lvd.reproduction.result_store import processor_name, read_result_rows, write_dataclasses
+from lvd.reproduction.runs import check_names, grouped
 
 ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
 DIGITS = 6
@@ -47,10 +49,10 @@ class ArenaJob:
 
     def missing(self, folder: Path) -> list[tuple[str, float]]:
         """What has no result yet, or one that failed."""
-        done = {(one.method, one.level) for one in read_arena_file(self.file(folder)) if not one.error}
-        return [
-            (method, level) for method in self.methods for level in self.levels if (method, level) not in done
-        ]
+        file = self.file(folder)
+        known = read_arena(file) if file.exists() else []
+        done = {(one.method, one.level) for one in known if not one.error}
+        return [place for place in product(self.methods, self.levels) if place not in done]
 
 
 def plan_arena(
@@ -63,9 +65,9 @@ def plan_arena(
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
     """The jobs, seed by seed; a table that is not there is told now."""
-    check_arena_names(list(tables), (*ARENA_TABLES, *OUTSIDE), "tables")
-    check_arena_names(list(models), ARENA_MODELS, "models")
-    check_arena_names(list(methods), tuple(CONTESTANTS), "methods")
+    check_names(tables, (*ARENA_TABLES, *OUTSIDE), "tables")
+    check_names(models, ARENA_MODELS, "models")
+    check_names(methods, CONTESTANTS, "methods")
     checked = tuple(check_levels(list(levels)).tolist())
     for table in tables:
         base = OUTSIDE[table][0] if table in OUTSIDE else table
@@ -95,26 +97,26 @@ def run_arena(
 ) -> int:
     """Do what `folder` does not have yet; returns how many results that made. A killed process loses one."""
     check_positive(workers, "workers", integer=True)
-    todo = [job for job in jobs if job.missing(folder)]
+    missing = {job: len(job.missing(folder)) for job in jobs}
+    todo = [job for job in jobs if missing[job]]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    work, n_results = partial(do_arena_job, folder=folder.absolute(), data_dir=data_dir), 0
+    work = partial(_do_arena_job, folder=folder.absolute(), data_dir=data_dir)
     with progress("splits", len(todo)) as on_done:
-        for n_done in finish_jobs(work, todo, workers):
-            n_results += n_done
+        for _ in finish_jobs(work, todo, workers):
             on_done(1)
-    return n_results
+    return sum(missing.values())
 
 
-def do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> int:
+def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None:
     """Run the contestants that are missing, and write the file again after each."""
     torch.set_num_threads(1)
     split = ArenaSplit(load_arena_table(job.table, data_dir), job.model, job.seed)
-    missing, file = job.missing(folder), job.file(folder)
-    for method, level in missing:
+    file = job.file(folder)
+    for method, level in job.missing(folder):
         result = run_contestant(split, method, level)
-        others = [one for one in read_arena_file(file) if (one.method, one.level) != (method, level)]
+        known = read_arena(file) if file.exists() else []
+        others = [one for one in known if (one.method, one.level) != (method, level)]
         write_arena([*others, result], file)
-    return len(missing)
 
 
 def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
@@ -142,37 +144,22 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
             known = np.ones(len(X), bool) if contestant.known is None else contestant.known(split, level, X)
             return measure_outside(result, split.y_outside[: len(X)], intervals_of(X), known)
     except Exception as error:  # whatever it is, the others go on
-        return failed(split, level, method, " ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def read_arena_file(path: Path) -> list[ArenaResult]:
-    """The results in one file; none where there is none."""
-    try:
-        return read_dataclasses(path, ArenaResult) if path.exists() else []
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} holds no results of the arena ({error}); delete it and run again"
-        ) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return ArenaResult(*split.place, level, method, error=reason, processor=processor_name())
 
 
 def read_arena(source: Path) -> list[ArenaResult]:
     """All results of a folder, or of a compact table."""
-    files = sorted((source / "runs").glob("[!.]*.csv")) if source.is_dir() else [source]
-    results = [result for file in files for result in read_arena_file(file)]
-    if not results:
-        raise InputError(
-            f"no results of the arena in {source}; make some with: lvd bench arena --out {source}"
-        )
-    return results
+    return read_result_rows(
+        source, "runs", ArenaResult, what="a table of the arena", made_by="lvd bench arena"
+    )
 
 
 def unpack_arena(table: Path, folder: Path) -> None:
     """Lay the results of a compact table into a folder, so that a run goes on from them; newer ones stay."""
-    by_file: dict[Path, list[ArenaResult]] = {}
-    for one in read_arena(table):
-        by_file.setdefault(ArenaJob(one.table, one.model, one.seed, (), ()).file(folder), []).append(one)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    for file, results in by_file.items():
+    for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
+        file = ArenaJob(*place, (), ()).file(folder)
         if not file.exists():
             write_arena(results, file)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lvd import metrics
-from lvd._typing import Bool, Float, Int, NDArray
-from lvd.intervals import covered
+from lvd._typing import Bool, Float, NDArray
+from lvd.intervals import covered, widths
 from lvd.metrics.width import widened_range
 from lvd.reproduction.arena_split import ArenaSplit
 from lvd.reproduction.result_store import processor_name
@@ -38,39 +39,30 @@ class ArenaResult:
     seed: int
     level: float
     method: str
-    rows: int
-    finite: float
-    known: float
-    coverage: float
-    tail_coverage: float
-    worst_slab: float
-    ert: float
-    ert_under: float
-    ert_over: float
-    groups: str
-    width: float
-    median_width: float
-    winkler: float
-    auroc: float
-    width_error: float
-    conditional_gap: float
-    floor: float
-    fit_seconds: float
-    predict_seconds: float
+    rows: int = 0
+    finite: float = math.nan
+    known: float = math.nan
+    coverage: float = math.nan
+    tail_coverage: float = math.nan
+    worst_slab: float = math.nan
+    ert: float = math.nan
+    ert_under: float = math.nan
+    ert_over: float = math.nan
+    groups: str = ""
+    width: float = math.nan
+    median_width: float = math.nan
+    winkler: float = math.nan
+    auroc: float = math.nan
+    width_error: float = math.nan
+    conditional_gap: float = math.nan
+    floor: float = math.nan
+    fit_seconds: float = math.nan
+    predict_seconds: float = math.nan
     error: str = ""
     processor: str = ""
     outside_rows: int = 0
     outside_flagged: float = math.nan
     outside_coverage: float = math.nan
-
-
-def failed(split: ArenaSplit, level: float, method: str, error: str) -> ArenaResult:
-    """The record of a contestant that could not run."""
-    nan = math.nan
-    return ArenaResult(
-        split.table.name, split.model, split.seed, level, method, 0, nan, nan, nan, nan, nan, nan, nan, nan, "",
-        nan, nan, nan, nan, nan, nan, nan, nan, nan, error, processor_name(),
-    )  # fmt: skip
 
 
 def measure(
@@ -87,45 +79,37 @@ def measure(
     rows = slice(len(intervals))
     X, y, y_pred = split.X_test[rows], split.y_test[rows], split.predict(split.X_test)[rows]
     scaled = (X - X.mean(0)) / np.maximum(X.std(0), 1e-12)
-    cut = np.clip(intervals, *widened_range(split.y_train))
-    ert = (
-        metrics.excess_risk_of_target_coverage(scaled, y, intervals, level)
-        if len(y) >= ERT_ROWS
-        else metrics.TargetCoverageRisk(math.nan, math.nan, math.nan)
-    )
-    truth = split.table.truth and split.table.truth.rows(split.test[rows])
-    gap = floor = math.nan
-    if truth is not None:
+    y_range = widened_range(split.y_train)
+    cut = np.clip(intervals, *y_range)
+    where_known: dict[str, Any] = {}
+    if len(y) >= ERT_ROWS:
+        ert = metrics.excess_risk_of_target_coverage(scaled, y, intervals, level)
+        where_known |= {"ert": ert.total, "ert_under": ert.under, "ert_over": ert.over}
+    if split.table.truth is not None:
+        truth = split.table.truth.rows(split.test[rows])
+        best = np.clip(truth.best_around(y_pred, level), *y_range)
         gap = float(np.abs(truth.coverage(intervals) - level).mean())
-        floor = metrics.winkler_score(
-            y, np.clip(truth.best_around(y_pred, level), *widened_range(split.y_train)), level
-        )
+        where_known |= {"conditional_gap": gap, "floor": metrics.winkler_score(y, best, level)}
     return ArenaResult(
-        table=split.table.name,
-        model=split.model,
-        seed=split.seed,
-        level=level,
-        method=method,
+        *split.place,
+        level,
+        method,
         rows=len(y),
         finite=metrics.finite_fraction(intervals),
         known=known,
         coverage=metrics.marginal_coverage_rate(y, intervals),
         tail_coverage=metrics.tail_coverage_rate(y, intervals),
         worst_slab=metrics.worst_slab_coverage(scaled, y, intervals, random_state=split.seed).coverage,
-        ert=ert.total,
-        ert_under=ert.under,
-        ert_over=ert.over,
         groups=_group_counts(covered(y, intervals), (y_pred, predicted_error)),
-        width=float((cut[:, 1] - cut[:, 0]).mean()),
-        median_width=float(np.median(intervals[:, 1] - intervals[:, 0])),
+        width=float(widths(cut).mean()),
+        median_width=float(np.median(widths(intervals))),
         winkler=metrics.winkler_score(y, cut, level),
         auroc=metrics.residual_auroc(y, y_pred, intervals),
         width_error=metrics.width_error_correlation(y, y_pred, intervals),
-        conditional_gap=gap,
-        floor=floor,
         fit_seconds=seconds[0],
         predict_seconds=seconds[1],
         processor=processor_name(),
+        **where_known,
     )
 
 
@@ -148,8 +132,9 @@ def measure_outside(
 
 def lowest_pooled_group(results: Sequence[ArenaResult]) -> float:
     """The lowest coverage among the fifths, each pooled over these results."""
-    counts = np.sum([_read_counts(one.groups) for one in results], axis=0)
-    return float((counts[:, 0] / counts[:, 1]).min())
+    counts = [[list(map(int, pair.split("/"))) for pair in one.groups.split()] for one in results]
+    hits, rows = np.sum(counts, axis=0).T
+    return float((hits / rows).min())
 
 
 def _group_counts(hits: NDArray, rankings: tuple[Float[NDArray, "n"], ...]) -> str:
@@ -159,7 +144,3 @@ def _group_counts(hits: NDArray, rankings: tuple[Float[NDArray, "n"], ...]) -> s
         fifth = ranks * FIFTHS // len(values)
         texts += [f"{hits[fifth == number].sum()}/{(fifth == number).sum()}" for number in range(FIFTHS)]
     return " ".join(texts)
-
-
-def _read_counts(text: str) -> Int[NDArray, "g 2"]:
-    return np.array([[int(number) for number in pair.split("/")] for pair in text.split()])

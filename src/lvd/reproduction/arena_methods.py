@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from lvd._typing import Bool, Float, NDArray
+from lvd.intervals import from_radius
 from lvd.methods import (
     ConformalizedQuantileRegressor,
     DeepEnsembleRegressor,
@@ -28,9 +29,9 @@ from lvd.models import NetRegressor
 from lvd.quantiles.finite_sample import conformal_quantile
 from lvd.reproduction import arena_epicscore, arena_pcp, arena_rectified, arena_rivals
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit, digest
-from lvd.reproduction.arena_tables import around
 
 Rows: TypeAlias = Float[NDArray, "n p"]
+ToNumbers: TypeAlias = Callable[[NDArray], NDArray]
 ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
 CV_FOLDS = 5
 
@@ -59,11 +60,11 @@ class Contestant:
     known: Callable[[ArenaSplit, float, NDArray], NDArray] | None = None
 
 
-def error_scale(split: ArenaSplit) -> Callable[[Rows], Float[NDArray, "n"]]:
+def error_scale(split: ArenaSplit) -> ToNumbers:
     """A boosted model of the held-out absolute errors on inputs and prediction, kept off zero."""
 
-    def learn() -> tuple[Any, float]:
-        errors = np.abs(split.y_train - split.held_out)
+    def learn() -> Any:
+        errors = split.held_out_errors
         model = HistGradientBoostingRegressor(
             max_iter=200,
             learning_rate=0.05,
@@ -73,28 +74,18 @@ def error_scale(split: ArenaSplit) -> Callable[[Rows], Float[NDArray, "n"]]:
             random_state=0,
         )
         target = np.minimum(errors, np.quantile(errors, 0.99))
-        return model.fit(np.column_stack([split.X_train, split.held_out]), target), 0.1 * float(
-            np.median(errors)
-        )
+        return model.fit(np.column_stack([split.X_train, split.held_out]), target)
 
-    (model, least), predict = split.stages.once("error scale", learn), split.predict
+    model, predict = split.stages.once("error scale", learn), split.predict
+    least = 0.1 * float(np.median(split.held_out_errors))
     return lambda X: np.maximum(model.predict(np.column_stack([X, predict(X)])), least)
 
 
-def scaled_split(
-    split: ArenaSplit,
-    level: float,
-    predict: Callable[[Rows], Float[NDArray, "n"]],
-    scale: Callable[[Rows], Float[NDArray, "n"]],
-) -> ToIntervals:
+def scaled_split(split: ArenaSplit, level: float, predict: ToNumbers, scale: ToNumbers) -> ToIntervals:
     """Split conformal prediction on errors in units of a scale that is fixed already."""
     scores = np.abs(split.y_calib - predict(split.X_calib)) / scale(split.X_calib)
     (quantile,) = conformal_quantile(scores, np.array([level]))
-
-    def intervals(X: Rows) -> Float[NDArray, "n 2"]:
-        return around(predict(X), quantile * scale(X))
-
-    return intervals
+    return lambda X: from_radius(predict(X), quantile * scale(X))
 
 
 def ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
@@ -102,19 +93,26 @@ def ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
     return scaled_split(split, level, split.predict, error_scale(split))
 
 
-def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
-    """A conformal method of ours around the shared model."""
-    regressor = make(split.estimator, calib_size=None, device="cpu", random_state=split.seed)
+def calibrated_intervals(regressor: Any, split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal method of ours, fitted on the training rows and calibrated on the calibration rows."""
+    regressor.set_params(calib_size=None, device="cpu", random_state=split.seed)
     regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
     return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal method of ours around the shared model."""
+    return calibrated_intervals(make(split.estimator), split, level)
 
 
 def lvd_regressor(split: ArenaSplit, level: float, preset: str) -> LVDRegressor:
     """LVD around the shared model: learned once, and calibrated for each level as if it were the only one."""
 
     def learn() -> LVDRegressor:
-        options: dict[str, Any] = {"preset": preset, "device": "cpu", "random_state": split.seed}
-        return LVDRegressor(split.estimator, calib_size=None, **options).fit(split.X_train, split.y_train)
+        regressor = LVDRegressor(
+            split.estimator, preset=preset, calib_size=None, device="cpu", random_state=split.seed
+        )
+        return regressor.fit(split.X_train, split.y_train)
 
     regressor = split.stages.once(f"LVD {preset}", learn)
     regressor.set_params(confidence_level=level)
@@ -133,9 +131,7 @@ def lvd_intervals(
     regressor = lvd_regressor(split, level, preset)
 
     def intervals(X: Rows) -> Float[NDArray, "n 2"]:
-        regressor.set_params(
-            when_unknown=when_unknown
-        )  # the regressor is shared, and this is asked each time
+        regressor.set_params(when_unknown=when_unknown)  # each time, since the regressor is shared
         return regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][:, :, 0]
 
     return intervals
@@ -143,14 +139,11 @@ def lvd_intervals(
 
 def lvd_unscaled(split: ArenaSplit, level: float) -> ToIntervals:
     """LVD's default with absolute errors: its kernel and bandwidths, and no scale."""
-    learned = lvd_regressor(split, level, "default")
-    options: dict[str, Any] = {"conformity_score": "absolute", "device": "cpu", "random_state": split.seed}
-    kernel = learned.kernels_[0]
+    kernel = lvd_regressor(split, level, "default").kernels_[0]
     regressor = LVDRegressor(
-        split.estimator, kernel=kernel, confidence_level=level, calib_size=None, **options
+        split.estimator, kernel=kernel, confidence_level=level, conformity_score="absolute"
     )
-    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
-    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+    return calibrated_intervals(regressor, split, level)
 
 
 def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
@@ -166,38 +159,27 @@ def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
     """A network of two quantiles."""
     network = NetRegressor(device="cpu", random_state=split.seed)
-    regressor = ConformalizedQuantileRegressor(
-        network, confidence_level=level, calib_size=None, device="cpu", random_state=split.seed
-    )
-    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
-    return lambda X: regressor.predict_interval(X)[1][:, :, 0]
+    return calibrated_intervals(ConformalizedQuantileRegressor(network, confidence_level=level), split, level)
 
 
 def cqr_boosted(split: ArenaSplit, level: float) -> ToIntervals:
     """Two boosted quantile models."""
-    models = boosted_quantiles(split, level)
-
-    def predict(X: Rows) -> Float[NDArray, "n 2"]:
-        return np.column_stack([model.predict(X) for model in (models[0], models[1])])
-
-    regressor = ConformalizedQuantileRegressor(
-        (predict, lambda X: X), confidence_level=level, calib_size=None, prefit=True, device="cpu"
-    )
-    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
-    return lambda X: regressor.predict_interval(X)[1][:, :, 0]
+    ends = boosted_quantiles(split, level)[:2]
+    functions = (lambda X: np.column_stack([model.predict(X) for model in ends]), lambda X: X)
+    regressor = ConformalizedQuantileRegressor(functions, confidence_level=level, prefit=True)
+    return calibrated_intervals(regressor, split, level)
 
 
-def boosted_quantiles(split: ArenaSplit, level: float) -> tuple[Any, Any, Any]:
+def boosted_quantiles(split: ArenaSplit, level: float) -> list[Any]:
     """Boosted models of the lower and upper quantile and of the median."""
 
-    def learn() -> tuple[Any, Any, Any]:
-        lower, upper, median = (
+    def learn() -> list[Any]:
+        return [
             HistGradientBoostingRegressor(loss="quantile", quantile=quantile, random_state=split.seed).fit(
                 split.X_train, split.y_train
             )
             for quantile in ((1 - level) / 2, (1 + level) / 2, 0.5)
-        )
-        return lower, upper, median
+        ]
 
     return split.stages.once(f"quantiles {level}", learn)
 
@@ -218,12 +200,8 @@ def cv_plus(split: ArenaSplit, level: float) -> ToIntervals:
 
 def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
     """Split conformal prediction in units of the deviation of a predicted normal distribution."""
-
-    def learn() -> Any:
-        return make(device="cpu", random_state=split.seed).fit(split.X_train, split.y_train)
-
-    name = f"normal {make.__name__}"
-    regressor = split.stages.once(name, learn)
+    name, untrained = f"normal {make.__name__}", make(device="cpu", random_state=split.seed)
+    regressor = split.stages.once(name, lambda: untrained.fit(split.X_train, split.y_train))
 
     def ask(X: Rows) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
         y_pred, ends = split.stages.once(f"{name} {digest(X)}", lambda: regressor.predict_interval(X, 0.5))
@@ -234,36 +212,31 @@ def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) 
 
 def posterior(split: ArenaSplit, level: float) -> ToIntervals:
     """Posterior conformal prediction with a mixture fixed by the training rows."""
-    errors = np.abs(split.y_train - split.held_out)
+    errors, scores, predict = split.held_out_errors, np.abs(split.calib_errors), split.predict
     mixture = split.stages.once(
-        "PCP", lambda: arena_pcp.fit_mixture(split.X_train, errors, len(split.y_calib), split.seed)
+        "PCP", lambda: arena_pcp.fit_mixture(split.X_train, errors, len(scores), split.seed)
     )
-    predict = split.predict
-    scores = np.abs(split.y_calib - predict(split.X_calib))
     radius = partial(arena_pcp.posterior_radius, mixture, split.X_calib, scores, level=level, seed=split.seed)
-    return lambda X: around(predict(X), radius(X))
+    return lambda X: from_radius(predict(X), radius(X))
 
 
 def rectified(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
     """Split conformal prediction on errors less a network's quantile of them."""
-    errors = np.abs(split.y_train - split.held_out)
+    errors, predict = split.held_out_errors, split.predict
     quantile = arena_rectified.learn_quantile(split.X_train, errors, level, split.seed, weighted=weighted)
-    predict = split.predict
-    scores = np.abs(split.y_calib - predict(split.X_calib)) - quantile(split.X_calib)
-    (more,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: around(predict(X), np.maximum(quantile(X) + more, 0.0))
+    (more,) = conformal_quantile(np.abs(split.calib_errors) - quantile(split.X_calib), np.array([level]))
+    return lambda X: from_radius(predict(X), np.maximum(quantile(X) + more, 0.0))
 
 
 def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
     """The predicted distribution of the error, inverted at a level that the calibration rows choose."""
-    errors = np.abs(split.y_train - split.held_out)
+    errors, predict = split.held_out_errors, split.predict
     distribution = split.stages.once(
         "EPICSCORE", lambda: arena_epicscore.learn_scores(split.X_train, errors, split.seed)
     )
-    predict = split.predict
-    scores = distribution.cdf(split.X_calib, np.abs(split.y_calib - predict(split.X_calib)))
+    scores = distribution.cdf(split.X_calib, np.abs(split.calib_errors))
     (share,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: around(predict(X), distribution.quantile(X, float(share)))
+    return lambda X: from_radius(predict(X), distribution.quantile(X, float(share)))
 
 
 CONTESTANTS: dict[str, Contestant] = {

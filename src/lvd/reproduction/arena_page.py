@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
-from lvd._files import atomic_path
+from lvd._files import atomic_path, write_text
 from lvd._validation import InputError
 from lvd.reproduction.arena_measures import ERT_ROWS, ArenaResult
 from lvd.reproduction.arena_methods import CONTESTANTS
 from lvd.reproduction.arena_split import MOST_OUTSIDE
-from lvd.reproduction.arena_summary import REFERENCE, TIE, ArenaBoard, Standing, nan_mean
+from lvd.reproduction.arena_summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
 from lvd.reproduction.arena_tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON
-from lvd.reproduction.formats import MISSING, Grid, GridEntry, render_markdown
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, figure_text, render_markdown
 from lvd.reproduction.result_store import Call
+from lvd.reproduction.runs import grouped
 
 MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
@@ -29,54 +32,40 @@ OURS = "lvd"
 _BLUE, _GREY = "#0072B2", "#767676"
 
 
-@dataclass(frozen=True)
-class BoardView:
-    """What the page shows of one model at one level."""
-
-    model: str
-    level: float
-    figure: str
-    ranks_figure: str
-    short: Grid
-    sentences: tuple[str, ...]
-    losses: Grid
-    full: Grid
-    by_table: Grid
-    critical_difference: str
-    outside: Grid
-
-
-@dataclass(frozen=True)
-class FailureLine:
-    """Why a method has no result."""
-
-    method: str
-    model: str
-    tables: str
-    count: int
-    reason: str
-
-
 def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out: Path) -> list[Path]:
     """Write the page, and two figures for each model in a folder ``images`` beside it; returns what was written."""
     boards = make_boards(results)
-    if not any(board.level == MAIN_LEVEL for board in boards):
+    main = [board for board in boards if board.level == MAIN_LEVEL]
+    if not main:
         raise InputError(f"the page needs results at level {MAIN_LEVEL:g}; run the arena with it")
     written = []
-    for board in boards:
-        if board.level == MAIN_LEVEL:
-            figures = {
-                _figure_name(board): draw_scatter(board.standings()),
-                _ranks_name(board): draw_ranks(board),
-            }
-            for name, figure in figures.items():
-                path = out.parent / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_path(path) as part, rc_context({"svg.hashsalt": name}):
-                    figure.savefig(part, format="svg", metadata={"Date": None})
-                written.append(path)
-    with atomic_path(out) as part:
-        part.write_text(render_arena_page(results, boards, calls), encoding="utf-8")
+    for board, (suffix, draw) in product(main, {"": draw_scatter, "-ranks": draw_ranks}.items()):
+        name = f"images/arena-{board.model}{suffix}.svg"
+        path = out.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as part, rc_context({"svg.hashsalt": name}):
+            draw(board).savefig(part, format="svg", metadata={"Date": None})
+        written.append(path)
+    page = render_markdown(
+        "arena.md.jinja",
+        boards=[_view(board) for board in boards],
+        main_level=MAIN_LEVEL,
+        n_tables=len({one.table for one in results} - set(OUTSIDE)),
+        choices=choices_grid(main),
+        most_outside=MOST_OUTSIDE,
+        all_tables=len(ARENA_TABLES),
+        n_seeds=len({one.seed for one in results}),
+        all_seeds=ALL_SEEDS,
+        most_rows=MOST_ROWS,
+        ert_rows=ERT_ROWS,
+        tuned_on=", ".join(TUNED_ON),
+        tie=TIE,
+        failures=failures_grid(results),
+        contestants=list(CONTESTANTS.values()),
+        processors=", ".join(sorted({one.processor for one in results if one.processor})),
+        calls=calls,
+    )
+    write_text(out, page)
     return [*written, out]
 
 
@@ -88,42 +77,33 @@ def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
     return [board for board in boards if board.tables]
 
 
-def render_arena_page(
-    results: Sequence[ArenaResult], boards: Sequence[ArenaBoard], calls: Sequence[Call]
-) -> str:
-    """The page as Markdown."""
-    return render_markdown(
-        "arena.md.jinja",
-        boards=[_view(board) for board in boards],
-        main_level=MAIN_LEVEL,
-        n_tables=len({one.table for one in results} - set(OUTSIDE)),
-        choices=choices_grid([board for board in boards if board.level == MAIN_LEVEL]),
-        most_outside=MOST_OUTSIDE,
-        all_tables=len(ARENA_TABLES),
-        n_seeds=len({one.seed for one in results}),
-        all_seeds=ALL_SEEDS,
-        most_rows=MOST_ROWS,
-        ert_rows=ERT_ROWS,
-        tuned_on=", ".join(TUNED_ON),
-        tie=TIE,
-        failures=failure_lines(results),
-        contestants=list(CONTESTANTS.values()),
-        processors=", ".join(sorted({one.processor for one in results if one.processor})),
-        calls=calls,
-    )
+def _view(board: ArenaBoard) -> dict[str, Any]:
+    """What the page shows of one model at one level."""
+    standings = board.standings()
+    return {
+        "model": board.model,
+        "level": board.level,
+        "short": _short_grid(board, standings),
+        "sentences": _sentences(board, standings),
+        "losses": _losses_grid(board),
+        "full": _full_grid(board, standings),
+        "by_table": _by_table_grid(board, standings),
+        "critical_difference": figure_text(board.critical_difference(), ".1f"),
+        "outside": outside_grid(board, standings),
+    }
 
 
-def draw_scatter(standings: Sequence[Standing]) -> Figure:
+def draw_scatter(board: ArenaBoard) -> Figure:
     """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
     figure = Figure(figsize=(8.5, 5.5), layout="constrained")
     axes = figure.add_subplot()
-    rows = sorted((row for row in standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
+    rows = sorted((row for row in board.standings() if not math.isnan(row.ert)), key=lambda row: -row.ert)
     axes.set_xscale("log")
     for place, row in enumerate(rows):
-        color = _BLUE if CONTESTANTS[row.method].ours else _GREY
+        color = _colour(row.method)
         axes.plot(row.score, row.ert, "o", color=color, markersize=6)
         axes.annotate(
-            f"{CONTESTANTS[row.method].title}  {row.score:.3f}",
+            f"{_title(row.method)}  {row.score:.3f}",
             (row.score, row.ert),
             xytext=(1.03, 1.0 - (place + 0.5) / len(rows)),
             textcoords="axes fraction",
@@ -148,7 +128,7 @@ def draw_ranks(board: ArenaBoard) -> Figure:
     figure = Figure(figsize=(8.0, 1.0 + 0.26 * len(ranks)), layout="constrained")
     axes, difference = figure.add_subplot(), board.critical_difference()
     for line, (method, rank) in enumerate(ranks):
-        color = _BLUE if CONTESTANTS[method].ours else _GREY
+        color = _colour(method)
         axes.plot(rank, line, "o", color=color, markersize=6)
         if not math.isnan(difference):
             axes.plot([rank, rank + difference], [line, line], "-", color=color, alpha=0.4, linewidth=3)
@@ -159,71 +139,36 @@ def draw_ranks(board: ArenaBoard) -> Figure:
     return figure
 
 
-def failure_lines(results: Sequence[ArenaResult]) -> list[FailureLine]:
+def failures_grid(results: Sequence[ArenaResult]) -> Grid:
     """What failed, the same reason once for each method and model."""
-    found: dict[tuple[str, str, str], list[ArenaResult]] = {}
-    for one in results:
-        if one.error:
-            found.setdefault((one.method, one.model, one.error), []).append(one)
-    return [
-        FailureLine(
-            CONTESTANTS[method].title,
-            model,
-            ", ".join(dict.fromkeys(one.table for one in failed)),
-            len(failed),
-            reason.replace("|", "\\|"),
-        )
-        for (method, model, reason), failed in found.items()
+    failed = grouped((one for one in results if one.error), attrgetter("method", "model", "error"))
+    lines = [
+        (_title(method), model, ", ".join(dict.fromkeys(one.table for one in same)), f"{len(same)}", reason)
+        for (method, model, reason), same in failed.items()
     ]
+    return Grid("What did not run", "", ("method", "model", "tables", "results", "reason"), lines)
 
 
-def _view(board: ArenaBoard) -> BoardView:
-    standings = board.standings()
-    return BoardView(
-        board.model,
-        board.level,
-        _figure_name(board),
-        _ranks_name(board),
-        short_grid(board, standings),
-        tuple(sentences(board, standings)),
-        losses_grid(board),
-        full_grid(board, standings),
-        by_table_grid(board, standings),
-        _number(board.critical_difference(), ".1f"),
-        outside_grid(board, standings),
-    )
-
-
-def _figure_name(board: ArenaBoard) -> str:
-    return f"images/arena-{board.model}.svg"
-
-
-def _ranks_name(board: ArenaBoard) -> str:
-    return f"images/arena-{board.model}-ranks.svg"
-
-
-def short_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
+def _short_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
     """The best by score, split conformal among them in any case."""
     best = list(standings[:SHORT_LINES])
     if REFERENCE not in {row.method for row in best}:
         best[-1:] = [row for row in standings if row.method == REFERENCE]
-    rows = [
-        (
+    rows: list[list[str | GridEntry]] = [
+        [
             GridEntry(_title(row.method), emphasis="bold" if CONTESTANTS[row.method].ours else ""),
-            GridEntry(f"{row.score:.3f} ({row.score_band[0]:.2f} to {row.score_band[1]:.2f})"),
-            GridEntry(_number(row.ert, ".3f")),
-            GridEntry(_percent(row.coverage)),
-            GridEntry(_percent(row.worst_slab)),
-            GridEntry(_percent(row.finite)),
-            GridEntry(f"{row.wins} : {row.losses}"),
-        )
+            f"{row.score:.3f} ({_band_text(row.score_band, '.2f')})",
+            figure_text(row.ert, ".3f"),
+            *(_percent(row.mean(name)) for name in ("coverage", "worst_slab", "finite")),
+            f"{row.wins} : {row.losses}",
+        ]
         for row in best
     ]
     headings = ("method", "score", "ERT", "MCR", "slab", "finite", "tables won : lost against split")
-    return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, tuple(rows))
+    return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
 
 
-def sentences(board: ArenaBoard, standings: Sequence[Standing]) -> list[str]:
+def _sentences(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> list[str]:
     """Who should take what, from the figures."""
     by_score, with_ert = standings[0], [row for row in standings if not math.isnan(row.ert)]
     lines = [
@@ -247,26 +192,25 @@ def sentences(board: ArenaBoard, standings: Sequence[Standing]) -> list[str]:
 
 def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
     """Which method the figures are for, by what is wanted, with its score and excess risk; one column a model."""
-    lines = [[f"{wanted}", *(_best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
+
+    def best(board: ArenaBoard, choose: Wish) -> str:
+        for row in choose(board):
+            risk = "" if math.isnan(row.ert) else f", ERT {row.ert:.3f}"
+            return f"{_title(row.method)} ({row.score:.3f}{risk})"
+        return MISSING
+
+    lines = [[wanted, *(best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
     return Grid("Who should take what", "", ("you want", *(f"model: {one.model}" for one in boards)), lines)
 
 
-def _best(board: ArenaBoard, choose: Callable[[ArenaBoard], list[Standing]]) -> str:
-    """The first of the standings that a wish leaves, or a dash."""
-    found = choose(board)
-    if not found:
-        return MISSING
-    risk = "" if math.isnan(found[0].ert) else f", ERT {found[0].ert:.3f}"
-    return f"{_title(found[0].method)} ({found[0].score:.3f}{risk})"
-
-
-def _quick(board: ArenaBoard) -> list[Standing]:
+def _quick(board: ArenaBoard) -> list[ArenaStanding]:
     rows = board.standings()
-    (unit,) = (row.fit_seconds for row in rows if row.method == REFERENCE)
-    return [row for row in rows if row.fit_seconds <= QUICK * unit]
+    (unit,) = (row.mean("fit_seconds") for row in rows if row.method == REFERENCE)
+    return [row for row in rows if row.mean("fit_seconds") <= QUICK * unit]
 
 
-WANTED: dict[str, Callable[[ArenaBoard], list[Standing]]] = {
+Wish = Callable[[ArenaBoard], list[ArenaStanding]]
+WANTED: dict[str, Wish] = {
     "the best interval score": lambda board: board.standings(),
     "coverage that is as even as possible": lambda board: sorted(
         (row for row in board.standings() if not math.isnan(row.ert)), key=lambda row: row.ert
@@ -274,7 +218,7 @@ WANTED: dict[str, Callable[[ArenaBoard], list[Standing]]] = {
     "coverage near each row, with a promise": lambda board: [
         row for row in board.standings() if row.method == OURS
     ],
-    "only finite intervals": lambda board: [row for row in board.standings() if row.finite == 1.0],
+    "only finite intervals": lambda board: [row for row in board.standings() if row.mean("finite") == 1.0],
     f"a fit that takes at most {QUICK:g} times split's": _quick,
     f"it for fewer than {SMALL_TABLE:,} rows": lambda board: board.among(
         lambda rows: rows < SMALL_TABLE
@@ -286,99 +230,96 @@ WANTED: dict[str, Callable[[ArenaBoard], list[Standing]]] = {
 """What somebody may want of a method, and the standings that it leaves, the best first."""
 
 
-def outside_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
+def outside_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
     """What became of rows from outside: the share flagged, and the coverage of what is not."""
     tables = list(dict.fromkeys(table for table, _ in board.outside))
     lines = []
-    for row in standings:
+    for row in standings if tables else []:
         texts = []
         for table in tables:
             ran = board.outside.get((table, row.method), [])
-            flagged = nan_mean([one.outside_flagged for one in ran])
-            texts += [
-                _percent(1.0 - nan_mean([one.finite for one in ran])),
-                _percent(flagged),
-                _percent(nan_mean([one.outside_coverage for one in ran])),
-            ]
+            finite, *others = (
+                nan_mean([getattr(one, name) for one in ran])
+                for name in ("finite", "outside_flagged", "outside_coverage")
+            )
+            texts += [_percent(share) for share in (1.0 - finite, *others)]
         lines.append([_title(row.method), *texts])
     parts = ("inside", "flagged", "covered")
     headings = ("method", *(f"{table}: {part}" for table in tables for part in parts))
-    return Grid(f"Rows from outside, {board.model}, {board.level:.0%}", "", headings, lines if tables else [])
+    return Grid(f"Rows from outside, {board.model}, {board.level:.0%}", "", headings, lines)
 
 
-def losses_grid(board: ArenaBoard) -> Grid:
+def _losses_grid(board: ArenaBoard) -> Grid:
     """The tables where some other method has a better score than LVD's default."""
     rivals = [method for method in board.methods if not CONTESTANTS[method].ours]
     rows = []
     for table in board.tables:
-        ours, (name, best) = board.score(table, OURS), board.best_rival(table, rivals)
-        if not math.isnan(ours) and best < (1 - TIE) * ours:
-            rows.append((table, f"{ours:.3f}", _title(name), f"{best:.3f}"))
-    headings = ("table", "LVD's score", "best other method", "its score")
-    lines = tuple(tuple(GridEntry(text) for text in row) for row in rows)
-    ran = any(method == OURS for _, method in board.cells)
-    caption = (
-        "Against the best other method of each table, chosen after the fact." if rows else "On no table."
-    )
-    if not ran:
+        ours, scores = board.score(table, OURS), {name: board.score(table, name) for name in rivals}
+        best = min((name for name in rivals if not math.isnan(scores[name])), key=scores.__getitem__)
+        if scores[best] < (1 - TIE) * ours:
+            rows.append((table, f"{ours:.3f}", _title(best), f"{scores[best]:.3f}"))
+    if OURS not in board.methods:
         caption = "LVD did not run; see below."
-    return Grid(f"Where LVD loses, {board.model}", caption, headings, lines)
+    elif rows:
+        caption = "Against the best other method of each table, chosen after the fact."
+    else:
+        caption = "On no table."
+    headings = ("table", "LVD's score", "best other method", "its score")
+    return Grid(f"Where LVD loses, {board.model}", caption, headings, rows)
 
 
-def full_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
+def _full_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
     """All measures of all methods."""
     headings = (
         "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
         "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s", "predict s",
     )  # fmt: skip
-    rows = []
-    for row in standings:
-        texts = [
+    shares = ("finite", "known", "coverage", "tail_coverage", "worst_slab")
+    lines = [
+        (
             _title(row.method),
-            str(row.n_tables),
-            *(_percent(share) for share in (row.finite, row.known, row.coverage, row.tail_coverage)),
-            *(_percent(share) for share in (row.worst_slab, row.lowest_group)),
-            *(_number(ratio, ".3f") for ratio in (row.width, row.median_width, row.score)),
-            f"{row.score_band[0]:.2f} to {row.score_band[1]:.2f}",
-            _number(row.ert, ".3f"),
-            MISSING if math.isnan(row.ert_band[0]) else f"{row.ert_band[0]:.3f} to {row.ert_band[1]:.3f}",
-            *(_number(part, ".3f") for part in (row.ert_under, row.ert_over)),
-            _percent(row.auroc),
-            _number(row.width_error, ".2f"),
+            f"{len(row.pairs)}",
+            *(_percent(share) for share in (*map(row.mean, shares), row.lowest_group)),
+            *(figure_text(row.relative(name), ".3f") for name in ("width", "median_width", "winkler")),
+            _band_text(row.score_band, ".2f"),
+            figure_text(row.ert, ".3f"),
+            _band_text(row.ert_band, ".3f"),
+            *(figure_text(row.mean(name), ".3f") for name in ("ert_under", "ert_over")),
+            _percent(row.mean("auroc")),
+            figure_text(row.mean("width_error"), ".2f"),
             _percent(row.way),
-            _number(row.rank, ".1f"),
-            *(_number(seconds, ".2f") for seconds in (row.fit_seconds, row.predict_seconds)),
-        ]
-        rows.append(tuple(GridEntry(text) for text in texts))
-    return Grid(f"{board.model.capitalize()}, {board.level:.0%}", "", headings, tuple(rows))
+            figure_text(row.rank, ".1f"),
+            *(figure_text(row.mean(name), ".2f") for name in ("fit_seconds", "predict_seconds")),
+        )
+        for row in standings
+    ]
+    return Grid(f"{board.model.capitalize()}, {board.level:.0%}", "", headings, lines)
 
 
-def by_table_grid(board: ArenaBoard, standings: Sequence[Standing]) -> Grid:
+def _by_table_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
     """The score of every method on every table, the best in bold."""
     methods = [row.method for row in standings]
     rows = []
     for table in board.tables:
         scores = [board.score(table, method) for method in methods]
         best = min(score for score in scores if not math.isnan(score))
-        cells = [GridEntry(_number(one, ".3f"), emphasis="bold" if one == best else "") for one in scores]
-        rows.append((GridEntry(table), *cells))
-    return Grid(
-        f"Interval score relative to split conformal, {board.model}, {board.level:.0%}",
-        "",
-        ("table", *(_title(method) for method in methods)),
-        tuple(rows),
-    )
+        cells = [GridEntry(figure_text(one, ".3f"), emphasis="bold" if one == best else "") for one in scores]
+        rows.append([table, *cells])
+    title = f"Interval score relative to split conformal, {board.model}, {board.level:.0%}"
+    return Grid(title, "", ("table", *map(_title, methods)), rows)
 
 
 def _title(method: str) -> str:
     return CONTESTANTS[method].title
 
 
-def _number(value: float, form: str) -> str:
-    if math.isinf(value):
-        return "\N{INFINITY}"
-    return MISSING if math.isnan(value) else format(value, form)
+def _colour(method: str) -> str:
+    return _BLUE if CONTESTANTS[method].ours else _GREY
+
+
+def _band_text(ends: tuple[float, float], form: str) -> str:
+    return MISSING if math.isnan(ends[0]) else f"{ends[0]:{form}} to {ends[1]:{form}}"
 
 
 def _percent(share: float) -> str:
-    return _number(100.0 * share, ".1f")
+    return figure_text(100.0 * share, ".1f")

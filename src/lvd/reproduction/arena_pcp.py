@@ -39,7 +39,7 @@ class PosteriorMixture:
 
     def shares(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n k"]:
         """The posterior over kinds: rows of a simplex."""
-        below = _below(_with_one((X - self.mean) / self.scale) @ self.ratios)
+        below = _share_below(_with_one((X - self.mean) / self.scale) @ self.ratios)
         steps = ALTERNATIONS * MIRROR_STEPS
         return np.exp(_mirror((below - self.centre) / self.spread, self.parts, steps=steps))
 
@@ -90,7 +90,7 @@ def _with_one(Z: Float[NDArray, "n p"]) -> Float[NDArray, "n p1"]:
     return np.column_stack([np.ones(len(Z)), Z])
 
 
-def _below(ratio: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
+def _share_below(ratio: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
     """From the ratio of densities to a number in [0, 1): how likely the error is small."""
     positive = np.maximum(ratio, 0.0)
     return positive / (1.0 + positive)
@@ -107,7 +107,7 @@ def _density_ratio(
     ranks, n_below = rankdata(held_out, axis=0), below.sum()
     auc = (ranks[below].sum(axis=0) - n_below * (n_below + 1) / 2) / (n_below * (~below).sum())
     best = int(np.argmax(auc))
-    return _ridge(Z, below)[:, best], _below(held_out[:, best])
+    return _ridge(Z, below)[:, best], _share_below(held_out[:, best])
 
 
 def _ridge(Z: Float[NDArray, "n p1"], below: NDArray) -> Float[NDArray, "p1 l"]:

@@ -46,7 +46,7 @@ def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
     from crepes import ConformalRegressor
 
     difficulty, predict = _difficulty(split), split.predict
-    regressor = ConformalRegressor().fit(_calib_errors(split), sigmas=difficulty(split.X_calib))
+    regressor = ConformalRegressor().fit(split.calib_errors, sigmas=difficulty(split.X_calib))
     return lambda X: regressor.predict_int(predict(X), sigmas=difficulty(X), confidence=level)
 
 
@@ -57,7 +57,7 @@ def crepes_mondrian(split: ArenaSplit, level: float) -> ToIntervals:
     difficulty, predict = _difficulty(split), split.predict
     edges = np.quantile(difficulty(split.X_train), np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
     bins = np.digitize(difficulty(split.X_calib), edges)
-    regressor = ConformalRegressor().fit(_calib_errors(split), bins=bins)
+    regressor = ConformalRegressor().fit(split.calib_errors, bins=bins)
     return lambda X: regressor.predict_int(
         predict(X), bins=np.digitize(difficulty(X), edges), confidence=level
     )
@@ -72,11 +72,11 @@ def mapie_split(split: ArenaSplit, level: float) -> ToIntervals:
     return lambda X: regressor.predict_interval(X)[1][:, :, 0]
 
 
-def mapie_cqr(split: ArenaSplit, level: float, models: tuple[Any, Any, Any]) -> ToIntervals:
+def mapie_cqr(split: ArenaSplit, level: float, models: list[Any]) -> ToIntervals:
     """MAPIE's conformalized quantile regression around models of the lower and upper quantile and the median."""
     from mapie.regression import ConformalizedQuantileRegressor
 
-    regressor = ConformalizedQuantileRegressor(list(models), confidence_level=level, prefit=True)
+    regressor = ConformalizedQuantileRegressor(models, confidence_level=level, prefit=True)
     regressor.conformalize(split.X_calib, split.y_calib)
     return lambda X: _in_order(regressor.predict_interval(X, symmetric_correction=True)[1][:, :, 0])
 
@@ -125,10 +125,6 @@ def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:
 
     scaler, estimator = split.stages.once("difficulty", learn)
     return lambda X: estimator.apply(scaler.transform(X))
-
-
-def _calib_errors(split: ArenaSplit) -> Float[NDArray, "m"]:
-    return split.y_calib - split.predict(split.X_calib)
 
 
 def _in_order(intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n 2"]:

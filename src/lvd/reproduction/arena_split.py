@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.model_selection import KFold
 
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd.models import Evaluation, NetRegressor
+from lvd.models.candidates import held_out_folds
 from lvd.models.wrap import as_model
 from lvd.reproduction.arena_tables import ArenaTable
-from lvd.reproduction.stages import Stages
+from lvd.reproduction.bench_split import Stages
 from lvd.tables.splits import split_indices
 
 ARENA_MODELS = ("network", "trees")
 SIZES = (0.6, 0.2, 0.2)
-HELD_OUT_FOLDS = 5
 MOST_OUTSIDE = 1000
 
 
@@ -80,11 +79,26 @@ class ArenaSplit:
         self.y_train, self.y_calib, self.y_test = y[self.train], y[self.calib], y[self.test]
 
     @property
+    def place(self) -> tuple[str, str, int]:
+        """What names it in results: table, model and seed."""
+        return self.table.name, self.model, self.seed
+
+    @property
     def estimator(self) -> SharedModel:
         """The shared model, as an estimator that is yet to be fitted."""
         if self.model == "network":
             return SharedModel(NetRegressor(device="cpu", random_state=self.seed), self.stages)
         return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
+
+    @property
+    def held_out_errors(self) -> Float[NDArray, "n"]:
+        """Absolute errors of the training rows by models that have not seen them."""
+        return np.abs(self.y_train - self.held_out)
+
+    @property
+    def calib_errors(self) -> Float[NDArray, "m"]:
+        """Errors of the calibration rows, with their sign."""
+        return self.y_calib - self.predict(self.X_calib)
 
     @property
     def predict(self) -> Callable[[Float[NDArray, "n p"]], Float[NDArray, "n"]]:
@@ -98,8 +112,7 @@ class ArenaSplit:
 
         def predict() -> Float[NDArray, "n"]:
             y_pred, y = np.empty(len(self.y_train)), self.y_train[:, None]
-            folds = KFold(HELD_OUT_FOLDS, shuffle=True, random_state=self.seed).split(y)
-            for inside, outside in folds:
+            for inside, outside in held_out_folds(len(y), self.seed):
                 model = self.estimator.fit(self.X_train[inside], y[inside])
                 y_pred[outside] = model.evaluate(self.X_train[outside]).y_pred[:, 0]
             return y_pred

@@ -14,6 +14,7 @@ from scipy.stats import norm, t
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
+from lvd.intervals import from_radius
 from lvd.reproduction.datasets import load, search_folders
 from lvd.reproduction.runs import SMALL_DATASETS
 from lvd.tables.column_coding import learn_from
@@ -62,9 +63,9 @@ class Truth:
         low, high = np.zeros(len(y_pred)), np.abs(y_pred - self.mean) + 1e3 * self.scale
         for _ in range(80):
             middle = (low + high) / 2.0
-            short = self.coverage(around(y_pred, middle)) < level
+            short = self.coverage(from_radius(y_pred, middle)) < level
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return around(y_pred, high)
+        return from_radius(y_pred, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,15 +155,6 @@ def _noisy_corner(name: str) -> ArenaTable:
     return ArenaTable(name, y, lambda train: X, Truth(mean, scale, partial(t.cdf, df=4)))
 
 
-def around(y_pred: Float[NDArray, "n"], radius: Float[NDArray, "n"]) -> Float[NDArray, "n 2"]:
-    """The intervals of these radii around the predictions."""
-    return np.column_stack([y_pred - radius, y_pred + radius])
-
-
-def _old_concrete(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
-    return columns["age"] >= 90
-
-
 def _bad_weather(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
     """Rain, snow, or more than 31 degrees (0.8 in the table's units)."""
     wet = columns["weathersit_3"] + columns["weathersit_4"] > 0
@@ -176,16 +168,11 @@ def _dear_places(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool
     return np.isin(of_row, np.argsort(means)[-max(1, len(zips) // 10) :])
 
 
-def _last_year(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
-    """The last fifth of five years in order."""
-    return np.arange(len(y)) >= 4 * len(y) // 5
-
-
 OUTSIDE: dict[str, tuple[str, Callable[[Mapping[str, NDArray], NDArray], NDArray]]] = {
-    "concrete-old": ("concrete", _old_concrete),
+    "concrete-old": ("concrete", lambda columns, y: columns["age"] >= 90),
     "bike-weather": ("bike", _bad_weather),
     "house-dear": ("house", _dear_places),
-    "turbine-last": ("turbine", _last_year),
+    "turbine-last": ("turbine", lambda columns, y: np.arange(len(y)) >= 4 * len(y) // 5),  # of five years
 }
 """A table each, and the rows of it that come from outside."""
 
@@ -193,11 +180,3 @@ SYNTHETIC: dict[str, Callable[[str], ArenaTable]] = {"logistic": _logistic_noise
 ARENA_TABLES: tuple[str, ...] = (*SMALL_DATASETS, *MORE_TABLES, *SYNTHETIC)
 TUNED_ON: tuple[str, ...] = (*SMALL_DATASETS, *SYNTHETIC)
 """Where settings of ours may be chosen; the others are only reported on."""
-
-
-def check_arena_names(given: list[str], known: tuple[str, ...], what: str) -> list[str]:
-    """The names, all of which must be known."""
-    for name in given:
-        if name not in known:
-            raise InputError(f"unknown name {name!r} in {what}; choose from all, {', '.join(known)}")
-    return given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,16 +25,6 @@ Predict = Callable[[Float[NDArray, "n"]], tuple[Float[NDArray, "n"], Float[NDArr
 """From positions to predictions and intervals."""
 
 
-@dataclass(frozen=True, eq=False)
-class Illustration:
-    """Bands of three kinds on the same rows, and which rows belong to the badly predicted cluster."""
-
-    constant: Band
-    too_narrow: Band
-    local: Band
-    cluster: Bool[NDArray, "n"]
-
-
 def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
     """A method with its default settings, LVD as in the paper, on the synthetic data.
 
@@ -43,7 +32,8 @@ def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
     """
     data = load("synthetic")
     train, calib, test = np.split(np.arange(len(data.y)), 3)
-    model = regressor(random_state=0, **({"preset": "paper"} if regressor is LVDRegressor else {}))
+    settings: dict[str, Any] = {"preset": "paper"} if regressor is LVDRegressor else {}
+    model = regressor(random_state=0, **settings)
     if isinstance(model, ConformalBase):
         model.set_params(calib_size=None).fit(data.X[train], data.y[train])
         model.conformalize(data.X[calib], data.y[calib])
@@ -52,8 +42,8 @@ def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
     return _band(_by_position(model), data.X[test, 0], data.y[test])
 
 
-def illustration() -> Illustration:
-    """A curve with a cluster of rows that its prediction misses: the introduction's figure.
+def illustration() -> tuple[dict[str, Band], Bool[NDArray, "n"]]:
+    """A curve with a cluster of rows that its prediction misses: the introduction's figure, and these rows.
 
     The constant band is split conformal. The one that is too narrow follows the mean error of the rows nearby:
     it says where errors are large, not how large they get. The local one is LVD's with a kernel of fixed width.
@@ -73,12 +63,12 @@ def illustration() -> Illustration:
     def around_curve(radius: Callable[[Float[NDArray, "n"]], Float[NDArray, "n"]]) -> Band:
         return _band(lambda x: (_curve(x), from_radius(_curve(x), radius(x))), x_rows, y_rows)
 
-    return Illustration(
-        constant=around_curve(lambda x: np.full_like(x, constant)),
-        too_narrow=around_curve(mean_error),
-        local=around_curve(lambda x: local.radius(x[:, None], LEVEL)),
-        cluster=cluster,
-    )
+    bands = {
+        "Marginally valid": around_curve(lambda x: np.full_like(x, constant)),
+        "Discriminative, not valid": around_curve(mean_error),
+        "Locally valid": around_curve(lambda x: local.radius(x[:, None], LEVEL)),
+    }
+    return bands, cluster
 
 
 def thought_experiment(repeats: int = 20) -> Band:

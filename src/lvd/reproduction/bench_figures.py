@@ -87,20 +87,14 @@ def jackknife() -> Figure:
 
 def three_bands() -> Figure:
     """The introduction's illustration: marginally valid, discriminative but not valid, locally valid."""
-    shown = illustration()
-    bands = {
-        "Marginally valid": shown.constant,
-        "Discriminative, not valid": shown.too_narrow,
-        "Locally valid": shown.local,
-    }
+    bands, cluster = illustration()
     titled = {
-        f"{title}: {band.covered.mean():.0%} covered,\n"
-        f"{band.covered[shown.cluster].mean():.0%} of the cluster": band
+        f"{title}: {band.covered.mean():.0%} covered,\n{band.covered[cluster].mean():.0%} of the cluster": band
         for title, band in bands.items()
     }
     figure = band_figure(titled, LEVEL, x_label="x (rings: a badly predicted cluster)")
-    x, y = (values[shown.cluster] for values in (shown.local.x_rows, shown.local.y_rows))
-    for axes in figure.axes:
+    for axes, band in zip(figure.axes, bands.values(), strict=True):
+        x, y = band.x_rows[cluster], band.y_rows[cluster]
         axes.scatter(x, y, s=70, facecolors="none", edgecolors=_RED, linewidths=1.0, zorder=6)
     return figure
 
@@ -113,7 +107,18 @@ def width_error(results: Sequence[Result]) -> Figure:
         raise InputError(
             f"the figure of width against error needs runs of {MAIN_VARIANT} and split at level {LEVEL:g}"
         )
-    return width_error_figure([_width_panel(name, local[name], constant[name]) for name in both])
+    panels = []
+    for name in both:
+        index, other = (one[name].run.levels.index(LEVEL) for one in (local, constant))
+        panels.append(
+            WidthErrorPanel(
+                title=f"{name}, LVD at {LEVEL:.0%}",
+                errors=np.abs(local[name].y - local[name].y_pred[:, index]),
+                widths=widths(local[name].intervals[:, :, index]),
+                split_radius=float(widths(constant[name].intervals[:, :, other]).max() / 2.0),
+            )
+        )
+    return width_error_figure(panels)
 
 
 @dataclass(frozen=True)
@@ -172,14 +177,3 @@ def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
     ]
     latest_first = sorted(fitting, key=lambda result: -result.run.seed)
     return {dataset_title(result.run.dataset): result for result in latest_first}
-
-
-def _width_panel(name: str, local: Result, constant: Result) -> WidthErrorPanel:
-    index = local.run.levels.index(LEVEL)
-    radius = widths(constant.intervals[:, :, constant.run.levels.index(LEVEL)]).max() / 2.0
-    return WidthErrorPanel(
-        title=f"{name}, LVD at {LEVEL:.0%}",
-        errors=np.abs(local.y - local.y_pred[:, index]),
-        widths=widths(local.intervals[:, :, index]),
-        split_radius=float(radius),
-    )

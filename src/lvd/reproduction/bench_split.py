@@ -1,20 +1,70 @@
-"""One split of one dataset, with the networks and kernels that its methods share."""
+"""One split of one dataset, with the networks and kernels that its methods share.
+
+On molecules the stored outputs of the networks are in place of the networks.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any, TypeVar
 
 import numpy as np
 
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._validation import InputError
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.regression import KernelRegressor
-from lvd.models import NetRegressor
+from lvd.models import Evaluation, NetRegressor
+from lvd.models.candidates import held_out_folds
+from lvd.models.model import each_its_own
+from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
+from lvd.reproduction.networks import Outputs, network_of, parts_of, read_outputs
 from lvd.reproduction.protocols import Protocol
-from lvd.reproduction.stages import Stages
+from lvd.reproduction.runs import table_of, task_of
 from lvd.tables.splits import Parts, split_indices
+
+T = TypeVar("T")
+
+
+class Stages:
+    """Keeps what shared stages gave, how long each took without the stages inside it, and what it needed.
+
+    So it can be said what a method would have taken alone, although it found much of its work done. Seconds are
+    those of the processor, which other programs on the machine do not lengthen.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self._needs: dict[str, set[str]] = {}
+        self._watching: list[set[str]] = []
+
+    def once(self, name: str, build: Callable[[], T]) -> T:
+        """What `build` gives, computed at the first call with this name."""
+        if name not in self._values:
+            self._values[name], self._seconds[name], self._needs[name] = self._watch(build)
+        if self._watching:
+            self._watching[-1].update({name}, self._needs[name])
+        return self._values[name]
+
+    def as_if_alone(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What `work` gives, and its own seconds plus those of all stages it needed, done now or before."""
+        value, own, used = self._watch(work)
+        return value, own + sum(self._seconds[name] for name in used)
+
+    def _watch(self, work: Callable[[], T]) -> tuple[T, float, set[str]]:
+        used: set[str] = set()
+        self._watching.append(used)
+        start, counted = process_time(), sum(self._seconds.values())
+        try:
+            value = work()
+        finally:
+            self._watching.pop()
+        return value, process_time() - start - (sum(self._seconds.values()) - counted), used
 
 
 class Split(ABC):
@@ -87,3 +137,98 @@ class TableSplit(Split):
 
     def _fit_network(self, rows: Int[NDArray, "r"], target: Float[NDArray, "r"]) -> NetRegressor:
         return self.protocol.network(self.seed).fit(self.X[rows], target)
+
+
+class TaskSplit(Split):
+    """A split for one task of a table of molecules, named like ``qm9(mu)``; its networks' outputs are stored."""
+
+    def __init__(self, dataset: Dataset, name: str, protocol: Protocol, seed: int, folder: Path) -> None:
+        self.task, self.n_tasks = dataset.target_names.index(task_of(name)), len(dataset.target_names)
+        parts = parts_of(dataset, protocol.split, seed, protocol.sizes)
+        super().__init__(dataset.y[:, self.task], protocol, seed, parts)
+        self.X = np.arange(len(self.y))  # a row is its number
+        self.table, self.folder = table_of(name), folder
+        self._known: dict[Path, Outputs] = {}
+
+    def stored(self, role: str, **which: Any) -> Outputs:
+        """Of the network of that role; CQR's has a `level`, that of an ensemble is a `member`."""
+        path = network_of(role, self.table, self.seed, self.protocol, **which).path(self.folder)
+        if path not in self._known:
+            self._known[path] = read_outputs(path)
+        return self._known[path]
+
+    @property
+    def estimator(self) -> Any:
+        """The base network's predictions of this task, and the embeddings that all tasks share."""
+        return self.functions("base")
+
+    @property
+    def error_estimator(self) -> Any:
+        """The second network's predictions of the base network's absolute error in this task."""
+        return self.functions("errors")
+
+    def quantile_estimator(self, level: float) -> tuple[Any, bool]:
+        """The lower and upper quantiles of this task."""
+        return self.functions("quantiles", self._pair, level=level), True
+
+    def members(self) -> Float[NDArray, "2 m n"]:
+        """Means and variances of this task by the networks of a deep ensemble."""
+        outputs = (self.stored("member", member=member) for member in range(networks.N_MEMBERS))
+        return np.stack([one.y_pred[:, self._pair].T for one in outputs], axis=1)
+
+    @property
+    def embeddings(self) -> Float[NDArray, "n h"]:
+        """Those of the base network: no other network's are kept."""
+        embeddings = self.stored("base").embeddings
+        assert embeddings is not None
+        return embeddings
+
+    def functions(self, role: str, columns: Sequence[int] | None = None, **which: Any) -> Any:
+        """A stored network as two functions of rows: its outputs, by default those of this task, and embeddings."""
+        y_pred, embeddings = self.stored(role, **which).y_pred, self.embeddings
+        chosen = [self.task] if columns is None else columns
+        return lambda rows: y_pred[rows][:, chosen], lambda rows: embeddings[rows]
+
+    @property
+    def _pair(self) -> list[int]:
+        """This task's columns of a network with two outputs for each task: all first ones, then all second ones."""
+        return [self.task, self.n_tasks + self.task]
+
+
+class StoredModel:
+    """A model whose training is to find the stored network that was trained on the same rows."""
+
+    def __init__(self, split: TaskSplit) -> None:
+        self.split = split
+
+    def __sklearn_clone__(self) -> StoredModel:
+        return StoredModel(self.split)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Nothing to set."""
+        return {}
+
+    def check(self, X: ArrayLike) -> Any:
+        """Row numbers."""
+        return X
+
+    def same_case(self, X: Any) -> NDArray:
+        """Each row is a case of its own."""
+        return each_its_own(X)
+
+    def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
+        """Find the network of these rows: all training rows, or those without a fold."""
+        train = self.split.train
+        if np.array_equal(X, train):
+            self.outputs_ = self.split.stored("base")
+            return self
+        for fold, (inside, _) in enumerate(held_out_folds(len(train), self.split.seed)):
+            if np.array_equal(X, train[inside]):
+                self.outputs_ = self.split.stored("fold", member=fold)
+                return self
+        raise InputError(f"no stored network was trained on these {len(X)} rows")
+
+    def evaluate(self, X: Int[NDArray, "a"]) -> Evaluation:
+        """Its predictions of the task; the base network embeds."""
+        y_pred = self.outputs_.y_pred[X][:, [self.split.task]]
+        return Evaluation(y_pred, self.split.embeddings[X].astype(np.float64))

@@ -42,18 +42,18 @@ class Measured:
     method: str
     seed: int
     confidence_level: float
-    n_test: int
-    MCR: float
-    TCR: float
-    AUROC: float
-    MAD: float
-    finite_count: float
-    width: float
-    width_lvd: float
-    width_variants: float
-    finite_variants: float
-    seconds: float
-    error: str
+    n_test: int = 0
+    MCR: float = math.nan
+    TCR: float = math.nan
+    AUROC: float = math.nan
+    MAD: float = math.nan
+    finite_count: float = math.nan
+    width: float = math.nan
+    width_lvd: float = math.nan
+    width_variants: float = math.nan
+    finite_variants: float = math.nan
+    seconds: float = math.nan
+    error: str = ""
     finite_tail: float = math.nan
 
     @property
@@ -79,13 +79,9 @@ def _collect_files(files: Sequence[Path]) -> list[Measured]:
 
 def _collect_split(results: Sequence[Result]) -> list[Measured]:
     by_method = {result.run.method: result for result in results}
-    rows = []
-    for result in results:
-        for index, level in enumerate(result.run.levels):
-            lvd_finite = _all_finite(by_method, [MAIN_VARIANT], level)
-            variants_finite = _all_finite(by_method, list(VARIANTS), level)
-            rows.append(_measured(result, index, lvd_finite, variants_finite))
-    return rows
+    return [
+        _measured(result, index, by_method) for result in results for index in range(len(result.run.levels))
+    ]
 
 
 def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:
@@ -98,20 +94,18 @@ def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) 
     return np.logical_and.reduce([np.isfinite(widths(one)) for one in ends])
 
 
-def _measured(
-    result: Result,
-    index: int,
-    lvd_finite: Bool[NDArray, "n"] | None,
-    variants_finite: Bool[NDArray, "n"] | None,
-) -> Measured:
-    run, nothing = result.run, math.nan
-    place = (run.protocol, run.dataset, run.method, run.seed, run.levels[index])
+def _measured(result: Result, index: int, by_method: dict[str, Result]) -> Measured:
+    run, level = result.run, result.run.levels[index]
+    place = (run.protocol, run.dataset, run.method, run.seed, level)
     if result.error is not None:
-        return Measured(*place, 0, *(nothing,) * 9, result.seconds, result.error)
+        return Measured(*place, seconds=result.seconds, error=result.error)
+    lvd_finite = _all_finite(by_method, [MAIN_VARIANT], level)
+    variants_finite = _all_finite(by_method, list(VARIANTS), level)
     y, y_pred, intervals = result.y, result.y_pred[:, index], result.intervals[:, :, index]
     width = widths(intervals)
     finite = np.isfinite(width)
     judged = judged_targets(result, index)
+    points = np.where(finite, y, np.nextafter(y, np.inf))  # intervals that hold y on the finite rows only
     return Measured(
         *place,
         n_test=len(y),
@@ -120,20 +114,13 @@ def _measured(
         AUROC=100 * residual_auroc(y, y_pred, intervals),
         MAD=mean_absolute_deviation(y, y_pred),
         finite_count=float(finite.sum()),
-        width=_mean_width(width[finite]),
-        width_lvd=nothing if lvd_finite is None else _mean_width(width[lvd_finite]),
-        width_variants=nothing if variants_finite is None else _mean_width(width[variants_finite]),
-        finite_variants=nothing if variants_finite is None else float(variants_finite.sum()),
+        width=_mean_on(finite, width),
+        width_lvd=_mean_on(lvd_finite, width),
+        width_variants=_mean_on(variants_finite, width),
+        finite_variants=math.nan if variants_finite is None else float(variants_finite.sum()),
         seconds=result.seconds,
-        error="",
-        finite_tail=100 * tail_coverage_rate(y, _points_on(y, finite)),
+        finite_tail=100 * tail_coverage_rate(y, np.stack([points, points], axis=1)),
     )
-
-
-def _points_on(y: Float[NDArray, "n"], chosen: Bool[NDArray, "n"]) -> Float[NDArray, "n 2"]:
-    """Intervals that hold y on the chosen rows only: their coverage is the share of these rows."""
-    ends = np.where(chosen, y, np.nextafter(y, np.inf))
-    return np.stack([ends, ends], axis=1)
 
 
 def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
@@ -145,8 +132,8 @@ def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
     return np.where(y == upper, np.nextafter(y, np.inf), np.where(y == lower, np.nextafter(y, -np.inf), y))
 
 
-def _mean_width(values: NDArray) -> float:
-    return float(values.mean()) if values.size else math.nan
+def _mean_on(rows: Bool[NDArray, "n"] | None, values: Float[NDArray, "n"]) -> float:
+    return math.nan if rows is None or not rows.any() else float(values[rows].mean())
 
 
 def read_results(path: Path) -> list[Measured]:

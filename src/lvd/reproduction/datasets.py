@@ -88,7 +88,8 @@ def load(
     """
     check_choice(protocol, "protocol", PROTOCOLS)
     if name == "synthetic":
-        return _synthetic(random_state)
+        X, y = make_synthetic(_SYNTHETIC.rows, random_state=random_state)
+        return Dataset(X, y, ("x",), _SYNTHETIC.targets, "y = x^3 + N(0, 4^2)", _SYNTHETIC.license_note)
     if name == "diabetes":
         return _diabetes()
     entry = name if isinstance(name, Entry) else ENTRIES[check_choice(name, "name", NAMES)]
@@ -169,11 +170,6 @@ def find_table(entry: Entry, folders: list[Path], *, download: bool, progress: O
     except (DownloadError, InputError) as error:
         reason = f"and it could not be downloaded from {entry.source.url}: {error}"
         raise InputError(_not_found_text(entry, folders, reason)) from error
-    _keep_in_cache(cells, entry)
-    return cells
-
-
-def _keep_in_cache(cells: Cells, entry: Entry) -> None:
     folder = cache_folder() / "data"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,6 +178,7 @@ def _keep_in_cache(cells: Cells, entry: Entry) -> None:
         raise InputError(
             f"the cache folder {folder} cannot be written ({error}); set LVD_CACHE to a folder that can be"
         ) from error
+    return cells
 
 
 def _not_found_text(entry: Entry, folders: list[Path], why: str) -> str:
@@ -224,20 +221,10 @@ def _to_dataset(cells: Cells, entry: Entry, protocol: str) -> Dataset:
     return Dataset(X, y, names, entry.targets, entry.home, entry.license_note)
 
 
-def _synthetic(random_state: RandomState) -> Dataset:
-    X, y = make_synthetic(_SYNTHETIC.rows, random_state=random_state)
-    return Dataset(X, y, ("x",), _SYNTHETIC.targets, "y = x^3 + N(0, 4^2)", _SYNTHETIC.license_note)
-
-
 def _diabetes() -> Dataset:
     from sklearn.datasets import load_diabetes
 
+    home = "scikit-learn, load_diabetes (Efron, Hastie, Johnstone, Tibshirani 2004)"
     data = load_diabetes(scaled=False)
-    return Dataset(
-        data.data,
-        data.target,
-        tuple(data.feature_names),
-        _DIABETES.targets,
-        "scikit-learn, load_diabetes (Efron, Hastie, Johnstone, Tibshirani 2004)",
-        _DIABETES.license_note,
-    )
+    names = tuple(data.feature_names)
+    return Dataset(data.data, data.target, names, _DIABETES.targets, home, _DIABETES.license_note)

@@ -77,15 +77,11 @@ class WebFile:
     url: str
     parse: Callable[[bytes, Sequence[str]], Cells]
     member: str | None = None
-    timeout_s: float = 30.0
     attempts: int = 3
-    pause_s: float = 1.0
 
     def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
         """The table's cells, or DownloadError."""
-        data = read_url(
-            *(self.url, progress), timeout_s=self.timeout_s, attempts=self.attempts, pause_s=self.pause_s
-        )
+        data = read_url(self.url, progress, attempts=self.attempts)
         try:
             if self.member is not None:
                 with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 from typing import Any
@@ -38,6 +39,13 @@ class Grid:
     def __post_init__(self, lines: Iterable[Iterable[str | GridEntry]]) -> None:
         rows = tuple(tuple(GridEntry(one) if isinstance(one, str) else one for one in line) for line in lines)
         object.__setattr__(self, "rows", rows)
+
+
+def figure_text(value: float | None, form: str) -> str:
+    """A number as text: a dash where there is none, and a sign for infinity."""
+    if value is None or math.isnan(value):
+        return MISSING
+    return "\N{INFINITY}" if math.isinf(value) else format(value, form)
 
 
 _LATEX = str.maketrans(
@@ -99,9 +107,7 @@ def _markdown_line(texts: Iterable[str]) -> str:
 
 
 def _markdown_entry(entry: GridEntry) -> str:
-    marked = {"bold": f"**{entry.text}**", "underline": f"<u>{entry.text}</u>"}.get(
-        entry.emphasis, entry.text
-    )
+    marked = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}[entry.emphasis].format(entry.text)
     return f"{marked} ± {entry.spread}" if entry.spread else marked
 
 

@@ -61,10 +61,8 @@ class GroupCount:
         return bool(binom.cdf(self.n_covered, self.n, LEVEL) >= P_VALUE)
 
 
-def count_groups(
-    folder: Path, load: Callable[[str], Dataset], *, confidence_level: float = LEVEL, workers: int = 1
-) -> list[GroupCount]:
-    """The counts of all results on QM8 and QM9 in a folder, at one level."""
+def count_groups(folder: Path, load: Callable[[str], Dataset], *, workers: int = 1) -> list[GroupCount]:
+    """The counts of all results on QM8 and QM9 in a folder."""
     splits = files_by_split(folder)
     tables = dict.fromkeys(table_of(read_run(files[0]).dataset) for files in splits)
     presence = {table: group_members(load(table).X) for table in tables if has_tasks(table)}
@@ -72,16 +70,16 @@ def count_groups(
         raise InputError(
             f"no results on QM8 or QM9 in {folder}; make some with: lvd bench run --datasets qm9"
         )
-    work = partial(_count_files, presence=presence, level=confidence_level)
+    work = partial(_count_files, presence=presence)
     return [count for counts in map_processes(work, splits, workers) for count in counts]
 
 
-def _count_files(files: Sequence[Path], *, presence: dict[str, Presence], level: float) -> list[GroupCount]:
+def _count_files(files: Sequence[Path], *, presence: dict[str, Presence]) -> list[GroupCount]:
     return [
         count
         for result in map(read_result, files)
-        if result.error is None and has_tasks(result.run.dataset) and level in result.run.levels
-        for count in _count_result(result, presence[table_of(result.run.dataset)], level)
+        if result.error is None and has_tasks(result.run.dataset) and LEVEL in result.run.levels
+        for count in _count_result(result, presence[table_of(result.run.dataset)], LEVEL)
     ]
 
 
@@ -122,13 +120,13 @@ def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list
     return [_grid(chosen.get((rule, method), []), rule, method) for rule in RULES for method in methods]
 
 
-def beside_printed(counts: Iterable[GroupCount], protocol: str = "paper") -> Grid:
+def beside_printed(counts: Iterable[GroupCount]) -> Grid:
     """LVD's coverage within the groups as the paper judged them, beside the printed figures."""
     ours = {
         (count.dataset, count.group): count
         for count in pool_seeds(counts)
         if (count.protocol, count.method, count.rule, count.confidence_level)
-        == (protocol, MAIN_VARIANT, "text", LEVEL)
+        == ("paper", MAIN_VARIANT, "text", LEVEL)
     }
     tasks = list(dict.fromkeys(dataset for dataset, _ in ours))
     printed = {
@@ -205,11 +203,17 @@ def _grid(counts: Sequence[GroupCount], rule: str, method: str) -> Grid:
     cells = {(count.dataset, count.group): count for count in counts}
     tasks = list(dict.fromkeys(dataset for dataset, _ in cells))
     seeds = max((count.seed for count in counts), default=0)
-    rows: list[tuple[str | GridEntry, ...]] = []
+    rows: list[list[str | GridEntry]] = []
     for group in GROUPS:
         found = [cells.get((task, group.name)) for task in tasks]
         n_rows = max((count.n for count in found if count), default=0)
-        rows.append((f"{group.name} ({n_rows})", *map(_rate_entry, found)))
+        entries = [
+            GridEntry(f"{count.rate:.1f}", emphasis="bold" if count.holds else "")
+            if count is not None and count.n >= FEWEST
+            else MISSING
+            for count in found
+        ]
+        rows.append([f"{group.name} ({n_rows})", *entries])
     return Grid(
         f"{method_title(method, PRINTED)} within functional groups, by {rule}",
         f"MCR in percent at level 90%, pooled over {seeds} seed(s), test rows in parentheses; {RULES[rule]}. "
@@ -217,9 +221,3 @@ def _grid(counts: Sequence[GroupCount], rule: str, method: str) -> Grid:
         ("", *(dataset_title(task) for task in tasks)),
         rows,
     )
-
-
-def _rate_entry(count: GroupCount | None) -> GridEntry:
-    if count is None or count.n < FEWEST:
-        return GridEntry(MISSING)
-    return GridEntry(f"{count.rate:.1f}", emphasis="bold" if count.holds else "")

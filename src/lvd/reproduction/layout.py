@@ -26,18 +26,16 @@ class Block:
 
     metric: str
     confidence_level: float
-    field: str
     methods: tuple[str, ...]
     decimals: int
-    rule: Rule
+    rule: Rule = emphasis.nothing
+    field: str = ""
 
     @property
     def heading(self) -> str:
         """What the figures are, in a few words."""
-        percent = f"{100 * self.confidence_level:g}%"
-        return {"width": f"Width @ {percent}", "finite_count": f"# finite @ {percent}"}.get(
-            self.metric, self.metric
-        )
+        name = {"width": "Width", "finite_count": "# finite"}.get(self.metric)
+        return f"{name} @ {100 * self.confidence_level:g}%" if name else self.metric
 
 
 @dataclass(frozen=True)
@@ -53,17 +51,14 @@ class Layout:
 
 
 def _rates(methods: tuple[str, ...]) -> tuple[tuple[Block, ...], ...]:
-    return tuple((Block(name, 0.9, name, methods, 1, emphasis.not_below_level),) for name in ("MCR", "TCR"))
+    return tuple((Block(name, 0.9, methods, 1, emphasis.not_below_level),) for name in ("MCR", "TCR"))
 
 
-def _widths(
-    field: str, methods: tuple[str, ...], level: float, rule: Rule, decimals: int = 2
-) -> tuple[Block, ...]:
-    return (Block("width", level, field, methods, decimals, rule),)
-
-
-def _counts(methods: tuple[str, ...], level: float, rule: Rule, decimals: int) -> tuple[Block, ...]:
-    return (Block("finite_count", level, "finite_count", methods, decimals, rule),)
+def _auroc_and_mad(
+    methods: tuple[str, ...], rule: Rule = emphasis.above_chance, decimals: int = 2
+) -> tuple[tuple[Block, ...], ...]:
+    mad = Block("MAD", 0.9, methods, decimals, emphasis.lowest_if_significant)
+    return (Block("AUROC", 0.5, methods, 1, rule),), (mad,)
 
 
 LAYOUTS = (
@@ -79,10 +74,7 @@ LAYOUTS = (
         "Discrimination",
         "AUROC in percent of the width at level 50% for errors above their median, and mean absolute deviation "
         "(MAD). Bold: AUROC significantly above 50; MAD significantly below the second-best (p = 0.05).",
-        (
-            (Block("AUROC", 0.5, "AUROC", MAIN, 1, emphasis.above_chance),),
-            (Block("MAD", 0.9, "MAD", MAIN, 2, emphasis.lowest_if_significant),),
-        ),
+        _auroc_and_mad(MAIN),
     ),
     Layout(
         "width",
@@ -91,8 +83,10 @@ LAYOUTS = (
         "width is infinite, so the comparison flatters it. "
         "Bold: significantly below the second-best (p = 0.05).",
         tuple(
-            _counts((MAIN_VARIANT,), level, emphasis.nothing, 2)
-            + _widths("width_lvd", CONFORMAL, level, emphasis.lowest_if_significant)
+            (
+                Block("finite_count", level, (MAIN_VARIANT,), 2),
+                Block("width", level, CONFORMAL, 2, emphasis.lowest_if_significant, "width_lvd"),
+            )
             for level in (0.5, 0.9)
         ),
     ),
@@ -100,7 +94,7 @@ LAYOUTS = (
         "width_all",
         "Width without restriction",
         "Mean width over all rows with a finite interval.",
-        tuple(_widths("width", RIVALS, level, emphasis.nothing) for level in (0.5, 0.9)),
+        tuple((Block("width", level, RIVALS, 2),) for level in (0.5, 0.9)),
     ),
     Layout(
         "coverage_variants",
@@ -113,10 +107,7 @@ LAYOUTS = (
         "discrimination_variants",
         "Discrimination of the eight variants",
         "AUROC and MAD of the variants. Bold: the best AUROC; MAD significantly below the second-best (p = 0.05).",
-        (
-            (Block("AUROC", 0.5, "AUROC", EIGHT, 1, emphasis.highest),),
-            (Block("MAD", 0.9, "MAD", EIGHT, 2, emphasis.lowest_if_significant),),
-        ),
+        _auroc_and_mad(EIGHT, emphasis.highest),
     ),
     Layout(
         "width_variants",
@@ -124,10 +115,10 @@ LAYOUTS = (
         "Rows with a finite interval, the lowest count underlined, and mean width on the rows where all eight "
         "variants are finite, the lowest in bold.",
         (
-            _counts(EIGHT, 0.5, emphasis.lowest_count, 1),
-            _widths("width_variants", EIGHT, 0.5, emphasis.lowest, decimals=1),
-            _counts(EIGHT, 0.9, emphasis.lowest_count, 1),
-            _widths("width_variants", EIGHT, 0.9, emphasis.lowest),
+            (Block("finite_count", 0.5, EIGHT, 1, emphasis.lowest_count),),
+            (Block("width", 0.5, EIGHT, 1, emphasis.lowest, "width_variants"),),
+            (Block("finite_count", 0.9, EIGHT, 1, emphasis.lowest_count),),
+            (Block("width", 0.9, EIGHT, 2, emphasis.lowest, "width_variants"),),
         ),
     ),
     Layout("qm_coverage", "Coverage by task", "As the table of coverage.", _rates(SUB_TASKS), of_tasks=True),
@@ -135,10 +126,7 @@ LAYOUTS = (
         "qm_discrimination",
         "Discrimination by task",
         "As the table of discrimination.",
-        (
-            (Block("AUROC", 0.5, "AUROC", SUB_TASKS, 1, emphasis.above_chance),),
-            (Block("MAD", 0.9, "MAD", SUB_TASKS, 4, emphasis.lowest_if_significant),),
-        ),
+        _auroc_and_mad(SUB_TASKS, decimals=4),
         of_tasks=True,
     ),
     Layout(
@@ -147,8 +135,8 @@ LAYOUTS = (
         "Rows on which all eight variants are finite, and mean width on these rows, the lowest in bold.",
         tuple(
             (
-                Block("finite_count", level, "finite_variants", (ALL_VARIANTS,), 1, emphasis.nothing),
-                *_widths("width_variants", SUB_TASKS, level, emphasis.lowest, decimals=4),
+                Block("finite_count", level, (ALL_VARIANTS,), 1, field="finite_variants"),
+                Block("width", level, SUB_TASKS, 4, emphasis.lowest, "width_variants"),
             )
             for level in (0.5, 0.9)
         ),
@@ -160,16 +148,13 @@ LAYOUTS = (
         "Split conformal prediction on the same networks, which the paper does not show. "
         "Bold as in the tables of coverage and discrimination.",
         (
-            tuple(
-                Block(metric, level, metric, ("split",), decimals, rule)
-                for metric, level, decimals, rule in (
-                    ("MCR", 0.9, 1, emphasis.not_below_level),
-                    ("TCR", 0.9, 1, emphasis.not_below_level),
-                    ("AUROC", 0.5, 1, emphasis.above_chance),
-                    ("MAD", 0.9, 2, emphasis.nothing),
-                    ("width", 0.5, 2, emphasis.nothing),
-                    ("width", 0.9, 2, emphasis.nothing),
-                )
+            (
+                Block("MCR", 0.9, ("split",), 1, emphasis.not_below_level),
+                Block("TCR", 0.9, ("split",), 1, emphasis.not_below_level),
+                Block("AUROC", 0.5, ("split",), 1, emphasis.above_chance),
+                Block("MAD", 0.9, ("split",), 2),
+                Block("width", 0.5, ("split",), 2),
+                Block("width", 0.9, ("split",), 2),
             ),
         ),
     ),

@@ -95,23 +95,25 @@ def _overhead(seconds: Seconds, method: str) -> str:
 TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
 
 
-class MetricsByDataset:
-    """The figures of one protocol by method, level and dataset."""
+Rows = dict[tuple[str, float], list[Measured]]
+"""What went well by method and level."""
 
-    def __init__(self, rows: Sequence[Measured], protocol: str) -> None:
-        known = (row for row in rows if row.protocol == protocol and not row.error)
-        self._rows = grouped(known, lambda row: (row.method, row.confidence_level))
 
-    def by_dataset(self, method: str, level: float, name: str) -> dict[str, list[float]]:
-        """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
-        rows = self._rows.get((method, level), [])
-        known = grouped((row for row in rows if not math.isnan(getattr(row, name))), lambda row: row.dataset)
-        return {dataset: [getattr(row, name) for row in members] for dataset, members in known.items()}
+def _rows_of(rows: Sequence[Measured], protocol: str) -> Rows:
+    known = (row for row in rows if row.protocol == protocol and not row.error)
+    return grouped(known, lambda row: (row.method, row.confidence_level))
+
+
+def _by_dataset(rows: Rows, method: str, level: float, name: str) -> dict[str, list[float]]:
+    """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
+    known = [row for row in rows.get((method, level), []) if not math.isnan(getattr(row, name))]
+    by_dataset = grouped(known, lambda row: row.dataset)
+    return {dataset: [getattr(row, name) for row in same] for dataset, same in by_dataset.items()}
 
 
 def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
     """One line per method: where its coverage holds, where its widths discriminate, and how wide they are."""
-    figures = MetricsByDataset(rows, protocol)
+    figures = _rows_of(rows, protocol)
     return Grid(
         f"The methods at a glance ({protocol} protocol)",
         "MCR, TCR: datasets on which the rate at 90% is not significantly below the level. AUROC: those on which "
@@ -119,14 +121,14 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
         ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
-        [_decision_line(figures, method) for method in FEATURED if figures.by_dataset(method, 0.9, "MCR")],
+        [_decision_line(figures, method) for method in FEATURED if _by_dataset(figures, method, 0.9, "MCR")],
     )
 
 
-def _decision_line(figures: MetricsByDataset, method: str) -> list[str]:
-    rates = [figures.by_dataset(method, 0.9, name) for name in ("MCR", "TCR")]
+def _decision_line(figures: Rows, method: str) -> list[str]:
+    rates = [_by_dataset(figures, method, 0.9, name) for name in ("MCR", "TCR")]
     holds = [[p >= P_VALUE for p in _tested(p_below, rate, 90.0)] for rate in rates]
-    tells = [p < P_VALUE for p in _tested(p_above, figures.by_dataset(method, 0.5, "AUROC"), 50.0)]
+    tells = [p < P_VALUE for p in _tested(p_above, _by_dataset(figures, method, 0.5, "AUROC"), 50.0)]
     return [
         method_title(method, "decision"),
         *(f"{sum(found)} of {len(found)}" for found in (*holds, tells)),
@@ -143,14 +145,14 @@ def _tested(
     return [p for p in p_values if not math.isnan(p)]
 
 
-def _finite(figures: MetricsByDataset, method: str, level: float) -> str:
-    counts, sizes = (figures.by_dataset(method, level, name) for name in ("finite_count", "n_test"))
+def _finite(figures: Rows, method: str, level: float) -> str:
+    counts, sizes = (_by_dataset(figures, method, level, name) for name in ("finite_count", "n_test"))
     shares = [fmean(values) / fmean(sizes[dataset]) for dataset, values in counts.items()]
     return f"{fmean(shares):.0%}" if shares else MISSING
 
 
-def _width_beside_split(figures: MetricsByDataset, method: str) -> str:
-    ours, split = (figures.by_dataset(name, 0.9, "width_lvd") for name in (method, "split"))
+def _width_beside_split(figures: Rows, method: str) -> str:
+    ours, split = (_by_dataset(figures, name, 0.9, "width_lvd") for name in (method, "split"))
     ratios = [fmean(values) / fmean(split[dataset]) for dataset, values in ours.items() if dataset in split]
     return f"{geometric_mean(ratios):.2f}" if ratios else MISSING
 
@@ -160,10 +162,10 @@ def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Meas
 
     `recounted` are runs whose `finite_tail` is known where that of `rows` is not.
     """
-    figures, again = MetricsByDataset(rows, protocol), MetricsByDataset(recounted, protocol)
-    shown = [method for method in TAIL_METHODS if figures.by_dataset(method, 0.9, "TCR")]
+    figures, again = _rows_of(rows, protocol), _rows_of(recounted, protocol)
+    shown = [method for method in TAIL_METHODS if _by_dataset(figures, method, 0.9, "TCR")]
     datasets = sorted(
-        figures.by_dataset(MAIN_VARIANT, 0.9, "TCR"), key=lambda name: dataset_order(dataset_title(name))
+        _by_dataset(figures, MAIN_VARIANT, 0.9, "TCR"), key=lambda name: dataset_order(dataset_title(name))
     )
     titles = [method_title(method, "decision") for method in shown]
     return Grid(
@@ -178,12 +180,12 @@ def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Meas
     )
 
 
-def _tail(figures: MetricsByDataset, again: MetricsByDataset, method: str, dataset: str) -> tuple[str, str]:
+def _tail(figures: Rows, again: Rows, method: str, dataset: str) -> tuple[str, str]:
     """TCR of a method on a dataset, and the share of finite intervals."""
-    rates = figures.by_dataset(method, 0.9, "TCR").get(dataset)
+    rates = _by_dataset(figures, method, 0.9, "TCR").get(dataset)
     finite, sizes = (
-        figures.by_dataset(method, 0.9, name).get(dataset) for name in ("finite_count", "n_test")
+        _by_dataset(figures, method, 0.9, name).get(dataset) for name in ("finite_count", "n_test")
     )
-    known = [source.by_dataset(method, 0.9, "finite_tail").get(dataset) for source in (figures, again)]
+    known = [_by_dataset(source, method, 0.9, "finite_tail").get(dataset) for source in (figures, again)]
     share = next((fmean(values) for values in known if values), 100.0 if finite == sizes else math.nan)
     return f"{fmean(rates):.1f}" if rates else MISSING, MISSING if math.isnan(share) else f"{share:.0f}%"

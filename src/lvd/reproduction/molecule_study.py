@@ -12,19 +12,18 @@ import numpy as np
 import torch
 
 from lvd import metrics
-from lvd._typing import Bool, NDArray
+from lvd._typing import NDArray
 from lvd._validation import InputError, check_choice
 from lvd.intervals import covered, widths
 from lvd.metrics.width import widened_range
 from lvd.molecules.domain import count_fingerprints
-from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.functional_groups import GroupCount
 from lvd.reproduction.networks import HELD_OUT_MADSPLIT, parts_of
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.quantum import GROUPS, RULES, group_members
-from lvd.reproduction.result_store import Result, path_of, read_dataclasses, read_result, write_dataclasses
+from lvd.reproduction.result_store import Result, path_of, read_result, read_result_rows, write_dataclasses
 from lvd.reproduction.runner import Tables, do_job, execute, load_tables, plan
 from lvd.reproduction.runs import BenchRun, Job, group_by_split, task_of
 
@@ -123,57 +122,53 @@ def measure_job(job: Job, *, folder: Path, tables: Tables) -> int:
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
     train, _, test = parts_of(dataset, protocol.split, job.seed, protocol.sizes)
-    judge = _Judge(dataset, test, job.runs[0], train)
+    smiles, task = dataset.X[test], dataset.target_names.index(task_of(job.runs[0].dataset))
+    by_group = group_members(smiles)
+    measure = partial(
+        _measure,
+        test=test,
+        fingerprints=count_fingerprints(smiles),
+        members=[by_group[rule, group.name] for rule in RULES for group in GROUPS],
+        y_range=widened_range(dataset.y[train, task]),
+    )
     for run in job.runs:
-        measured = judge.measure(read_result(path_of(folder, run)))
         file = measure_file(folder, run)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_study([measured], file)
+        write_study([measure(read_result(path_of(folder, run)))], file)
     return len(job.runs)
 
 
-class _Judge:
-    """What the results of one task and split are judged by, made once for all methods."""
-
-    def __init__(self, dataset: Dataset, test: NDArray, run: BenchRun, train: NDArray) -> None:
-        smiles = dataset.X[test]
-        self.fingerprints = count_fingerprints(smiles)
-        self.members = group_members(smiles)
-        self.y_range = widened_range(dataset.y[train, dataset.target_names.index(task_of(run.dataset))])
-        self.test = test
-
-    def measure(self, result: Result) -> MoleculeResult:
-        run = result.run
-        split = get_protocol(run.protocol).split
-        if result.error is not None:
-            return MoleculeResult(split, run.dataset, run.seed, run.method, error=result.error)
-        if not np.array_equal(result.rows, self.test):
-            raise InputError(f"the result of {run.key} is about other rows; delete it and run again")
-        y, intervals = result.y, result.intervals[:, :, run.levels.index(STUDY_LEVEL)]
-        ert = metrics.excess_risk_of_target_coverage(self.fingerprints, y, intervals, STUDY_LEVEL)
-        cut = np.clip(intervals, *self.y_range)
-        return MoleculeResult(
-            split,
-            run.dataset,
-            run.seed,
-            run.method,
-            n_test=len(y),
-            finite=100 * metrics.finite_fraction(intervals),
-            MCR=100 * metrics.marginal_coverage_rate(y, intervals),
-            TCR=100 * metrics.tail_coverage_rate(y, intervals),
-            MAD=metrics.mean_absolute_deviation(y, result.y_pred[:, 0]),
-            width=float(widths(cut).mean()),
-            score=metrics.winkler_score(y, cut, STUDY_LEVEL),
-            ert=100 * ert.total,
-            ert_under=100 * ert.under,
-            ert_over=100 * ert.over,
-            seconds=result.seconds,
-            groups=self._group_text(covered(y, intervals)),
-        )
-
-    def _group_text(self, hits: Bool[NDArray, "n"]) -> str:
-        members = [self.members[rule, group.name] for rule in RULES for group in GROUPS]
-        return " ".join(f"{int(hits[one].sum())}/{int(one.sum())}" for one in members)
+def _measure(
+    result: Result,
+    test: NDArray,
+    fingerprints: NDArray,
+    members: Sequence[NDArray],
+    y_range: tuple[float, float],
+) -> MoleculeResult:
+    run = result.run
+    place = (get_protocol(run.protocol).split, run.dataset, run.seed, run.method)
+    if result.error is not None:
+        return MoleculeResult(*place, error=result.error)
+    if not np.array_equal(result.rows, test):
+        raise InputError(f"the result of {run.key} is about other rows; delete it and run again")
+    y, intervals = result.y, result.intervals[:, :, run.levels.index(STUDY_LEVEL)]
+    ert = metrics.excess_risk_of_target_coverage(fingerprints, y, intervals, STUDY_LEVEL)
+    cut, hits = np.clip(intervals, *y_range), covered(y, intervals)
+    return MoleculeResult(
+        *place,
+        n_test=len(y),
+        finite=100 * metrics.finite_fraction(intervals),
+        MCR=100 * metrics.marginal_coverage_rate(y, intervals),
+        TCR=100 * metrics.tail_coverage_rate(y, intervals),
+        MAD=metrics.mean_absolute_deviation(y, result.y_pred[:, 0]),
+        width=float(widths(cut).mean()),
+        score=metrics.winkler_score(y, cut, STUDY_LEVEL),
+        ert=100 * ert.total,
+        ert_under=100 * ert.under,
+        ert_over=100 * ert.over,
+        seconds=result.seconds,
+        groups=" ".join(f"{int(hits[one].sum())}/{int(one.sum())}" for one in members),
+    )
 
 
 def measure_file(folder: Path, run: BenchRun) -> Path:
@@ -192,17 +187,8 @@ def unmeasured(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
 
 def read_study(source: Path) -> list[MoleculeResult]:
     """All results of a folder, or of a compact table."""
-    files = sorted((source / "measures").glob("[!.]*.csv")) if source.is_dir() else [source]
-    results = [
-        result
-        for file in files
-        for result in read_dataclasses(
-            file, MoleculeResult, what="a table of the study on molecules", made_by="lvd bench molecules"
-        )
-    ]
-    if not results:
-        raise InputError(f"no results in {source}; make some with: lvd bench molecules --out {source}")
-    return results
+    what, made_by = "a table of the study on molecules", "lvd bench molecules"
+    return read_result_rows(source, "measures", MoleculeResult, what=what, made_by=made_by)
 
 
 def write_study(results: Sequence[MoleculeResult], path: Path) -> None:

@@ -65,10 +65,10 @@ class StudyPart:
         """The score as a share of that of split conformal, geometric mean over the tasks."""
         return geometric_mean(self.scores[method][task] / self.scores["split"][task] for task in self.tasks)
 
-    def groups_held(self, method: str, rule: str = "molecule") -> tuple[int, int]:
+    def groups_held(self, method: str) -> tuple[int, int]:
         """In how many functional groups and tasks coverage holds, and of how many."""
         counts = [count for one in self.by_method[method] for count in one.group_counts()]
-        return held_of(counts, STUDY_SPLITS[self.split], self.table, method, rule)
+        return held_of(counts, STUDY_SPLITS[self.split], self.table, method, "molecule")
 
     def grid(self) -> Grid:
         """A line for each method."""
@@ -84,20 +84,18 @@ class StudyPart:
         )
 
     def _line(self, method: str) -> list[str]:
-        members = self.by_method[method]
         held, total = self.groups_held(method)
-        means = {
-            name: fmean(getattr(one, name) for one in members) for name in ("ert", "MCR", "TCR", "finite")
-        }
+        *means, finite = (
+            f"{fmean(getattr(one, name) for one in self.by_method[method]):.1f}"
+            for name in ("ert", "MCR", "TCR", "finite")
+        )
         return [
             STUDY_TITLES[method],
             f"{self.beside_split(method):.3f}" if "split" in self.scores else MISSING,
             str(self.tasks_won(method)),
-            f"{means['ert']:.1f}",
-            f"{means['MCR']:.1f}",
-            f"{means['TCR']:.1f}",
+            *means,
             f"{held} of {total}",
-            f"{means['finite']:.1f}%",
+            f"{finite}%",
         ]
 
 

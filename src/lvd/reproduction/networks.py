@@ -108,7 +108,11 @@ def needed(job: Job) -> list[Network]:
 def untrained(jobs: Iterable[Job], folder: Path) -> list[Network]:
     """The networks that these jobs share and that `folder` does not have yet."""
     wanted = dict.fromkeys(network for job in jobs if has_tasks(job.table) for network in needed(job))
-    return [network for network in wanted if not network.path(folder).exists()]
+    return _missing(wanted, folder)
+
+
+def _missing(networks: Iterable[Network], folder: Path) -> list[Network]:
+    return [network for network in networks if not network.path(folder).exists()]
 
 
 def train_and_store(
@@ -119,7 +123,8 @@ def train_and_store(
         dataset = tables[table]
         molecules = read_molecules(dataset.X)
         while waiting:
-            wave = [network for network in waiting if _ready(network, folder)][:AT_ONCE]
+            ready = [network for network in waiting if not _missing(_learns_from(network), folder)]
+            wave = ready[:AT_ONCE]
             start = perf_counter()
             jobs = [_training_job(network, dataset, folder) for network in wave]
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
@@ -181,10 +186,6 @@ def held_out_predictions(network: Network, dataset: Dataset, folder: Path) -> Fl
     ):
         predictions[train[outside]] = read_outputs(fold.path(folder)).y_pred[train[outside]]
     return predictions
-
-
-def _ready(network: Network, folder: Path) -> bool:
-    return all(one.path(folder).exists() for one in _learns_from(network))
 
 
 def _learns_from(network: Network) -> list[Network]:

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-
 from lvd._files import write_text
 from lvd._validation import InputError
-from lvd.reproduction import formats
 from lvd.reproduction.bands import thought_experiment
 from lvd.reproduction.collect import Measured, read_results
 from lvd.reproduction.figures import Band
-from lvd.reproduction.formats import Grid, render_markdown
+from lvd.reproduction.formats import Grid, render_markdown, to_latex, to_markdown
 from lvd.reproduction.layout import method_title
 from lvd.reproduction.method_grids import decision_grid, features_grid, seconds_grid, tails_grid
 from lvd.reproduction.printed import (
@@ -43,39 +40,23 @@ from lvd.reproduction.result_tables import (
 )
 
 FILES = {"tables.md": "markdown", "tables.tex": "latex", "cells.csv": "csv", "comparison.csv": "comparison"}
-"""What :meth:`TablesReport.write_folder` writes, and in which format."""
+"""Names for the texts of :func:`tables_report`."""
 
 
-class TablesReport:
-    """The tables of one protocol, with the comparison with the paper below them if asked for."""
+def tables_report(
+    rows: Sequence[Measured], protocol: str | None, *, compare_with_paper: bool
+) -> tuple[list[Grid], dict[str, str]]:
+    """The tables of one protocol, if asked for with the comparison with the paper below them, and their texts.
 
-    def __init__(self, rows: Sequence[Measured], protocol: str | None, *, compare_with_paper: bool) -> None:
-        self.tables = make_tables(rows, protocol)
-        self.comparisons = compare_with_printed(self.tables.cells) if compare_with_paper else None
-        self.grids: list[Grid] = [*table_grids(self.tables), features_grid(self.tables, rows)]
-        if self.comparisons is not None:
-            self.grids += comparison_grids(self.comparisons)
-
-    def terminal(self) -> list[RenderableType]:
-        """All tables for a terminal."""
-        return formats.to_terminal(self.grids)
-
-    def text(self, name: str) -> str:
-        """All tables as ``markdown`` or ``latex``; the cells as ``csv``; the ``comparison`` as CSV."""
-        if name == "csv":
-            return long_form(self.tables.cells)
-        if name == "comparison":
-            return comparison_csv(self.comparisons or [])
-        return formats.to_markdown(self.grids) if name == "markdown" else formats.to_latex(self.grids)
-
-    def write_folder(self, folder: Path) -> list[Path]:
-        """Write all formats to files; returns their paths."""
-        folder.mkdir(parents=True, exist_ok=True)
-        compared = self.comparisons is not None
-        written = [folder / file for file, form in FILES.items() if compared or form != "comparison"]
-        for path in written:
-            write_text(path, self.text(FILES[path.name]))
-        return written
+    All tables as ``markdown`` and ``latex``, the cells as ``csv``, and the ``comparison``, if any, as CSV too.
+    """
+    tables = make_tables(rows, protocol)
+    grids, texts = [*table_grids(tables), features_grid(tables, rows)], {"csv": long_form(tables.cells)}
+    if compare_with_paper:
+        comparisons = compare_with_printed(tables.cells)
+        grids += comparison_grids(comparisons)
+        texts["comparison"] = comparison_csv(comparisons)
+    return grids, texts | {"markdown": to_markdown(grids), "latex": to_latex(grids)}
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ from lvd.methods import (
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.mixture import normal_intervals
 from lvd.models.heads import mixture_moments
-from lvd.reproduction.bench_split import Split, TableSplit
+from lvd.reproduction.bench_split import Split, StoredModel, TableSplit, TaskSplit
 from lvd.reproduction.networks import HELD_OUT_MADSPLIT
-from lvd.reproduction.task_split import TaskSplit
 from lvd.scores import AbsoluteResidual, NormalizedResidual
 
 FOLDS = 10
@@ -99,7 +98,7 @@ def beyond_the_paper(
     split: TableSplit, levels: Float[NDArray, "l"], *, regressor: type[IntervalRegressor]
 ) -> MethodOutput:
     """A method that the paper does not have, with the protocol's network and kernel where it takes them."""
-    given = {
+    given: dict[str, Any] = {
         "estimator": split.protocol.network(split.seed),
         "kernel": split.protocol.kernel(split.seed, smoothness=True, device=split.device),
         "cv": FOLDS,
@@ -111,27 +110,20 @@ def beyond_the_paper(
     return uncalibrated(split, levels, regressor=regressor, **settings)
 
 
-def default_lvd(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """LVD as it is by default, with errors out of fold: the folds' networks are stored beside the base network."""
-    return fitted_intervals(_fitted_default(split), split, levels)
+def default_lvd(
+    split: TaskSplit, levels: Float[NDArray, "l"], *, when_unknown: str | None = None
+) -> MethodOutput:
+    """LVD as it is by default, with errors out of fold: the folds' networks are stored beside the base network.
 
-
-def widening_lvd(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """The same with finite intervals for rows that are far from all training rows."""
-    fitted = _fitted_default(split).set_params(when_unknown="widen")
-    try:
-        return fitted_intervals(fitted, split, levels)
-    finally:
-        fitted.set_params(when_unknown=None)
-
-
-def _fitted_default(split: TaskSplit) -> LVDRegressor:
-    return split.stages.once("default LVD", lambda: fit_on(LVDRegressor(split.untrained), split))
+    ``when_unknown="widen"`` gives finite intervals to rows that are far from all training rows.
+    """
+    fitted = split.stages.once("default LVD", lambda: fit_on(LVDRegressor(StoredModel(split)), split))
+    return fitted_intervals(fitted.set_params(when_unknown=when_unknown), split, levels)
 
 
 def held_out_madsplit(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
     """MADSplit whose second network has learned errors out of fold."""
-    second = split.held_out_error_estimator
+    second = split.functions("held_out_errors")
     return calibrated(MADSplitRegressor(split.estimator, error_estimator=second, prefit=True), split, levels)
 
 
@@ -178,12 +170,8 @@ def same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n
     return MethodOutput(np.tile(y_pred[:, None], (1, intervals.shape[2])), intervals)
 
 
-def _variant_name(predictor: str, smoothness: bool, normalized: bool) -> str:
-    return f"LVD-{predictor}-{'smooth' if smoothness else 'nosmooth'}-{'MN' if normalized else 'base'}"
-
-
 VARIANTS: dict[str, Method] = {
-    _variant_name(predictor, smoothness, normalized): partial(
+    f"LVD-{predictor}-{'smooth' if smoothness else 'nosmooth'}-{'MN' if normalized else 'base'}": partial(
         lvd_variant, predictor=predictor, smoothness=smoothness, normalized=normalized
     )
     for predictor, smoothness, normalized in product(("KR", "NN"), (False, True), (True, False))
@@ -226,7 +214,7 @@ TASK_METHODS: dict[str, Method] = {
 """The methods on tables with tasks, from the outputs of networks that all tasks of a table share."""
 FURTHER_TASK_METHODS: dict[str, Method] = {
     "LVD": default_lvd,
-    "LVD-widen": widening_lvd,
+    "LVD-widen": partial(default_lvd, when_unknown="widen"),
     HELD_OUT_MADSPLIT: held_out_madsplit,
 }
 """What the paper does not have, and what is run only when it is asked for: it takes six networks more."""

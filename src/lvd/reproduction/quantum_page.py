@@ -24,7 +24,7 @@ from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protoc
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
 from lvd.reproduction.printed_questions import (
-    QuestionedError,
+    Answers,
     ensembles_grid,
     isomers_grid,
     read_answers,
@@ -56,7 +56,7 @@ def write_quantum_page(
         parts = study_parts(read_study(study))
         calls = [*read_calls(study), *calls]
     found = [] if notes is None else read_notes(notes)
-    answers = [] if questions is None else read_answers(questions)
+    answers = {} if questions is None else read_answers(questions)
     write_text(out, render_quantum_page(rows, calls, counts, found, parts=parts, answers=answers))
 
 
@@ -67,10 +67,10 @@ def render_quantum_page(
     notes: Sequence[Note],
     *,
     parts: Sequence[StudyPart] = (),
-    answers: Sequence[QuestionedError] = (),
+    answers: Answers | None = None,
 ) -> str:
     """The page as Markdown."""
-    tables = tables_by_protocol(rows)
+    tables, answers = tables_by_protocol(rows), answers or {}
     comparisons = compare_with_printed(tables["paper"].cells)
     counted = [c for c in comparisons if c.cell.method in COUNTED]
     methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))

@@ -169,6 +169,15 @@ def read_dataclasses(path: Path, kind: type[T], *, what: str = "", made_by: str 
         raise InputError(f"{path} is not {what} ({error}); make one with: {made_by}") from error
 
 
+def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_by: str) -> list[T]:
+    """All rows of a folder of results, which has such files in its folder `part`, or of a compact table."""
+    files = sorted((source / part).glob("[!.]*.csv")) if source.is_dir() else [source]
+    rows = [row for file in files for row in read_dataclasses(file, kind, what=what, made_by=made_by)]
+    if not rows:
+        raise InputError(f"no results in {source}; make some with: {made_by} --out {source}")
+    return rows
+
+
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", *quantum.PACKAGES)
 
 
@@ -232,7 +241,6 @@ def processor_name() -> str:
 
 def _blas() -> str:
     """Whose products of matrices: torch's, and numpy's."""
-    import numpy as np
     import torch
 
     torch_blas = "MKL" if torch.backends.mkl.is_available() else "not MKL"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured
 from lvd.reproduction.datasets import available
-from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text, figure_text
 from lvd.reproduction.layout import (
     ALL_VARIANTS,
     LAYOUTS,
@@ -104,17 +104,13 @@ def long_form(cells: Iterable[Cell]) -> str:
 def _row(
     layout: Layout, block: Block, dataset: str, figures: dict[tuple[str, str, float], list[Measured]]
 ) -> Iterator[Cell]:
-    # What holds for all variants together is recorded with each of them.
-    sources = [MAIN_VARIANT if method == ALL_VARIANTS else method for method in block.methods]
-    samples = [
-        sample_of(
-            [getattr(row, block.field) for row in figures.get((dataset, source, block.confidence_level), [])]
-        )
-        for source in sources
-    ]
+    name, level, samples = block.field or block.metric, block.confidence_level, []
+    for method in block.methods:
+        # What holds for all variants together is recorded with each of them.
+        source = MAIN_VARIANT if method == ALL_VARIANTS else method
+        samples.append(sample_of([getattr(row, name) for row in figures.get((dataset, source, level), [])]))
     for method, sample, emphasis in zip(block.methods, samples, block.rule(samples), strict=True):
-        place = (layout.name, block.metric, block.confidence_level, dataset, method)
-        yield Cell(*place, sample, block.decimals, emphasis)
+        yield Cell(layout.name, block.metric, level, dataset, method, sample, block.decimals, emphasis)
 
 
 def only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
@@ -173,16 +169,9 @@ def _heading(layout: Layout, panel: tuple[Block, ...], block: Block, method: str
 
 
 def _cell_entry(cell: Cell) -> GridEntry:
-    if not cell.sample.n:
-        return GridEntry(MISSING)
-    mean, std = (_cell_number(value, cell.decimals) for value in (cell.sample.mean, cell.sample.std))
-    return GridEntry(mean, std, cell.emphasis)
-
-
-def _cell_number(value: float, decimals: int) -> str:
-    if math.isnan(value):
-        return ""
-    return f"{value:.{decimals}f}" if math.isfinite(value) else "\N{INFINITY}"
+    form, std = f".{cell.decimals}f", cell.sample.std
+    spread = "" if math.isnan(std) else figure_text(std, form)
+    return GridEntry(figure_text(cell.sample.mean, form), spread, cell.emphasis)
 
 
 _SHOWN = (

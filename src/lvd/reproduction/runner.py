@@ -15,16 +15,14 @@ import torch
 from lvd._validation import InputError, check_choice, check_levels, check_positive
 from lvd.molecules.domain import scaffolds
 from lvd.reproduction import networks
-from lvd.reproduction.bench_split import Split, TableSplit
+from lvd.reproduction.bench_split import Split, TableSplit, TaskSplit
 from lvd.reproduction.datasets import Dataset, load
 from lvd.reproduction.paper_methods import FURTHER_TASK_METHODS, METHODS, TASK_METHODS, Method
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import Result, failure_of, path_of, read_error, write_result
-from lvd.reproduction.runs import BenchRun, Job, expand, group_by_split, has_tasks, task_of
-from lvd.reproduction.task_split import StoredNetworks, TaskSplit
+from lvd.reproduction.runs import BenchRun, Job, check_names, expand, group_by_split, has_tasks
 
-ENGINES = ("local", "ray")
 Tables = dict[tuple[str, str], Dataset]
 """Datasets by name and version."""
 Work = Callable[..., int]
@@ -49,10 +47,7 @@ def plan(
         usual = tuple(TASK_METHODS if has_tasks(dataset) else METHODS)
         known = (*usual, *FURTHER_TASK_METHODS) if has_tasks(dataset) else usual
         chosen = usual if methods is None else methods
-        if unknown := [name for name in chosen if name not in known]:
-            raise InputError(
-                f"unknown name {unknown[0]!r} in methods for {dataset}; choose from all, {', '.join(known)}"
-            )
+        check_names(chosen, known, f"methods for {dataset}")
         runs += [BenchRun(protocol, dataset, method, seed, checked) for seed in seeds for method in chosen]
     return runs
 
@@ -73,7 +68,7 @@ def execute(
     process loses what is in flight, no more. `progress` shows how much of each stage is done, and `work` does a
     job, by default :func:`do_job`.
     """
-    check_choice(engine, "engine", ENGINES)
+    check_choice(engine, "engine", tuple(_ENGINES))
     check_positive(workers, "workers", integer=True)
     todo = unfinished(runs, folder)
     jobs = group_by_split(todo)
@@ -110,17 +105,13 @@ def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
     if has_tasks(job.table):
-        stored = StoredNetworks(job.table, job.seed, protocol, folder)
-        split = TaskSplit(dataset, task_of(job.runs[0].dataset), stored, protocol, job.seed)
-        _do_runs(job.runs, split, TASK_METHODS | FURTHER_TASK_METHODS, folder)
+        split: Split = TaskSplit(dataset, job.runs[0].dataset, protocol, job.seed, folder)
+        methods = TASK_METHODS | FURTHER_TASK_METHODS
     else:
-        _do_runs(job.runs, TableSplit(dataset, protocol, job.seed), METHODS, folder)
-    return len(job.runs)
-
-
-def _do_runs(runs: Iterable[BenchRun], split: Split, methods: dict[str, Method], folder: Path) -> None:
-    for run in runs:
+        split, methods = TableSplit(dataset, protocol, job.seed), METHODS
+    for run in job.runs:
         write_result(folder, _do_run(run, split, methods[run.method]))
+    return len(job.runs)
 
 
 def _do_run(run: BenchRun, split: Split, method: Method) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TypeVar
@@ -99,9 +99,16 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def parse_names(text: str) -> list[str]:
-    """Names separated by commas."""
-    return [name.strip() for name in text.split(",")]
+def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
+    """All of `given` must be known."""
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown name {name!r} in {what}; choose from all, {', '.join(known)}")
+
+
+def parse_names(text: str, every: Iterable[str] = ("all",)) -> list[str]:
+    """Names separated by commas; ``all`` is short for `every` name."""
+    return list(every) if text == "all" else [name.strip() for name in text.split(",")]
 
 
 def parse_levels(text: str) -> list[float]:

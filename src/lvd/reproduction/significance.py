@@ -101,17 +101,12 @@ def lowest_if_significant(row: Sequence[Sample]) -> list[Emphasis]:
     return nothing(row)
 
 
-def highest(row: Sequence[Sample]) -> list[Emphasis]:
-    """The highest mean."""
-    best = max((sample.mean for sample in row if sample.n), default=None)
-    return ["bold" if sample.mean == best else "" for sample in row]
-
-
-def lowest(row: Sequence[Sample], emphasis: Emphasis = "bold") -> list[Emphasis]:
-    """The lowest mean."""
-    best = min((sample.mean for sample in row if sample.n), default=None)
+def _extreme(row: Sequence[Sample], choose: Callable[..., float], emphasis: Emphasis) -> list[Emphasis]:
+    best = choose((sample.mean for sample in row if sample.n), default=None)
     return [emphasis if sample.mean == best else "" for sample in row]
 
 
-lowest_count: Rule = partial(lowest, emphasis="underline")
+highest: Rule = partial(_extreme, choose=max, emphasis="bold")
+lowest: Rule = partial(_extreme, choose=min, emphasis="bold")
+lowest_count: Rule = partial(_extreme, choose=min, emphasis="underline")
 """The lowest count, underlined: it says on how many rows the widths were compared."""
