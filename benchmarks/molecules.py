@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lvd._validation import resolve_device
-from lvd.molecules import NetworkJob, NormalLoss, PinballLoss, Recipe, inner_split, read_molecules
+from lvd.models.losses import NormalLoss, PinballLoss
+from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules
 from lvd.molecules import run as stepping
-from lvd.molecules.epochs import start_run
 from lvd.molecules.network import run_all
 from lvd.molecules.packed import Molecules, gather
 from lvd.molecules.run import TrainingRun
@@ -44,18 +44,18 @@ def repeat(step: Callable[[], object], times: int) -> None:
 def chemprop_steps(molecules: Molecules, run: TrainingRun, times: int) -> Callable[[], None]:
     """As one would write it down: exact batches, chemprop's own forward pass, Adam."""
     optimizer = torch.optim.Adam(run.module.parameters(), lr=1e-4)
-    sizes, orders = molecules.packed.sizes(), run.tables.orders.cpu().numpy()
+    sizes, orders = molecules.packed.sizes(), run.orders.cpu().numpy()
 
     def work() -> None:
         for order in orders[:times]:
             rows = order[order < len(molecules)]
             graphs = gather(
-                run.tables.packed,
-                torch.as_tensor(rows, device=run.tables.rows.device),
+                run.packed,
+                torch.as_tensor(rows, device=run.rows.device),
                 *sizes[rows].sum(0).tolist(),
             )
             optimizer.zero_grad()
-            (run.module(graphs) - run.tables.targets[rows]).square().mean().backward()
+            (run.module(graphs) - run.targets[rows]).square().mean().backward()
             optimizer.step()
 
     return work
@@ -95,10 +95,10 @@ def main() -> None:
     train, valid, _ = inner_split(round(0.6 * len(molecules)))
 
     def started(count: int, recipe: Recipe = Recipe()) -> list[TrainingRun]:  # noqa: B008
-        return [start_run(molecules, job, recipe, device) for job in different_jobs(y, train, valid, count)]
+        return [TrainingRun(molecules, job, recipe, device) for job in different_jobs(y, train, valid, count)]
 
     (first,) = started(1)
-    n_steps = len(first.tables.orders)
+    n_steps = len(first.orders)
     steps = min(steps, n_steps - 10)
 
     def report(name: str, total: float) -> None:
@@ -123,7 +123,7 @@ def main() -> None:
     total = seconds(lambda: run_all(first.module, part), device)
     table.add_row(f"predict and embed {len(part):,} molecules", f"{1e3 * total:.1f}", "")
     Console().print(table)
-    print(f"atoms and bonds of a batch: {first.tables.capacity}, steps: {n_steps}")
+    print(f"atoms and bonds of a batch: {first.capacity}, steps: {n_steps}")
     if device.type == "cuda":
         print(f"GPU memory at most: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB")
 

@@ -88,7 +88,7 @@ def check_output(
 
 @contextmanager
 def refusing(out: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system refuses while `out` is written is told as an `InputError`; a reader may go away."""
+    """Errors of the system while `out` is written become an `InputError`, unless a reader has gone away."""
     try:
         yield
     except BrokenPipeError:
@@ -96,7 +96,7 @@ def refusing(out: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"cannot write {os.fspath(out)}: {error.strerror or error}; the folder above it must exist, be "
-            "yours to write to, and have space"
+            "writable, and have space"
         ) from error
 
 

@@ -39,6 +39,20 @@ def perhaps_compiling(seconds: float = 1.0) -> Iterator[None]:
 
 
 @contextmanager
+def progress_bar(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[], None]]:
+    """A bar on standard error, in a terminal only, that moves with each call."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+@contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
     """Call `listener` with every stage that begins in this block."""
     token = _listener.set(listener)

@@ -20,7 +20,7 @@ class InputError(ValueError):
 class RowError(InputError):
     """Input refused for some of its rows: a message with ``{rows}`` in it, and these rows, counted from 0.
 
-    Who passes on a part of a table can tell where in the table they are.
+    Code that passes on a part of a table can say where in the table they are.
     """
 
     def __init__(self, message: str, rows: tuple[int, ...]) -> None:

@@ -88,5 +88,5 @@ def test_a_folder_that_cannot_be_is_refused(lvd_here, tmp_path, below):
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err.startswith(f"error: cannot write {tmp_path / 'taken' / below}: ")
-    assert "the folder above it must exist, be yours to write to" in outcome.err
+    assert "the folder above it must exist, be writable" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -25,7 +25,7 @@ from lvd.molecules import (
     run,
     train_networks,
 )
-from lvd.molecules.epochs import start_run
+from lvd.molecules.run import TrainingRun
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -67,11 +67,11 @@ def test_replayed_steps_are_plain_steps(molecules, number, monkeypatch):
     runs = {}
     for name, n_plain in (("replayed", run.EAGER_STEPS), ("plain", 1000)):
         monkeypatch.setattr(run, "EAGER_STEPS", n_plain)
-        runs[name] = start_run(molecules, JOBS[number], RECIPE, GPU)
+        runs[name] = TrainingRun(molecules, JOBS[number], RECIPE, GPU)
         for _ in range(N_STEPS):
             runs[name].advance()
         torch.cuda.synchronize()
-    on_cpu = start_run(molecules, JOBS[number], RECIPE, CPU)
+    on_cpu = TrainingRun(molecules, JOBS[number], RECIPE, CPU)
     for _ in range(N_STEPS):
         on_cpu.advance()
     assert_alike(weights(runs["replayed"].module), weights(runs["plain"].module))

@@ -21,7 +21,7 @@ from chemprop.nn.transforms import GraphTransform, ScaleTransform
 from rdkit import Chem
 
 from lvd.molecules import adapter
-from lvd.molecules.activations import build_activation, describe_activation
+from lvd.molecules.adapter import build_activation, describe_activation
 
 SMILES = ["CCO", "c1ccccc1C(=O)N", "C[C@H](N)C(=O)O", "CC(C)Cl", "C", "FC(F)(F)c1ccncc1", "O=S(=O)(C)C"]
 WIDE = 12

@@ -236,7 +236,7 @@ def test_the_same_molecule_gives_the_same_string() -> None:
     assert len(set(canonical_smiles(["OCC", "CCO", "C(O)C"]))) == 1
     with pytest.raises(
         InputError,
-        match=r"RDKit refuses 2 SMILES, first in rows 2 \(C1\), 3 \(x\), counting from 1; mend or drop",
+        match=r"RDKit cannot read 2 SMILES, first in rows 2 \(C1\), 3 \(x\), counting from 1; correct or remove",
     ):
         canonical_smiles(["C", "C1", "x"])
 

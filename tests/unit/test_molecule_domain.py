@@ -35,7 +35,7 @@ def test_the_nearest_molecule_is_the_most_similar_one():
     np.testing.assert_array_equal(rows, table.argmax(1))
     np.testing.assert_allclose(similarities, table.max(1))
     assert similarities[0] == 1.0
-    with pytest.raises(lvd.InputError, match=r"RDKit refuses 1 SMILES, first in rows 2 \(C1\)"):
+    with pytest.raises(lvd.InputError, match=r"RDKit cannot read 1 SMILES, first in rows 2 \(C1\)"):
         KnownMolecules(["C", "C1"])
 
 

@@ -111,7 +111,7 @@ class TestEstimator:
             estimator().set_params(**changes).fit(SMILES, Y)
 
     def test_rows_that_cannot_work(self, fitted):
-        with pytest.raises(lvd.InputError, match=r"RDKit refuses 1 SMILES, first in rows 2 \(C1\)"):
+        with pytest.raises(lvd.InputError, match=r"RDKit cannot read 1 SMILES, first in rows 2 \(C1\)"):
             fitted.predict(["C", "C1"])
         with pytest.raises(lvd.InputError, match="inconsistent numbers of rows: X has 84, y has 3"):
             estimator().fit(SMILES, Y[:3])

@@ -169,7 +169,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(small_tables_are_large):
 
 
 def test_invalid_smiles_are_named_by_row(small_tables_are_large):
-    with pytest.raises(lvd.InputError, match=r"RDKit refuses 2 SMILES, first in rows 4 \(C1\), 6 \(\)"):
+    with pytest.raises(lvd.InputError, match=r"RDKit cannot read 2 SMILES, first in rows 4 \(C1\), 6 \(\)"):
         read_molecules(["C", "CC", "CCC", "C1", "N", ""], n_jobs=1)
     assert valid_smiles(["C", "C1", "", None, float("nan")]).tolist() == [True, False, False, False, False]
 

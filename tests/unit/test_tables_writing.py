@@ -116,7 +116,7 @@ class TestNothingIsLeft:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert str(error.value) == (
             f"cannot write {tmp_path / name}: File too large; "
-            "the folder above it must exist, be yours to write to, and have space"
+            "the folder above it must exist, be writable, and have space"
         )
         assert not list(tmp_path.iterdir())
 

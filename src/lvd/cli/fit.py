@@ -347,10 +347,9 @@ def fit(
         else _trained_network(checkpoint, device, target),
         prefit=checkpoint is not None,
         preset=preset.value,
-        conformity_score=None if score is None else score.value,
+        conformity_score=_conformity_score(score, joint),
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
         when_unknown=None if when_unknown is None else when_unknown.value,
-        joint=None if joint is None else joint.value,
         confidence_level=level,
         y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
@@ -384,6 +383,18 @@ def fit(
     else:
         chosen_model = model_text(fitted.regressor)
         show_fit(found, data, out, seed, page=report, chosen=chosen_model, joint=regressor.joint)
+
+
+def _conformity_score(score: ScoreName | None, joint: JointShape | None) -> Any:
+    """The score of single targets, or that of all together, in scaled units or the same ones at every row."""
+    from lvd._validation import InputError
+    from lvd.scores import JointResidual
+
+    if joint is None:
+        return None if score is None else score.value
+    if score not in (None, "scaled", "absolute"):
+        raise InputError(f"--joint goes with --score scaled or absolute, got {score}; leave one of them out")
+    return JointResidual(joint.value, scales=()) if score == "absolute" else joint.value
 
 
 def _as_bandwidth(text: str) -> float | str:

@@ -3,17 +3,20 @@
 from lvd.conformal import CalibrationWarning
 from lvd.methods.base import IntervalRegressor
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.cqr import ConformalizedQuantileRegressor
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
 from lvd.methods.local_cqr import LocalCQRRegressor
 from lvd.methods.lvd import LVDRegressor
-from lvd.methods.madsplit import MADSplitRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
 from lvd.methods.pbp import PBPRegressor
 from lvd.methods.saving import register_method
-from lvd.methods.split import ConformalRegressor, SplitConformalRegressor
+from lvd.methods.split import (
+    ConformalizedQuantileRegressor,
+    ConformalRegressor,
+    MADSplitRegressor,
+    SplitConformalRegressor,
+)
 
 ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     LVDRegressor,

@@ -6,6 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -29,11 +30,18 @@ from lvd.models import Model
 from lvd.store import save_object
 
 
+@dataclass(eq=False, repr=False)
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     """A regressor that gives a prediction interval for every row at any confidence level.
 
-    Targets are handled as columns inside, one or several; at the border a single target is a vector.
+    Targets are handled as columns inside, one or several; at the border a single target is a vector. A method is a
+    dataclass of its parameters, so that those of all methods are written once.
     """
+
+    _: KW_ONLY
+    confidence_level: Levels = 0.9
+    y_range: tuple[float | None, float | None] | None = None
+    random_state: RandomState = None
 
     guarantee: ClassVar[str]
     """What coverage the intervals promise: ``"local"``, ``"marginal"``, ``"marginal 1-2a"`` or ``"none"``."""
@@ -42,20 +50,13 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     nested: ClassVar[bool] = True
     """Whether an interval at a higher level always contains the one at a lower level."""
 
-    estimator: Any
-    confidence_level: Levels
-    y_range: Any
-    random_state: RandomState
-
-    model_: Model
-
     @abstractmethod
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot work, before anything is computed."""
 
-    @abstractmethod
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         """Point predictions for checked inputs."""
+        return self.model_.evaluate(X).y_pred
 
     @abstractmethod
     def _predict_interval(
@@ -149,7 +150,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         self._check_bounds()
         check_levels(self.confidence_level)
         seed = seed_from(self.random_state)
-        self.model_ = new_model(seed)
+        self.model_: Model = new_model(seed)
         inputs, targets = self._check_rows(X, y)
         if len(targets) < 2:
             raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
@@ -163,23 +164,25 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             self.n_features_in_ = inputs.shape[1]
 
     def _check_bounds(self) -> None:
-        if self.y_range is None:
+        given: Any = self.y_range
+        if given is None:
             return
-        if not isinstance(self.y_range, tuple | list) or len(self.y_range) != 2:
-            raise InputError(f"y_range must be None or a pair (lowest, highest), got {self.y_range!r}")
-        for bound in self.y_range:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise InputError(f"y_range must be None or a pair (lowest, highest), got {given!r}")
+        for bound in given:
             if bound is not None and not (isinstance(bound, Real) and math.isfinite(bound)):
-                raise InputError(
-                    f"y_range must hold finite numbers, or None for no bound, got {self.y_range!r}"
-                )
-        low, high = self.y_range
-        if low is not None and high is not None and not low < high:
-            raise InputError(f"y_range must be (lowest, highest) with lowest < highest, got {self.y_range!r}")
+                raise InputError(f"y_range must hold finite numbers, or None for no bound, got {given!r}")
+        if None not in given and not given[0] < given[1]:
+            raise InputError(f"y_range must be (lowest, highest) with lowest < highest, got {given!r}")
 
     def _clip(self, intervals: Float[NDArray, "n 2 *rest"]) -> Float[NDArray, "n 2 *rest"]:
         """Intervals cut to `y_range`, which loses no y of that range."""
+        return np.clip(intervals, *self._bounds)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
         low, high = self.y_range or (None, None)
-        return np.clip(intervals, -np.inf if low is None else low, np.inf if high is None else high)
+        return -np.inf if low is None else low, np.inf if high is None else high
 
 
 def local_choices(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.candidates import Candidates
 from lvd.models.model import came_trained, takes_missing_targets
+from lvd.models.scaling import refuse_unknown
 from lvd.models.wrap import seeded_clone
 from lvd.regions import Region
 from lvd.scores import (
@@ -39,13 +41,14 @@ from lvd.scores import (
     BoundScore,
     ConformityScore,
     EvaluatedRows,
+    JointResidual,
     NormalizedResidual,
     ScaledResidual,
     SidedResidual,
     SignedResidual,
     TrainingRows,
 )
-from lvd.scores.joint import BoundJoint
+from lvd.scores.joint import SHAPES, BoundJoint
 from lvd.scores.score import interpolates
 
 SCORES: dict[str, type[ConformityScore]] = {
@@ -55,8 +58,7 @@ SCORES: dict[str, type[ConformityScore]] = {
     "signed": SignedResidual,
     "sided": SidedResidual,
 }
-"""The usual scores by their names."""
-
+"""The usual scores of single targets by their names."""
 
 SET_ASIDE = 1 / 3
 """The share of the calibration rows to learn from where a trained model interpolates its training rows."""
@@ -70,6 +72,7 @@ class SharedRowsWarning(CalibrationWarning):
     """Calibration rows equal training rows: the same cases used twice, or different cases that look alike."""
 
 
+@dataclass(eq=False, repr=False)
 class ConformalBase(IntervalRegressor):
     """A method with a calibration step on rows that training has not seen.
 
@@ -78,11 +81,11 @@ class ConformalBase(IntervalRegressor):
     radii into intervals. A method only names its score and its kernel.
     """
 
-    calib_size: float | None
-    prefit: bool
-    device: str
-    random_state: Any
-    conformals_: list[list[Any]]
+    estimator: Any = None
+    _: KW_ONLY
+    calib_size: float | None = 0.25
+    prefit: bool = False
+    device: str = "auto"
 
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
@@ -99,13 +102,12 @@ class ConformalBase(IntervalRegressor):
 
     def _new_model(self, seed: int) -> Model | Candidates:
         """The model for the estimator, or several of which the better is yet to be chosen."""
-        return as_model(
-            self.estimator,
-            prefit=self.prefit,
-            embedding=vars(self).get("embedding"),
-            device=self.device,
-            random_state=seed,
-        )
+        return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
+
+    @property
+    def joint(self) -> str | None:
+        """The shape of the region that holds all targets together; None where each has its own interval."""
+        return getattr(self._conformity_score(), "shape", None)
 
     @property
     def _infinite_when_unknown(self) -> bool:
@@ -128,9 +130,9 @@ class ConformalBase(IntervalRegressor):
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
         With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
-        one value for each row, and those of the rows set aside are used. Rows that the model takes for one case are
-        set aside together or not at all. With several targets, unknown ones may be NaN: each target is
-        learned and calibrated from the rows that have it.
+        one value for each row, and those of the rows set aside are used. Rows that the model treats as one case
+        are set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned
+        and calibrated from the rows that have it.
         """
         self._check_parameters()
         self._check_bounds()
@@ -140,9 +142,8 @@ class ConformalBase(IntervalRegressor):
         model: Any = self._new_model(seed)
         first = model.first if isinstance(model, Candidates) else model
         prepared: Any = score.prepare(first, levels)
-        self.model_ = (
-            model if prepared is first else prepared
-        )  # a score that makes a model of its own has no choice
+        # A score that makes a model of its own leaves nothing to choose.
+        self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._remember_shape(inputs, y)
         self.n_targets_ = targets.shape[1]
@@ -236,9 +237,10 @@ class ConformalBase(IntervalRegressor):
         rows, bound = self._bind(X)
         scores = bound(y)
         kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
-        self.conformals_ = []
+        self.conformals_: list[list[Any]] = []
+        check_known(scores[:, 0], joint=self.score_.joint)
         for number, kernel in enumerate(kernels):
-            some = rows_with_target(scores[:, 0, number], number, joint=self.score_.joint)
+            some = present_rows(scores[:, 0, number])
             own = rows_of_labels(labels, some)
             self.conformals_.append(
                 [
@@ -273,15 +275,15 @@ class ConformalBase(IntervalRegressor):
     ) -> Region:
         """For each row a region that holds all targets together at one level; see :class:`lvd.Region`.
 
-        For methods with a joint score, such as ``LVDRegressor(joint="ellipsoid")``. Its projections are the
-        intervals of :meth:`predict_interval`, and the choices are those of that method.
+        For scores of all targets together, such as ``LVDRegressor(conformity_score="ellipsoid")``. Its projections
+        are the intervals of :meth:`predict_interval`, and the choices are those of that method.
         """
         self._check_calibrated()
         levels = self._levels(confidence_level)
         if not self.score_.joint:
             raise InputError(
-                f'{type(self).__name__} gives each target an interval of its own; fit it with joint="box" or '
-                'joint="ellipsoid" for a region of all targets together'
+                f"{type(self).__name__} gives each target its own interval; fit it with conformity_score='box' or "
+                "'ellipsoid' for a region of all targets together"
             )
         if len(levels) > 1:
             raise InputError(
@@ -298,12 +300,7 @@ class ConformalBase(IntervalRegressor):
         """A region of all targets at each level; none where targets are calibrated one by one."""
         if not isinstance(bound, BoundJoint):
             return ()
-        low, high = self.y_range or (None, None)
-        bounds = -np.inf if low is None else low, np.inf if high is None else high
-        return tuple(bound.region(radius[:, 0, number, 0], bounds) for number in range(radius.shape[2]))
-
-    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
-        return self.model_.evaluate(X).y_pred
+        return tuple(bound.region(radii, self._bounds) for radii in radius[:, 0, :, 0].T)
 
     def _predict_interval(
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
@@ -312,18 +309,12 @@ class ConformalBase(IntervalRegressor):
         if not self.kernels_:
             refuse_choices(self, choices)
         rows, bound = self._bind(X)
-        return bound.y_pred, self._intervals(rows, bound, levels, **choices)
-
-    def _intervals(
-        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
-    ) -> Float[NDArray, "n 2 l t"]:
-        """The intervals of all targets; the choices are those of :meth:`LocalConformal.radius`."""
-        return bound.intervals(self._radii(rows, bound, levels, **choices), levels)
+        return bound.y_pred, bound.intervals(self._radii(rows, bound, levels, **choices), levels)
 
     def _radii(
         self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
     ) -> Float[NDArray, "n s l r"]:
-        """The radii of what is calibrated, a target each or all of them together."""
+        """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
         if choices.get("guarantee") == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
@@ -376,7 +367,7 @@ class ConformalBase(IntervalRegressor):
         if score.joint and self.n_targets_ == 1:
             raise InputError(
                 "a joint region holds several targets together, and y has one; give y of shape (rows, targets), or "
-                "leave joint= out"
+                "choose a conformity_score for one target"
             )
 
     def _complete(self, y: Float[NDArray, "m t"]) -> Bool[NDArray, "m r"]:
@@ -422,9 +413,11 @@ def as_score(conformity_score: Any) -> ConformityScore:
     """An unfitted score of that name, or like the one given."""
     if isinstance(conformity_score, ConformityScore):
         return clone(conformity_score)
+    if conformity_score in SHAPES:
+        return JointResidual(conformity_score)
     if conformity_score not in SCORES:
         raise InputError(
-            f"conformity_score must be one of {', '.join(map(repr, SCORES))} or a score of lvd.scores, "
+            f"conformity_score must be one of {', '.join(map(repr, (*SCORES, *SHAPES)))} or a score of lvd.scores, "
             f"got {conformity_score!r}"
         )
     return SCORES[conformity_score]()
@@ -444,23 +437,19 @@ def fit_kernels(
     of_y = kernel_target == "y" and not score.joint
     learned = training.y if of_y else np.sqrt(score.error_sizes(training.held_out_errors))
     placed = training.located([template]).rows.embeddings
-    kernels = []
-    for number, column in enumerate(learned.T):
-        some = rows_with_target(column, number, joint=score.joint)
-        kernels.append(seeded_clone(template, training.seed).fit(placed[some], column[some]))
-    return kernels
+    check_known(learned, joint=score.joint)
+    known = [(column, present_rows(column)) for column in learned.T]
+    return [seeded_clone(template, training.seed).fit(placed[some], column[some]) for column, some in known]
 
 
-def rows_with_target(column: Float[NDArray, "n"], target: int, *, joint: bool = False) -> Any:
-    """The rows whose target is known, or all of them, to index with; without any there is nothing to learn."""
-    if np.isnan(column).all():
-        missing = "all targets are known together" if joint else f"target {target} is known"
-        remedy = "leave joint= out" if joint else "leave it out"
+def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
+    """Each column has a row, of all targets together for a joint score; without one there is nothing to learn."""
+    if joint and np.isnan(columns).all():
         raise InputError(
-            f"{missing} for none of {len(column)} rows, counting targets from 0; {remedy}, or give rows that have "
-            f"{'all of them' if joint else 'it'}"
+            f"a joint region needs rows in which all targets are known, but none of {len(columns)} rows has them "
+            "all; give such rows, or choose a conformity_score for single targets"
         )
-    return present_rows(column)
+    refuse_unknown(columns)
 
 
 def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:

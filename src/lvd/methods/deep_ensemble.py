@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,14 +12,15 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, keep, resolve_device
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError, check_positive, resolve_device
 from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import NetStack
 
 
+@dataclass(eq=False, repr=False)
 class DeepEnsembleRegressor(MixtureRegressor):
     """Networks that predict mean and variance, each trained on all rows from weights of its own.
 
@@ -33,10 +35,10 @@ class DeepEnsembleRegressor(MixtureRegressor):
         chooses its epoch by rows of its own.
     n_members : number of networks.
     hidden_sizes : widths of the ReLU layers.
-    epochs : passes over the rows. Many more than the 40 of the paper overfit below a few hundred rows.
+    epochs : passes over the rows. With fewer than a few hundred rows, many more than the paper's 40 overfit.
     batch_size, learning_rate : of Adam.
     adversarial_step : how far an adversarial example is from its row, as a share of each input's range.
-    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
+    confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -50,22 +52,15 @@ class DeepEnsembleRegressor(MixtureRegressor):
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_members: int = 5,
-        hidden_sizes: Sequence[int] = (100,),
-        epochs: int = 40,
-        batch_size: int = 100,
-        learning_rate: float = 1e-2,
-        adversarial_step: float = 0.01,
-        confidence_level: Levels = 0.9,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    estimator: Any = None
+    _: KW_ONLY
+    n_members: int = 5
+    hidden_sizes: Sequence[int] = (100,)
+    epochs: int = 40
+    batch_size: int = 100
+    learning_rate: float = 1e-2
+    adversarial_step: float = 0.01
+    device: str = "auto"
 
     def _check_parameters(self) -> None:
         check_training(self.hidden_sizes, self.epochs, self.batch_size, self.learning_rate)

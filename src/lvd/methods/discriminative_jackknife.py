@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -12,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from lvd._parallel import chunk_slices, workers
-from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, keep
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import NetRegressor, as_model
 from lvd.models.influence import (
@@ -29,6 +30,7 @@ from lvd.quantiles import jackknife_plus_intervals
 PREDICTIONS_AT_ONCE = 2**20
 
 
+@dataclass(eq=False, repr=False)
 class DiscriminativeJackknifeRegressor(IntervalRegressor):
     """Jackknife+ intervals of a network that is trained once: influence functions replace leaving a row out.
 
@@ -47,7 +49,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     max_memory_gb : refuse, before training, what would need more memory than this.
     prefit : the estimator is trained already, by the mean squared error or its NetRegressor's loss, on the rows
         that are given to :meth:`fit`; it is left untouched.
-    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
+    confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -62,20 +64,13 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        order: int = 1,
-        damping: float = 1e-4,
-        max_memory_gb: float = 8.0,
-        confidence_level: Levels = 0.9,
-        prefit: bool = False,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    estimator: Any = None
+    _: KW_ONLY
+    order: int = 1
+    damping: float = 1e-4
+    max_memory_gb: float = 8.0
+    prefit: bool = False
+    device: str = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
         """Train on all rows, and work out the parameters without each of them."""
@@ -128,9 +123,6 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
             )
         return network
 
-    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
-        return self.model_.evaluate(X).y_pred
-
     def _predict_interval(
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
@@ -145,13 +137,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         run, parameters = flatten_module(network.module_, self.residuals_.shape[1])
         outputs = outputs_of_all_rows(run, self.leave_one_out_parameters_, self._scaled(X, parameters))
         predictions = outputs.cpu().numpy() * network.y_scale_ + network.y_mean_
-        return np.stack(
-            [
-                jackknife_plus_intervals(predictions[:, :, target], residuals, levels)
-                for target, residuals in enumerate(self.residuals_.T)
-            ],
-            axis=-1,
-        )
+        return jackknife_plus_intervals(predictions, self.residuals_, levels)
 
     def _scaled(self, X: NDArray, like: Tensor) -> Tensor:
         network = self._network()

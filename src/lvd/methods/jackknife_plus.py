@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from sklearn.utils import _safe_indexing
 
 from lvd._parallel import chunk_slices, workers
-from lvd._typing import ArrayLike, Float, Int, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_positive, keep
+from lvd._progress import progress_bar
+from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.adapters import FunctionModel
@@ -26,6 +25,7 @@ LONG_WAIT_SECONDS = 5.0
 PREDICTIONS_AT_ONCE = 2**22
 
 
+@dataclass(eq=False, repr=False)
 class JackknifePlusRegressor(IntervalRegressor):
     """Intervals from models that each leave out a training row or a fold of them, without a calibration set.
 
@@ -40,8 +40,8 @@ class JackknifePlusRegressor(IntervalRegressor):
     cv : None leaves out one row at a time, exactly: as many trainings as rows. A number of folds, such as 10,
         is CV+: as many trainings as folds, for somewhat wider intervals.
     n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
-    progress : before a long computation say how long it takes, and show a bar. Only ever in a terminal.
-    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
+    progress : say how long a long computation will take, and show a bar, in a terminal only.
+    confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -56,19 +56,12 @@ class JackknifePlusRegressor(IntervalRegressor):
     guarantee: ClassVar[str] = "marginal 1-2a"
     post_hoc: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        cv: int | None = None,
-        confidence_level: Levels = 0.9,
-        n_jobs: int | None = None,
-        progress: bool = True,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    estimator: Any = None
+    _: KW_ONLY
+    cv: int | None = None
+    n_jobs: int | None = None
+    progress: bool = True
+    device: str = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
         """Train on all rows, and on all but each row or fold."""
@@ -92,10 +85,10 @@ class JackknifePlusRegressor(IntervalRegressor):
             advance()
             return model
 
-        with (
-            _announced(n_folds, seconds, n_threads, shown=self.progress) as advance,
-            workers(n_threads) as run,
-        ):
+        long = self.progress and n_folds * seconds / n_threads >= LONG_WAIT_SECONDS
+        if long and sys.stderr.isatty():
+            print(_forecast(n_folds, seconds, n_threads), file=sys.stderr)
+        with progress_bar("Jackknife+", n_folds, shown=long) as advance, workers(n_threads) as run:
             self.fold_models_ = run(leave_out, range(n_folds))
         return self
 
@@ -113,9 +106,6 @@ class JackknifePlusRegressor(IntervalRegressor):
                 "use a post hoc method such as SplitConformalRegressor"
             )
         return model
-
-    def _predict(self, X: Any) -> Float[NDArray, "n t"]:
-        return self.model_.evaluate(X).y_pred
 
     def _predict_interval(
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
@@ -143,21 +133,10 @@ def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
     return np.random.default_rng(seed).permutation(np.arange(n_rows) % cv)
 
 
-@contextmanager
-def _announced(
-    n_fits: int, seconds_each: float, n_threads: int, *, shown: bool
-) -> Iterator[Callable[[], None]]:
-    """Say what a long computation costs before it starts and show its progress, in a terminal only."""
-    console, seconds = Console(stderr=True), n_fits * seconds_each / n_threads
-    if not shown or not console.is_terminal or seconds < LONG_WAIT_SECONDS:
-        yield lambda: None
-        return
+def _forecast(n_fits: int, seconds_each: float, n_threads: int) -> str:
+    """What a long computation costs, before it starts."""
     hint = " cv=10 would train 10." if n_fits > 10 else ""
-    console.print(
+    return (
         f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "
-        f"about {timedelta(seconds=round(seconds))} in all.{hint}",
-        highlight=False,
+        f"about {timedelta(seconds=round(n_fits * seconds_each / n_threads))} in all.{hint}"
     )
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("Jackknife+", total=n_fits)
-        yield lambda: bar.advance(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.conformal import LocalConformal
-from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.explanation import Evidence
 from lvd.conformal.local import check_bandwidth
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
@@ -28,8 +27,8 @@ from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
-from lvd.methods.conformal import ConformalBase, rows_of_labels, spaces_of
-from lvd.methods.predictive import PredictiveDistribution, Spread
+from lvd.methods.conformal import rows_of_labels, spaces_of
+from lvd.methods.predictive import PredictiveDistribution
 from lvd.quantiles import conformal_quantile
 from lvd.regions import Region
 from lvd.scores import EvaluatedRows
@@ -42,11 +41,11 @@ class Prediction(NamedTuple):
     ----------
     y_pred : the predictions, (n,); for several targets (n, T).
     intervals : the prediction intervals, (n, 2, L); for several targets (n, 2, L, T).
-    n_effective : how many equally weighted calibration rows the calibration rows like each row are worth, (n,);
-        for several targets (n, T).
+    n_effective : how many equally weighted rows the calibration rows similar to each row are worth, (n,); for
+        several targets (n, T).
     embeddings : the network's last hidden layer, (n, h).
     known : whether training rows are near each row, (n,).
-    regions : with ``joint=``, a :class:`lvd.Region` of all targets for each level; else none.
+    regions : for scores of all targets together, a :class:`lvd.Region` of them for each level; else none.
 
     Examples
     --------
@@ -121,17 +120,12 @@ class Explanation:
         return f"{unknown}{other}{self.evidence.sentence}{together}"
 
 
-class KnownErrors(NamedTuple):
-    """The calibration rows' signed errors, and the units in which the score measures them."""
-
-    residuals: Float[NDArray, "m t"]
-    units: Float[NDArray, "m t"]
-
-
-class LocalRegressor(ConformalBase, PredictiveDistribution):
+@dataclass(eq=False, repr=False)
+class LocalRegressor(PredictiveDistribution):
     """A conformal method with a kernel: its calibration rows can be added, forgotten, watched and shown."""
 
-    kernel: MahalanobisKernel | None
+    _: KW_ONLY
+    kernel: MahalanobisKernel | None = None
 
     @abstractmethod
     def _reach(self) -> tuple[float | str, float]:
@@ -174,7 +168,7 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     ) -> Prediction:
         """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network.
 
-        `unknown` says of rows, by true, that they are unknown whatever is near them.
+        `unknown` marks rows (true) as unknown, whatever is near them.
         """
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
@@ -196,7 +190,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """Add newly labelled rows to the calibration set; nothing is trained again."""
         self._check_calibrated()
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
-        (rows, bound), known = self._bind(inputs), self._known_errors()
+        self._check_errors()
+        rows, bound = self._bind(inputs)
         scores = bound(targets)
         for place, columns in enumerate(self.conformals_):
             some = present_rows(scores[:, 0, place])
@@ -204,8 +199,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
             for number, conformal in enumerate(columns):
                 conformal.update(rows.embeddings[some], scores[some, number, place], **own)
         self._warn_of_incomplete_rows(scores)
-        self.residuals_calib_ = np.concatenate([known.residuals, targets - bound.y_pred])
-        self.units_calib_ = np.concatenate([known.units, bound.unit])
+        self.residuals_calib_ = np.concatenate([self.residuals_calib_, targets - bound.y_pred])
+        self.units_calib_ = np.concatenate([self.units_calib_, bound.unit])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
         self.n_calib_ = len(self.y_calib_)
         return self
@@ -213,14 +208,14 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
     def forget(self, n_newest: int) -> Any:
         """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
         self._check_calibrated()
-        known = self._known_errors()
+        self._check_errors()
         check_positive(n_newest, "n_newest", integer=True)
         complete = self._complete(self.y_calib_[-n_newest:])
         for columns, n_kept in zip(self.conformals_, complete.sum(axis=0).tolist(), strict=True):
             for conformal in columns:
                 conformal.forget(n_kept)
-        self.residuals_calib_, self.units_calib_ = known.residuals[-n_newest:], known.units[-n_newest:]
-        self.y_calib_ = self.y_calib_[-n_newest:]
+        for name in ("residuals_calib_", "units_calib_", "y_calib_"):
+            setattr(self, name, getattr(self, name)[-n_newest:])
         self.n_calib_ = len(self.y_calib_)
         return self
 
@@ -232,15 +227,15 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         window: int = 200,
         random_state: RandomState = None,
     ) -> RowMonitor:
-        """A watch that takes labelled rows as they arrive and says when to recalibrate.
+        """A monitor that takes labelled rows as they arrive and says when to recalibrate.
 
-        For a single target, or several of which the region is joint.
+        For a single target, or for several with a joint region.
         """
         self._check_calibrated()
         if len(self.conformals_) > 1:
             raise InputError(
                 f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each, or one "
-                "with joint="
+                "with conformity_score='box'"
             )
         if self.conformals_[0][0].calibration_.rows.weights is not None:
             raise InputError(
@@ -281,14 +276,14 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 
         `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
-        `unknown` says of rows, by true, that they are unknown whatever is near them.
+        `unknown` marks rows (true) as unknown, whatever is near them.
         Several targets give one explanation per row and target, the targets of a row side by side.
         """
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
         labels = {"groups": groups, "weights": weights}
         choices = local_choices(guarantee, False, groups, weights, 0)
-        intervals = self._clip(self._intervals(rows, bound, levels, **choices))
+        intervals = self._clip(bound.intervals(self._radii(rows, bound, levels, **choices), levels))
         plan = self.score_.plan(float(levels[0]))
         evidence = []
         for (columns, numbers), y in zip(self._by_target(), self.y_calib_.T, strict=True):
@@ -347,7 +342,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
         """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""
-        errors = np.abs(self._known_errors().residuals)
+        self._check_errors()
+        errors = np.abs(self.residuals_calib_)
         if self.score_.joint:
             errors = errors[self._complete(errors)[:, 0]]
             means = errors.mean(axis=0)
@@ -359,38 +355,8 @@ class LocalRegressor(ConformalBase, PredictiveDistribution):
         """For each row the target whose expected error is largest beside that of the calibration rows."""
         if not self.score_.joint:
             return [None] * len(unit)
-        times = unit / np.median(self._known_errors().units, axis=0)
+        times = unit / np.median(self.units_calib_, axis=0)
         return [Largest(int(row.argmax()), float(row.max())) for row in times]
-
-    def _by_target(self) -> list[tuple[list[LocalConformal], Int[NDArray, "k"]]]:
-        """For each target what was calibrated, which all may share, and the numbers of the rows it was by."""
-        numbers = map(np.flatnonzero, self._complete(self.y_calib_).T)
-        found = list(zip(self.conformals_, numbers, strict=True))
-        return found * self.n_targets_ if self.score_.joint else found
-
-    def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
-        self._check_calibrated()
-        rows, bound = self._bind(self._check_inputs(X))
-        known = self._known_errors()
-        signed = [
-            columns[0].rescored(scores[numbers])
-            for (columns, numbers), scores in zip(
-                self._by_target(), (known.residuals / known.units).T, strict=True
-            )
-        ]
-        spread = Spread(bound.y_pred, bound.unit, rows.keys)
-        return spread, [conformal.distribution(rows.embeddings, **labels) for conformal in signed]
-
-    def _known_errors(self) -> KnownErrors:
-        """The signed errors of the calibration rows."""
-        if not hasattr(self, "residuals_calib_"):
-            raise InputError(
-                "this model was saved by an older lvd, which kept no signed errors: conformalize it again"
-            )
-        return KnownErrors(self.residuals_calib_, self.units_calib_)
-
-    def _target_columns(self, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
-        return self._check_rows(X, y, self.n_targets_)[1]
 
 
 def beyond_all(name: str) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import wraps
 from typing import Any, ClassVar
 
-from lvd._typing import Levels, RandomState
-from lvd._validation import InputError, check_choice, keep
-from lvd.kernels import MahalanobisKernel
+from lvd._validation import InputError, check_choice
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
 from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
 from lvd.models.kinds import takes
-from lvd.scores import ConformityScore, JointResidual, ScaledResidual
-from lvd.scores.joint import SHAPES
+from lvd.scores import ConformityScore
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,7 @@ PRESETS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class LVDRegressor(LocalRegressor):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
 
@@ -64,7 +63,9 @@ class LVDRegressor(LocalRegressor):
     conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
         ``"absolute"`` ones; ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors
         that are not symmetric, with a quantile for each end; ``"sided"``, errors measured by what is usual on their
-        side; or a score of :mod:`lvd.scores`.
+        side; or a score of :mod:`lvd.scores`. For several targets also regions that hold them together (see
+        :meth:`predict_region`), with one kernel of the errors for all targets: a ``"box"``, intervals that hold
+        together, or an ``"ellipsoid"``, smaller where the errors are correlated.
     kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
         invisible to a kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
@@ -72,12 +73,8 @@ class LVDRegressor(LocalRegressor):
     when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
         ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
         :meth:`predict_with_evidence`.
-    joint : for several targets, a region that holds them together instead of an interval for each: ``"box"``,
-        intervals that hold together, or ``"ellipsoid"``, smaller where errors go together (see
-        :meth:`predict_region`). One kernel of the errors serves all targets, and `conformity_score` is
-        ``"scaled"``, or ``"absolute"`` for the same units at every row.
     kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
+    confidence_level : the default level of :meth:`predict_interval`.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
@@ -90,7 +87,7 @@ class LVDRegressor(LocalRegressor):
     Attributes
     ----------
     model_ : the trained model.
-    choice_ : where the better of two was taken, their errors on held-out training rows by name, as shares of the
+    choice_ : where the better of two was chosen, their errors on held-out training rows by name, as shares of the
         standard deviation of y.
 
     Examples
@@ -113,26 +110,13 @@ class LVDRegressor(LocalRegressor):
     guarantee: ClassVar[str] = "local"
     post_hoc: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        preset: str = "default",
-        conformity_score: str | ConformityScore | None = None,
-        kernel_target: str | None = None,
-        bandwidth: float | str | None = None,
-        when_unknown: str | None = None,
-        joint: str | None = None,
-        kernel: MahalanobisKernel | None = None,
-        confidence_level: Levels = 0.9,
-        calib_size: float | None = 0.25,
-        prefit: bool = False,
-        embedding: str | Embed | None = None,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    _: KW_ONLY
+    preset: str = "default"
+    conformity_score: str | ConformityScore | None = None
+    kernel_target: str | None = None
+    bandwidth: float | str | None = None
+    when_unknown: str | None = None
+    embedding: str | Embed | None = None
 
     @property
     def settings(self) -> Preset:
@@ -179,22 +163,25 @@ class LVDRegressor(LocalRegressor):
         return self.settings.bandwidth, self.settings.mass
 
     def _conformity_score(self) -> ConformityScore:
-        given = self.settings.conformity_score
-        return as_score(given) if self.joint is None else self._joint_score(given)
-
-    def _joint_score(self, given: str | ConformityScore) -> ConformityScore:
-        """The score of all targets together that measures them as the given one does."""
-        check_choice(self.joint, "joint", SHAPES)
-        if self.settings.kernel_target != "errors":
+        score = as_score(self.settings.conformity_score)
+        if score.joint and self.settings.kernel_target != "errors":
             raise InputError(
                 "joint regions need kernel_target 'errors', as one kernel learns the errors of all targets, got "
-                "'y', which is also that of preset 'paper'; leave joint= out, or choose 'errors'"
+                "'y', which is also that of preset 'paper'; choose 'errors', or another conformity_score"
             )
-        scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
-        chosen = scales.get(given) if isinstance(given, str) else given
-        if not isinstance(chosen, ScaledResidual):
-            raise InputError(
-                "conformity_score must be 'scaled', 'absolute' or a ScaledResidual for joint regions, got "
-                f"{given!r}; leave joint= out for others"
-            )
-        return JointResidual(self.joint, chosen.scales)
+        return score
+
+
+_store = LVDRegressor.__init__
+
+
+@wraps(_store)
+def _init(self: Any, *given: Any, **named: Any) -> None:
+    if "joint" in named:
+        raise InputError(
+            "joint= is now a conformity_score: give conformity_score='box' or 'ellipsoid' instead"
+        )
+    _store(self, *given, **named)
+
+
+LVDRegressor.__init__ = _init  # type: ignore[method-assign]

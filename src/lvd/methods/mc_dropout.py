@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import product
 from typing import Any, ClassVar
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_fraction, check_positive, keep, resolve_device
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError, check_fraction, check_positive, resolve_device
 from lvd.methods.mixture import MixtureRegressor, check_training
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
 from lvd.models.stack import NetStack, Parameters, map_outputs
@@ -23,6 +24,7 @@ LEAST_EPOCHS = 40
 LEAST_BATCHES = 1000
 
 
+@dataclass(eq=False, repr=False)
 class MCDropoutRegressor(MixtureRegressor):
     """A network with dropout before every layer, also when it predicts: its passes are a mixture.
 
@@ -40,7 +42,7 @@ class MCDropoutRegressor(MixtureRegressor):
     n_passes : number of passes of a prediction.
     epochs : length of training; by default 40, and at least 1000 batches.
     batch_size, learning_rate : of Adam.
-    confidence_level, y_range, device, random_state : as of :class:`SplitConformalRegressor`.
+    confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -54,24 +56,17 @@ class MCDropoutRegressor(MixtureRegressor):
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        hidden_sizes: Sequence[int] = (100,),
-        dropout_rates: float | Sequence[float] = (0.005, 0.01, 0.05, 0.1),
-        precisions: float | Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
-        validation_size: float = 0.2,
-        length_scale: float = 1e-2,
-        n_passes: int = 1000,
-        epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 3e-3,
-        confidence_level: Levels = 0.9,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    _: KW_ONLY
+    hidden_sizes: Sequence[int] = (100,)
+    dropout_rates: float | Sequence[float] = (0.005, 0.01, 0.05, 0.1)
+    precisions: float | Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+    validation_size: float = 0.2
+    length_scale: float = 1e-2
+    n_passes: int = 1000
+    epochs: int | None = None
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    device: str = "auto"
 
     def _check_parameters(self) -> None:
         check_training(self.hidden_sizes, self.epochs, self.batch_size, self.learning_rate)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import torch
 
-from lvd._typing import Float, Levels, NDArray, RandomState
-from lvd._validation import keep
+from lvd._typing import Float, NDArray
 from lvd.methods.mixture import NormalRegressor, check_training
 from lvd.models.heads import gaussian_log_density
 from lvd.models.probabilistic import ProbabilisticNet
 
 
+@dataclass(eq=False, repr=False)
 class PBPRegressor(NormalRegressor):
     """A Bayesian network whose weights are Gaussians, learned by assumed density filtering.
 
@@ -29,7 +30,7 @@ class PBPRegressor(NormalRegressor):
     ----------
     hidden_sizes : widths of the ReLU layers.
     epochs : passes over the rows.
-    confidence_level, y_range : as of :class:`SplitConformalRegressor`.
+    confidence_level, y_range : as in :class:`LVDRegressor`.
     random_state : seeds the initial means and the order of the rows.
 
     Examples
@@ -44,18 +45,9 @@ class PBPRegressor(NormalRegressor):
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
 
-    model_: Any
-
-    def __init__(
-        self,
-        *,
-        hidden_sizes: Sequence[int] = (50,),
-        epochs: int = 40,
-        confidence_level: Levels = 0.9,
-        y_range: tuple[float | None, float | None] | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    _: KW_ONLY
+    hidden_sizes: Sequence[int] = (50,)
+    epochs: int = 40
 
     def _check_parameters(self) -> None:
         check_training(self.hidden_sizes, self.epochs)

@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
-from lvd._validation import like, seed_from
+from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
+from lvd._validation import InputError, like, seed_from
+from lvd.conformal import LocalConformal
 from lvd.conformal.distribution import LocalDistribution
 from lvd.conformal.guarantees import draw_shares
+from lvd.methods.conformal import ConformalBase
+from lvd.scores import BoundScore, EvaluatedRows
 
 
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """The centres of the distributions of some rows, and their units: y is ``y_pred + unit * score``."""
-
-    y_pred: Float[NDArray, "n t"]
-    unit: Float[NDArray, "n t"]
-    keys: NDArray
-
-    def score(self, target: int, y: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        """The signed score of one target."""
-        return (y - self.y_pred[:, target]) / self.unit[:, target]
-
-    def targets(self, target: int, scores: Float[NDArray, "n j"]) -> Float[NDArray, "n j"]:
-        """The y of which these are the scores; past the largest number it is infinite."""
-        with np.errstate(over="ignore"):
-            return self.y_pred[:, target, None] + scores * self.unit[:, target, None]
-
-
-class PredictiveDistribution(ABC):
-    """What a method can say of y beside an interval, when it knows the distribution of its signed errors.
+class PredictiveDistribution(ConformalBase):
+    """What a method with local weights can say of y beside an interval.
 
     For each row it is the distribution of the calibration rows' signed errors, weighted by similarity, around the
     prediction. The row's own mass, which represents what is not known, is half at -inf and half at +inf, so that
-    far quantiles of a row that little is known of are infinite. Intervals with a guarantee are those of
+    far quantiles of a row about which little is known are infinite. Intervals with a guarantee are those of
     `predict_interval`, where all of that mass is beyond the end in question.
     """
-
-    @abstractmethod
-    def _locate(self, X: ArrayLike, **labels: ArrayLike | None) -> tuple[Spread, list[LocalDistribution]]:
-        """The rows, with their groups and weights, and for each target the distribution of its signed errors."""
-
-    @abstractmethod
-    def _target_columns(self, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
-        """The targets of these rows, one column for each."""
-
-    @abstractmethod
-    def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
-        """Without the last axis where y came as a vector."""
 
     def predict_quantiles(
         self, X: ArrayLike, q: Levels, *, groups: Labels = None, weights: Labels = None
@@ -69,16 +40,16 @@ class PredictiveDistribution(ABC):
         >>> bool(high - middle > middle - low)
         True
         """
-        seen, found = self._locate(X, groups=groups, weights=weights)
-        columns = [seen.targets(t, local.quantile(q)) for t, local in enumerate(found)]
-        result = np.stack(columns, axis=-1)
+        _, bound, found = self._locate(X, groups=groups, weights=weights)
+        result = _targets_at(bound, [local.quantile(q) for local in found])
         return like(self._as_given(result if np.ndim(q) else result[:, 0]), X)
 
     def cdf(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
         """The probability that each row's target is at most `y`, (n,); for several targets (n, T)."""
-        targets = self._target_columns(X, y)
-        seen, found = self._locate(X, groups=groups, weights=weights)
-        return like(self._as_given(_reached(seen, found, targets)), X)
+        _, bound, found = self._locate(X, groups=groups, weights=weights)
+        scores = self._signed_scores(bound, X, y)
+        columns = [local.cdf(column) for local, column in zip(found, scores.T, strict=True)]
+        return like(self._as_given(np.stack(columns, axis=-1)), X)
 
     def pit(
         self,
@@ -92,12 +63,14 @@ class PredictiveDistribution(ABC):
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
 
         As :meth:`cdf`, but with the row's own mass split at a share drawn for the row instead of half and half: the
-        values of rows that little is known of would otherwise all be near 1/2. Too many values near 0 and 1 say
+        values of rows about which little is known would otherwise all be near 1/2. Too many values near 0 and 1 say
         that the distributions are too narrow; `lvd.reproduction.figures.pit_figure` draws their histogram.
         """
-        targets = self._target_columns(X, y)
-        seen, found = self._locate(X, groups=groups, weights=weights)
-        return like(self._as_given(_reached(seen, found, targets, seed_from(random_state))), X)
+        rows, bound, found = self._locate(X, groups=groups, weights=weights)
+        scores, seed = self._signed_scores(bound, X, y), seed_from(random_state)
+        shares = (draw_shares(local.rows.points, seed, rows.keys).cpu().numpy() for local in found)
+        columns = [local.cdf(*pair) for local, *pair in zip(found, scores.T, shares, strict=True)]
+        return like(self._as_given(np.stack(columns, axis=-1)), X)
 
     def predict_distribution(
         self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
@@ -117,21 +90,43 @@ class PredictiveDistribution(ABC):
         >>> bool(scores.mean() < 0.1)
         True
         """
-        seen, found = self._locate(X, groups=groups, weights=weights)
-        places = [seen.targets(t, local.places()) for t, local in enumerate(found)]
-        masses = [local.masses() for local in found]
-        at, mass = (like(self._as_given(np.stack(columns, axis=-1)), X) for columns in (places, masses))
-        return at, mass
+        _, bound, found = self._locate(X, groups=groups, weights=weights)
+        places = _targets_at(bound, [local.places() for local in found])
+        masses = np.stack([local.masses() for local in found], axis=-1)
+        return like(self._as_given(places), X), like(self._as_given(masses), X)
+
+    def _locate(
+        self, X: ArrayLike, **labels: Labels
+    ) -> tuple[EvaluatedRows, BoundScore, list[LocalDistribution]]:
+        """The rows, and for each target the distribution of its signed errors, in the score's units."""
+        self._check_calibrated()
+        self._check_errors()
+        rows, bound = self._bind(self._check_inputs(X))
+        scores = (self.residuals_calib_ / self.units_calib_).T
+        signed = [
+            columns[0].rescored(column[numbers])
+            for (columns, numbers), column in zip(self._by_target(), scores, strict=True)
+        ]
+        return rows, bound, [conformal.distribution(rows.embeddings, **labels) for conformal in signed]
+
+    def _signed_scores(self, bound: BoundScore, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
+        return (self._check_rows(X, y, self.n_targets_)[1] - bound.y_pred) / bound.unit
+
+    def _by_target(self) -> list[tuple[list[LocalConformal], Int[NDArray, "k"]]]:
+        """For each target what was calibrated, which all may share, and the numbers of the rows it was by."""
+        numbers = map(np.flatnonzero, self._complete(self.y_calib_).T)
+        found = list(zip(self.conformals_, numbers, strict=True))
+        return found * self.n_targets_ if self.score_.joint else found
+
+    def _check_errors(self) -> None:
+        """The calibration rows' signed errors are known."""
+        if not hasattr(self, "residuals_calib_"):
+            raise InputError(
+                "this model was saved by an older lvd, which kept no signed errors: conformalize it again"
+            )
 
 
-def _reached(
-    seen: Spread, found: list[LocalDistribution], y: Float[NDArray, "n t"], seed: int | None = None
-) -> Float[NDArray, "n t"]:
-    """The distribution functions at `y`; with a `seed` the rows' own mass is split at random."""
-    below: float | NDArray = 0.5
-    columns = []
-    for t, local in enumerate(found):
-        if seed is not None:
-            below = draw_shares(local.rows.points, seed, seen.keys).cpu().numpy()
-        columns.append(local.cdf(seen.score(t, y[:, t]), below))
-    return np.stack(columns, axis=-1)
+def _targets_at(bound: BoundScore, scores: list[Float[NDArray, "n j"]]) -> Float[NDArray, "n j t"]:
+    """The y that have these signed scores; past the largest number they are infinite."""
+    with np.errstate(over="ignore"):
+        return bound.y_pred[:, None] + np.stack(scores, axis=-1) * bound.unit[:, None]

@@ -14,6 +14,7 @@ from lvd.conformal.familiar import Familiarity, Surroundings, ranges, room_for
 from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
+from lvd.methods.lvd import LVDRegressor
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import EarlierEmbedding, FunctionModel, SklearnModel
 from lvd.models.coding import InputCoding
@@ -35,7 +36,7 @@ from lvd.scores import (
     SidedResidual,
 )
 from lvd.scores.covariance import LocalCovariance
-from lvd.scores.error_model import ErrorModel
+from lvd.scores.residuals import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
 from lvd.store import save_object as save
@@ -168,8 +169,12 @@ def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
 
 
 def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """LVDRegressor of version 0.1: score, sides and second model have become one score."""
+    """LVDRegressor of version 0.1: score, sides and second model have become one score, as `joint` has later."""
     parameters, learned = _upgrade(parameters, learned)
+    if shape := parameters.pop("joint", None):
+        given = parameters["conformity_score"]
+        scales = () if given == "absolute" else getattr(given, "scales", JointResidual().scales)
+        parameters["conformity_score"] = JointResidual(shape, scales)
     if "predictor" not in parameters:
         return parameters, learned
     kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
@@ -191,19 +196,7 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
             regression.model_, regression.kernels_ = learned["model_"], learned["kernels_"]
             learned["model_"] = regression
     parameters["embedding"] = parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
-    for gone in (
-        *(
-            "error_estimator",
-            "smoothness",
-            "n_components",
-            "max_infinite",
-            "kernel_floor",
-            "max_weight",
-            "search",
-        ),
-        "embedding_layer",
-    ):
-        parameters.pop(gone, None)
+    parameters = {name: parameters[name] for name in LVDRegressor._get_param_names() if name in parameters}
     if parameters.get("bandwidth") == "auto":
         parameters["bandwidth"] = learned["conformals_"][0].bandwidth if "conformals_" in learned else 1.0
     residuals = learned.pop("errors_calib_", None)
@@ -238,7 +231,7 @@ def _upgrade_sklearn(parameters: dict[str, Any], learned: dict[str, Any]) -> Sav
 
 
 def _upgrade_trees(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before categories were found and numbers could be missing, of which no mean is known, numbers were all."""
+    """Before categories were found and numbers could be missing, all inputs were numbers, of unknown mean."""
     if "ensembles_" in learned:
         n = learned["n_features_in_"]
         learned = {"coding_": InputCoding((np.nan,) * n, (False,) * n, ((),) * n), "blocks_": []} | learned

@@ -1,22 +1,24 @@
-"""Split conformal prediction: intervals of one width, or of the widths that a score of your choice gives."""
+"""Split conformal prediction: intervals of one width, or of the widths that a score gives, such as CQR's."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from lvd._typing import Levels, RandomState
-from lvd._validation import check_choice, keep
+from lvd._validation import check_choice
 from lvd.conformal import GlobalConformal, LocalConformal
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.conformal import ConformalBase, as_score
 from lvd.quantiles.finite_sample import QUANTILES
-from lvd.scores import AbsoluteResidual, ConformityScore
+from lvd.scores import AbsoluteResidual, ConformityScore, NormalizedResidual, QuantileResidual
 
 
+@dataclass(eq=False, repr=False)
 class EqualWeights(ConformalBase):
     """A conformal method for which all calibration rows count alike, wherever a row is."""
 
-    quantile: str
+    _: KW_ONLY
+    quantile: str = "finite_sample"
 
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
@@ -28,6 +30,7 @@ class EqualWeights(ConformalBase):
         return GlobalConformal(self.quantile)
 
 
+@dataclass(eq=False, repr=False)
 class SplitConformalRegressor(EqualWeights):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
@@ -40,13 +43,7 @@ class SplitConformalRegressor(EqualWeights):
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee.
-    confidence_level : the level of :meth:`predict_interval` when it is given none.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: all of them train, and
-        :meth:`conformalize` is then required.
-    prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
-        use ``calib_size=None`` and conformalize on rows it has not seen.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
+    confidence_level, calib_size, prefit, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -63,24 +60,89 @@ class SplitConformalRegressor(EqualWeights):
     guarantee: ClassVar[str] = "marginal"
     post_hoc: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        quantile: str = "finite_sample",
-        confidence_level: Levels = 0.9,
-        calib_size: float | None = 0.25,
-        prefit: bool = False,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
-
     def _conformity_score(self) -> ConformityScore:
         return AbsoluteResidual()
 
 
+@dataclass(eq=False, repr=False)
+class MADSplitRegressor(EqualWeights):
+    """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
+
+    The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
+    ``1e-5 + |error_pred|``.
+
+    Parameters
+    ----------
+    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
+        first, or, on a prefit estimator, the built-in MLP on the embeddings.
+    errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as in
+        :class:`lvd.scores.NormalizedResidual`.
+    estimator, quantile, confidence_level, calib_size, prefit, y_range, device, random_state : as in
+        :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` trains the second model only.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(400, 2))
+    >>> y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
+    >>> reg = lvd.MADSplitRegressor(random_state=0).fit(X, y)
+    >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
+    (5, 2, 2)
+    """
+
+    guarantee: ClassVar[str] = "marginal"
+    post_hoc: ClassVar[bool] = True
+
+    _: KW_ONLY
+    error_estimator: Any = None
+    errors: str = "held_out"
+
+    def _conformity_score(self) -> ConformityScore:
+        return NormalizedResidual(self.error_estimator, self.errors)
+
+
+@dataclass(eq=False, repr=False)
+class ConformalizedQuantileRegressor(EqualWeights):
+    """Two quantiles of y, learned by a network, and moved by what the calibration rows ask for.
+
+    This is CQR (Romano, Patterson and Candès 2019). Each confidence level has its own network, which gives both of
+    its quantiles: a list of levels trains them all, and :meth:`predict_interval` knows these levels only. As the
+    networks know nothing of each other, an interval at a higher level need not contain the one at a lower level.
+    The point prediction is the middle of the quantiles of the first level.
+
+    Parameters
+    ----------
+    estimator : None builds an MLP, a :class:`NetRegressor` or another of lvd's networks gives its settings, a torch
+        module returns two values per target (all lower quantiles, then all upper ones); these are trained with
+        the pinball loss. With `prefit` any trained model that predicts these columns.
+    symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
+    confidence_level : the level or levels to train for; with `prefit` the one that the estimator was trained for.
+    quantile, calib_size, prefit, y_range, device, random_state : as in :class:`SplitConformalRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(400, 2))
+    >>> y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
+    >>> reg = lvd.ConformalizedQuantileRegressor(confidence_level=[0.5, 0.9], random_state=0).fit(X, y)
+    >>> reg.predict_interval(X[:5])[1].shape
+    (5, 2, 2)
+    """
+
+    guarantee: ClassVar[str] = "marginal"
+    post_hoc: ClassVar[bool] = False
+    nested: ClassVar[bool] = False
+
+    _: KW_ONLY
+    symmetric: bool = True
+
+    def _conformity_score(self) -> ConformityScore:
+        return QuantileResidual(self.symmetric)
+
+
+@dataclass(eq=False, repr=False)
 class ConformalRegressor(ConformalBase):
     """Split conformal prediction with a score of your choice.
 
@@ -90,7 +152,7 @@ class ConformalRegressor(ConformalBase):
 
     Parameters
     ----------
-    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as of :class:`LVDRegressor`.
+    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as in :class:`LVDRegressor`.
     conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
     kernel : a :class:`MahalanobisKernel` to fit, or None to give all rows the same weight.
 
@@ -106,20 +168,8 @@ class ConformalRegressor(ConformalBase):
     guarantee: ClassVar[str] = "marginal"
     post_hoc: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        conformity_score: str | ConformityScore = "absolute",
-        kernel: MahalanobisKernel | None = None,
-        *,
-        confidence_level: Levels = 0.9,
-        calib_size: float | None = 0.25,
-        prefit: bool = False,
-        y_range: tuple[float | None, float | None] | None = None,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    conformity_score: str | ConformityScore = "absolute"
+    kernel: MahalanobisKernel | None = None
 
     def _check_parameters(self) -> None:
         as_score(self.conformity_score)
@@ -131,8 +181,6 @@ class ConformalRegressor(ConformalBase):
         return self.kernel
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
-        return (
-            GlobalConformal()
-            if kernel is None
-            else LocalConformal(kernel, confidence_level=self.confidence_level)
-        )
+        if kernel is None:
+            return GlobalConformal()
+        return LocalConformal(kernel, confidence_level=self.confidence_level)

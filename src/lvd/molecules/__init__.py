@@ -3,33 +3,23 @@
 from typing import Any
 
 from lvd._validation import resolve_device
-from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
-from lvd.molecules.epochs import NetworkJob, Recipe, inner_split, train_networks
+from lvd.molecules.epochs import NetworkJob, Recipe, inner_split
 from lvd.molecules.estimator import ChempropEstimator, MoleculeStack
-from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
+from lvd.molecules.features import read_molecules
 from lvd.molecules.lazy import chemprop_adapter
-from lvd.molecules.network import MoleculeNetwork, load_network, save_network
-from lvd.molecules.packed import Molecules, PackedMolecules
+from lvd.molecules.network import MoleculeNetwork
+from lvd.molecules.run import train_networks
 from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint, wrap_foreign
 from lvd.store import register
 
 __all__ = [
-    "ATOM_FEATURIZERS",
     "ChempropEstimator",
-    "MoleculeNetwork",
-    "Molecules",
     "NetworkJob",
-    "NormalLoss",
-    "PackedMolecules",
-    "PinballLoss",
     "Recipe",
-    "SquaredLoss",
     "TrainedMPNN",
     "inner_split",
-    "load_network",
     "read_molecules",
     "read_trusted_checkpoint",
-    "save_network",
     "train_networks",
     "wrap_foreign",
 ]

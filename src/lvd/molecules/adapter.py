@@ -6,6 +6,7 @@ saved without pickling.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from typing import Any, Literal
@@ -31,10 +32,11 @@ from rdkit import __version__ as rdkit_version
 from torch import Tensor, nn
 
 from lvd._validation import InputError
-from lvd.molecules.activations import build_activation, describe_activation
 from lvd.molecules.forward import Route
 from lvd.store.decoding import load_state
 
+VERSIONS = chemprop_version, rdkit_version
+"""Of what decides the features of a molecule."""
 MESSAGES = {"BondMessagePassing": BondMessagePassing, "AtomMessagePassing": AtomMessagePassing}
 AGGREGATIONS = {
     "MeanAggregation": MeanAggregation,
@@ -52,13 +54,10 @@ OF_TRAINING = ("metrics.", "predictor.criterion.")
 """Beginnings of names in a state dict that no prediction depends on."""
 OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform", "graph_transform")
 """Settings of a part that are of training only, or not in JSON types and described in another way."""
+ELSEWHERE = ("device", "dtype", "inplace")
+"""Arguments of constructors that no value depends on."""
 NO_CHANGE = [0, 0]
 """The widths of a graph's transform that changes nothing."""
-
-
-def versions() -> tuple[str, str]:
-    """Of what decides the features of a molecule."""
-    return chemprop_version, rdkit_version
 
 
 def graph_featurizer(name: str) -> SimpleMoleculeMolGraphFeaturizer:
@@ -120,11 +119,6 @@ def _divisor(aggregation: Any) -> Literal["atoms"] | float | None:
     if type(aggregation) is NormAggregation:
         return float(aggregation.norm)
     return None
-
-
-def is_mpnn(value: Any) -> bool:
-    """Whether `value` is one of chemprop's networks for molecules."""
-    return isinstance(value, MPNN)
 
 
 def check_usable(module: MPNN) -> None:
@@ -205,6 +199,41 @@ def _describe_part(part: Any, classes: dict[str, type[nn.Module]]) -> dict[str, 
 
 def _settings(part: dict[str, Any]) -> dict[str, Any]:
     return part["settings"] | {"activation": build_activation(part["settings"].get("activation", "relu"))}
+
+
+def describe_activation(activation: Any) -> Any:
+    """The name as it is, or torch's class and the arguments that it was made with; its weights are not part."""
+    if not isinstance(activation, nn.Module):
+        return str(activation)
+    name = type(activation).__name__
+    if _activation_class(name) is not type(activation):
+        raise InputError(f"a network with the activation {name} cannot be saved; only torch's own can")
+    settings = {argument: getattr(activation, argument, None) for argument in _arguments(type(activation))}
+    if not all(isinstance(value, bool | int | float | str | None) for value in settings.values()):
+        raise InputError(f"a network whose activation is {activation} cannot be saved")
+    return {"class": name, "settings": settings}
+
+
+def build_activation(description: Any) -> Any:
+    """What `describe_activation` described."""
+    if isinstance(description, str):
+        return description
+    found = _activation_class(description["class"])
+    if found is None:
+        raise InputError(f"torch has no activation {description['class']!r}; it is needed by a saved network")
+    return found(**description["settings"])
+
+
+def _activation_class(name: str) -> type[nn.Module] | None:
+    known = nn.modules.activation.__all__
+    return getattr(nn.modules.activation, name) if name in known else None
+
+
+def _arguments(cls: type[nn.Module]) -> list[str]:
+    parameters = inspect.signature(cls).parameters.values()
+    return [
+        one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.name not in ELSEWHERE
+    ]
 
 
 def _scaled_widths(transform: Any) -> list[int]:

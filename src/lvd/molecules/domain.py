@@ -9,7 +9,7 @@ import numpy as np
 
 from lvd._parallel import chunk_slices
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.molecules.smiles import CHUNK, parse_smiles, refuse_invalid
+from lvd.molecules.smiles import CHUNK, parse_valid, write_canonical
 
 RADIUS, N_BITS = 2, 2048
 """Of the Morgan fingerprints: what chemists call ECFP4."""
@@ -49,13 +49,7 @@ def _fingerprints(smiles: Sequence[str]) -> list[Any]:
     from rdkit.Chem import rdFingerprintGenerator
 
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=N_BITS)
-    return [generator.GetFingerprint(molecule) for molecule in _parsed(smiles)]
-
-
-def _parsed(smiles: Sequence[str]) -> list[Any]:
-    molecules = parse_smiles(smiles)
-    refuse_invalid(smiles, [at for at, molecule in enumerate(molecules) if molecule is None])
-    return molecules
+    return [generator.GetFingerprint(molecule) for molecule in parse_valid(smiles)]
 
 
 def count_fingerprints(smiles: Iterable[str], n_counts: int = 256) -> Float[NDArray, "n c"]:
@@ -70,7 +64,7 @@ def count_fingerprints(smiles: Iterable[str], n_counts: int = 256) -> Float[NDAr
     from rdkit.Chem import rdFingerprintGenerator
 
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=n_counts)
-    return np.array([generator.GetCountFingerprintAsNumPy(one) for one in _parsed(list(smiles))], np.float64)
+    return np.array([generator.GetCountFingerprintAsNumPy(one) for one in parse_valid(smiles)], np.float64)
 
 
 def scaffolds(smiles: Iterable[str]) -> NDArray:
@@ -82,11 +76,10 @@ def scaffolds(smiles: Iterable[str]) -> NDArray:
     >>> scaffolds(["Cc1ccccc1", "OCc1ccccc1", "CCO"]).tolist()
     ['c1ccccc1', 'c1ccccc1', '']
     """
-    from rdkit import Chem
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
-    found = map(MurckoScaffold.GetScaffoldForMol, _parsed(list(smiles)))
-    return np.array([str(Chem.MolToSmiles(scaffold)) for scaffold in found], dtype=object)
+    found = map(MurckoScaffold.GetScaffoldForMol, parse_valid(smiles))
+    return np.array([write_canonical(scaffold) for scaffold in found], dtype=object)
 
 
 def of_several_parts(canonical: Iterable[str]) -> Bool[NDArray, "n"]:

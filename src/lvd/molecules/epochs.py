@@ -1,21 +1,15 @@
-"""Training of graph networks, several at once."""
+"""What a network is trained on, and how: rows, batches, learning rates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError, check_positive, resolve_device
+from lvd._validation import InputError, check_positive
 from lvd.models.losses import ElementLoss, SquaredLoss
-from lvd.models.scaling import known_mean_and_scale
-from lvd.molecules.lazy import chemprop_adapter
-from lvd.molecules.network import MoleculeNetwork
-from lvd.molecules.packed import Molecules
-from lvd.molecules.run import Tables, TrainingRun
+from lvd.models.scaling import refuse_unknown
 
 
 def inner_split(
@@ -51,9 +45,6 @@ def batch_capacity(sizes: Int[NDArray, "n 2"], orders: Int[NDArray, "steps b"]) 
     """The atoms and bonds of the largest batch, and one dummy of each."""
     largest = sizes[orders].sum(axis=1).max(axis=0) + 1
     return int(largest[0]), int(largest[1])
-
-
-OnEpoch = Callable[[int, list[float]], None]
 
 
 @dataclass(frozen=True)
@@ -110,81 +101,4 @@ class NetworkJob:
         for name, positions in (("train", self.train), ("valid", self.valid)):
             if not len(positions):
                 raise InputError(f"{name} must name at least one molecule")
-        unknown = np.isnan(self.targets[self.train]).all(axis=0)
-        if unknown.any():
-            raise InputError(
-                f"target {int(unknown.argmax()) + 1}, counting from 1, is not known for any training molecule; "
-                "leave that column out"
-            )
-
-
-def train_networks(
-    molecules: Molecules,
-    jobs: Sequence[NetworkJob],
-    recipe: Recipe | None = None,
-    *,
-    device: str | torch.device = "auto",
-    on_epoch: OnEpoch | None = None,
-) -> list[MoleculeNetwork]:
-    """Train all networks side by side; each is what it would be if trained alone.
-
-    `on_epoch` is called after every epoch with its number and the validation value of each network.
-    """
-    recipe = Recipe() if recipe is None else recipe
-    recipe.check()
-    for job in jobs:
-        job.check(len(molecules))
-    place = resolve_device(device)
-    runs = [start_run(molecules, job, recipe, place) for job in jobs]
-    for epoch in range(recipe.n_epochs):
-        for step in range(max(run.steps_per_epoch for run in runs)):
-            for run in runs:
-                if step < run.steps_per_epoch:
-                    run.advance()
-        pending = [run.start_validation() for run in runs]
-        values = [run.finish_validation(value) for run, value in zip(runs, pending, strict=True)]
-        if on_epoch is not None:
-            on_epoch(epoch, values)
-    return [run.finish() for run in runs]
-
-
-def start_run(molecules: Molecules, job: NetworkJob, recipe: Recipe, device: torch.device) -> TrainingRun:
-    """The network of a job with its initial weights, and all tables that its training reads."""
-    batch_size, n = min(recipe.batch_size, len(job.train)), len(molecules)
-    orders = batch_orders(job.train, recipe.n_epochs, batch_size, job.seed, filler=n)
-    steps_per_epoch = len(orders) // recipe.n_epochs
-    rates = learning_rates(
-        len(orders),
-        round(recipe.warmup_epochs * steps_per_epoch),
-        initial=recipe.initial_rate,
-        peak=recipe.peak_rate,
-        final=recipe.final_rate,
-    )
-    rows = np.append(molecules.rows, len(molecules.packed))
-    mean, scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
-    scaled = np.append((job.targets - mean) / scale, np.full((1, len(mean)), np.nan), axis=0)
-    module = chemprop_adapter().new_mpnn(
-        n_outputs=job.loss.outputs_per_target * len(mean),
-        widths=(molecules.packed.atom_kinds.shape[1], molecules.packed.bond_kinds.shape[1]),
-        hidden_size=recipe.hidden_size,
-        depth=recipe.depth,
-        generator=torch.Generator().manual_seed(job.seed),
-    )
-    return TrainingRun(
-        module.to(device).train(),
-        job.loss,
-        Tables(
-            packed=molecules.packed.to(device),
-            rows=torch.as_tensor(rows, device=device),
-            targets=torch.as_tensor(np.nan_to_num(scaled), dtype=torch.float32, device=device),
-            known=torch.as_tensor(~np.isnan(scaled), dtype=torch.float32, device=device),
-            orders=torch.as_tensor(orders, device=device),
-            rates=torch.as_tensor(rates, dtype=torch.float32, device=device),
-            capacity=batch_capacity(molecules.packed.sizes()[rows], orders),
-        ),
-        steps_per_epoch=steps_per_epoch,
-        valid=molecules[job.valid],
-        valid_positions=torch.as_tensor(job.valid, device=device),
-        y_mean=mean,
-        y_scale=scale,
-    )
+        refuse_unknown(self.targets[self.train])

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lvd._parallel import chunk_slices
+from lvd._progress import progress_bar
 from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -24,7 +22,6 @@ from lvd._validation import (
     check_fraction,
     check_same_length,
     check_targets,
-    keep,
     row_digests,
     seed_from,
     to_numpy,
@@ -32,14 +29,16 @@ from lvd._validation import (
 from lvd.models.losses import ElementLoss, NormalLoss, SquaredLoss
 from lvd.models.model import Evaluation
 from lvd.models.scaling import mean_and_scale
-from lvd.molecules.epochs import NetworkJob, OnEpoch, Recipe, train_networks
+from lvd.molecules.epochs import NetworkJob, Recipe
 from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
-from lvd.molecules.network import EVALUATION_ROWS, run_all
+from lvd.molecules.network import EVALUATION_ROWS, MoleculeNetwork, run_all
 from lvd.molecules.packed import Molecules
+from lvd.molecules.run import train_networks
 
 LEAST_EPOCHS, LEAST_BATCHES = 30, 1000
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ChempropEstimator(RegressorMixin, BaseEstimator):
     """chemprop's message passing network on SMILES, for one target or many, that also gives its last hidden layer.
 
@@ -62,7 +61,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         chemprop 2), ``"organic"`` or ``"rigr"``.
     cache_features, n_jobs : keep the features of large tables in lvd's cache folder; processes that compute them,
         -1 for one per core.
-    progress : show a bar while it trains. Only ever in a terminal.
+    progress : show a bar while it trains, in a terminal only.
     device, random_state : where to train, and the seed of weights, batches and validation rows.
 
     Examples
@@ -77,38 +76,28 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
 
     takes_missing_targets: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        hidden_size: int = 300,
-        depth: int = 3,
-        n_epochs: int | None = None,
-        batch_size: int = 50,
-        warmup_epochs: float = 2.0,
-        initial_rate: float = 1e-4,
-        peak_rate: float = 1e-3,
-        final_rate: float = 1e-4,
-        validation_size: float = 0.1,
-        scale_target: bool = True,
-        loss: ElementLoss | None = None,
-        atom_featurizer: str = "v1",
-        cache_features: bool = True,
-        n_jobs: int = -1,
-        progress: bool = True,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    hidden_size: int = 300
+    depth: int = 3
+    n_epochs: int | None = None
+    batch_size: int = 50
+    warmup_epochs: float = 2.0
+    initial_rate: float = 1e-4
+    peak_rate: float = 1e-3
+    final_rate: float = 1e-4
+    validation_size: float = 0.1
+    scale_target: bool = True
+    loss: ElementLoss | None = None
+    atom_featurizer: str = "v1"
+    cache_features: bool = True
+    n_jobs: int = -1
+    progress: bool = True
+    device: str = "auto"
+    random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Molecules:
-        """SMILES, from a list, an array or a column, as graphs; rows that RDKit refuses are named in an error."""
-        if isinstance(X, Molecules) and X.atom_featurizer == self.atom_featurizer:
-            return X
+        """SMILES, from a list, an array or a column, as graphs; an error names rows that RDKit cannot read."""
         return read_molecules(
-            X.smiles if isinstance(X, Molecules) else X,
-            atom_featurizer=self.atom_featurizer,
-            n_jobs=self.n_jobs,
-            cache=self.cache_features,
+            X, atom_featurizer=self.atom_featurizer, n_jobs=self.n_jobs, cache=self.cache_features
         )
 
     def same_case(self, X: Any) -> NDArray:
@@ -130,9 +119,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         train, valid = self.split(len(molecules), seed)
         loss = SquaredLoss() if self.loss is None else self.loss
         job = NetworkJob(targets, train, valid, loss, self.scale_target, seed)
-        recipe = self.recipe(len(train))
-        with epoch_bar(recipe.n_epochs, shown=self.progress) as on_epoch:
-            (self.network_,) = train_networks(molecules, [job], recipe, device=self.device, on_epoch=on_epoch)
+        (self.network_,) = self.train(molecules, [job])
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
@@ -152,6 +139,12 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     def ensemble(self, n_members: int) -> MoleculeStack:
         """Networks of these settings, for deep ensembles."""
         return MoleculeStack(self, n_members)
+
+    def train(self, molecules: Molecules, jobs: list[NetworkJob]) -> list[MoleculeNetwork]:
+        """The networks of some jobs, with a bar that moves with every epoch."""
+        recipe = self.recipe(len(jobs[0].train))
+        with progress_bar("training the graph network", recipe.n_epochs, shown=self.progress) as advance:
+            return train_networks(molecules, jobs, recipe, device=self.device, on_epoch=lambda *_: advance())
 
     def split(self, n_rows: int, seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
         """Row numbers to learn from, and to choose the epoch by."""
@@ -183,18 +176,6 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         return tags
 
 
-@contextmanager
-def epoch_bar(n_epochs: int, *, shown: bool) -> Iterator[OnEpoch | None]:
-    """A bar on the standard error that moves with every epoch, in a terminal only."""
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("training the graph network", total=n_epochs)
-        yield lambda _epoch, _values: bar.advance(task)
-
-
 Result = TypeVar("Result")
 
 
@@ -223,9 +204,7 @@ class MoleculeStack:
             NetworkJob(targets, train, valid, NormalLoss(), scale_target=False, seed=member)
             for member, (train, valid) in zip(seeds, splits, strict=True)
         ]
-        recipe = self.estimator.recipe(len(splits[0][0]))
-        with epoch_bar(recipe.n_epochs, shown=self.estimator.progress) as on_epoch:
-            self.networks_ = train_networks(X, jobs, recipe, device=self.estimator.device, on_epoch=on_epoch)
+        self.networks_ = self.estimator.train(X, jobs)
         return self
 
     def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:

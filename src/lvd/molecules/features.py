@@ -29,7 +29,7 @@ CANONICAL = "canonical"
 
 def _cache_file(smiles: NDArray, atom_featurizer: str) -> Path:
     """Where the graphs of these SMILES are kept; any file in this folder may be deleted at any time."""
-    made_of = [str(FORMAT), atom_featurizer, *chemprop_adapter().versions(), *smiles]
+    made_of = [str(FORMAT), atom_featurizer, *chemprop_adapter().VERSIONS, *smiles]
     digest = hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
     return cache_folder() / "molecules" / f"{digest}.safetensors"
 
@@ -72,7 +72,7 @@ MANY = 4000
 def read_molecules(
     smiles: ArrayLike, *, atom_featurizer: str = "v1", n_jobs: int = -1, cache: bool = True
 ) -> Molecules:
-    """Parse SMILES and compute their graphs by chemprop's featurizers.
+    """Parse SMILES and compute their graphs by chemprop's featurizers; molecules that have them stay as they are.
 
     From some thousand molecules on this happens in `n_jobs` processes (-1: one per core), and with `cache` the
     result is kept on disk, in the folder ``molecules`` of the cache folder.
@@ -85,6 +85,10 @@ def read_molecules(
     (2, ['CCO', 'c1ccccc1'], [[3, 4], [6, 12]])
     """
     check_choice(atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
+    if isinstance(smiles, Molecules):
+        if smiles.atom_featurizer == atom_featurizer:
+            return smiles
+        smiles = smiles.smiles
     strings = as_smiles(smiles)
     file = _cache_file(strings, atom_featurizer) if cache and len(strings) >= MANY else None
     found = None if file is None else read_cached(file, len(strings))
@@ -98,7 +102,7 @@ def read_molecules(
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some molecules' graphs, with kinds of its own; `invalid` are the positions of SMILES that RDKit refuses."""
+    """Some molecules' graphs, with kinds of its own; `invalid` are the positions of unreadable SMILES."""
 
     canonical: list[str]
     invalid: list[int]

@@ -1,23 +1,18 @@
-"""A trained graph network with the scale of its targets: evaluating it, and one file to keep it in."""
+"""A trained graph network with the scale of its targets."""
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from lvd._files import atomic_path
 from lvd._parallel import chunk_slices
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, RowError, resolve_device
-from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
+from lvd._validation import RowError
+from lvd.models.losses import ElementLoss
 from lvd.models.model import Evaluation
 from lvd.models.torch_modules import evaluating
 from lvd.molecules.forward import run
@@ -25,7 +20,6 @@ from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.packed import Molecules, gather
 
 EVALUATION_ROWS = 2000
-LOSSES: dict[str, Any] = {loss.__name__: loss for loss in (SquaredLoss, PinballLoss, NormalLoss)}
 
 
 def run_all(module: Any, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Float[Tensor, "n h"]]:
@@ -62,11 +56,6 @@ class MoleculeNetwork:
     y_scale: Float[NDArray, "t"]
     validation: tuple[float, ...]
 
-    @property
-    def best_epoch(self) -> int:
-        """The number of the epoch whose weights these are, counting from 0."""
-        return int(np.nanargmin(self.validation))
-
     def outputs(self, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Float[Tensor, "n h"]]:
         """Outputs in the units of the targets (float64) and embeddings (float32), on the network's device.
 
@@ -81,35 +70,3 @@ class MoleculeNetwork:
     def evaluate(self, molecules: Molecules) -> Evaluation:
         """The same as arrays."""
         return to_evaluation(*self.outputs(molecules))
-
-
-def save_network(path: str | os.PathLike[str], network: MoleculeNetwork) -> None:
-    """Write one safetensors file, whole or not at all; nothing is pickled."""
-    adapter = chemprop_adapter()
-    facts = {
-        "module": adapter.describe(network.module),
-        "loss": [type(network.loss).__name__, vars(network.loss)],
-        "validation": network.validation,
-    }
-    tensors = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in adapter.weights(network.module).items()
-    }
-    scale = {"y_mean": torch.tensor(network.y_mean), "y_scale": torch.tensor(network.y_scale)}
-    with atomic_path(path) as part:
-        save_file({**tensors, **scale}, part, metadata={"network": json.dumps(facts)})
-
-
-def load_network(path: str | os.PathLike[str], *, device: str = "auto") -> MoleculeNetwork:
-    """What `save_network` wrote, with the same bits in every weight."""
-    try:
-        with safe_open(os.fspath(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads(file.metadata()["network"])
-        name, settings = facts["loss"]
-        y_mean, y_scale = tensors.pop("y_mean").numpy(), tensors.pop("y_scale").numpy()
-        module = chemprop_adapter().build(facts["module"], tensors).to(resolve_device(device))
-        return MoleculeNetwork(module, LOSSES[name](**settings), y_mean, y_scale, tuple(facts["validation"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{os.fspath(path)!r} is not a network that lvd can read ({error}); save it again"
-        ) from error

@@ -11,74 +11,74 @@ with the steps. On the CPU the same seed gives the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError
-from lvd.models.losses import ElementLoss
+from lvd._typing import Float
+from lvd._validation import InputError, resolve_device
+from lvd.models.scaling import known_mean_and_scale
+from lvd.molecules.epochs import NetworkJob, Recipe, batch_capacity, batch_orders, learning_rates
 from lvd.molecules.forward import fingerprints, predictions
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork, run_all
-from lvd.molecules.packed import Molecules, PackedMolecules, gather
+from lvd.molecules.packed import Molecules, gather
 
 EAGER_STEPS = 3
 """Steps that run as they are before the capture, so that the libraries are set up; they count as training."""
 
 
-@dataclass(frozen=True)
-class Tables:
-    """What the steps read, on the device; the molecule behind the last one is empty, its targets unknown.
+class TrainingRun:
+    """A network, its optimizer, the tables on the device that its steps read, and how far it has come.
 
-    Parameters
-    ----------
-    rows : where each molecule is among the packed ones.
-    targets, known : scaled targets, and 0 instead of 1 where one is not known.
-    orders, rates : the molecules and the learning rate of every step.
-    capacity : atoms and bonds of a batch, the same for all steps.
+    The molecule behind the last one is empty and its targets unknown: it fills up the last batch of an epoch.
     """
 
-    packed: PackedMolecules
-    rows: Int[Tensor, "m"]
-    targets: Float[Tensor, "m t"]
-    known: Float[Tensor, "m t"]
-    orders: Int[Tensor, "steps b"]
-    rates: Float[Tensor, "steps"]
-    capacity: tuple[int, int]
-
-
-class TrainingRun:
-    """A network, its optimizer, and how far it has come."""
-
-    def __init__(
-        self,
-        module: Any,
-        loss: ElementLoss,
-        tables: Tables,
-        *,
-        steps_per_epoch: int,
-        valid: Molecules,
-        valid_positions: Int[Tensor, "v"],
-        y_mean: Float[NDArray, "t"],
-        y_scale: Float[NDArray, "t"],
-    ) -> None:
-        self.module, self.loss, self.tables = module, loss, tables
-        self.steps_per_epoch = steps_per_epoch
-        self.valid, self.valid_positions = valid, valid_positions
-        self.y_mean, self.y_scale = y_mean, y_scale
+    def __init__(self, molecules: Molecules, job: NetworkJob, recipe: Recipe, device: torch.device) -> None:
+        batch_size, n = min(recipe.batch_size, len(job.train)), len(molecules)
+        orders = batch_orders(job.train, recipe.n_epochs, batch_size, job.seed, filler=n)
+        self.steps_per_epoch = len(orders) // recipe.n_epochs
+        rates = learning_rates(
+            len(orders),
+            round(recipe.warmup_epochs * self.steps_per_epoch),
+            initial=recipe.initial_rate,
+            peak=recipe.peak_rate,
+            final=recipe.final_rate,
+        )
+        rows = np.append(molecules.rows, len(molecules.packed))
+        self.y_mean, self.y_scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
+        scaled = np.pad((job.targets - self.y_mean) / self.y_scale, ((0, 1), (0, 0)), constant_values=np.nan)
+        module = chemprop_adapter().new_mpnn(
+            n_outputs=job.loss.outputs_per_target * scaled.shape[1],
+            widths=(molecules.packed.atom_kinds.shape[1], molecules.packed.bond_kinds.shape[1]),
+            hidden_size=recipe.hidden_size,
+            depth=recipe.depth,
+            generator=torch.Generator().manual_seed(job.seed),
+        )
+        self.loss, self.module = job.loss, module.to(device).train()
+        self.packed, self.rows = molecules.packed.to(device), torch.as_tensor(rows, device=device)
+        self.targets = torch.as_tensor(np.nan_to_num(scaled), dtype=torch.float32, device=device)
+        self.known = torch.as_tensor(~np.isnan(scaled), dtype=torch.float32, device=device)
+        self.orders = torch.as_tensor(orders, device=device)
+        self.rates = torch.as_tensor(rates, dtype=torch.float32, device=device)
+        self.capacity = batch_capacity(molecules.packed.sizes()[rows], orders)
+        self.valid, self.valid_positions = molecules[job.valid], torch.as_tensor(job.valid, device=device)
         self.validation: list[float] = []
         self.best: dict[str, Tensor] = {}
         self._best_value = float("inf")
-        device = tables.rows.device
+        self._prepare_steps(device)
+
+    def _prepare_steps(self, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
-        self._route = chemprop_adapter().find_route(module)
+        self._route = chemprop_adapter().find_route(self.module)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
-        self._rate = tables.rates[0].clone()
-        self._optimizer = torch.optim.Adam(module.parameters(), lr=self._rate, fused=True, capturable=on_gpu)
+        self._rate = self.rates[0].clone()
+        parameters = self.module.parameters()
+        self._optimizer = torch.optim.Adam(parameters, lr=self._rate, fused=True, capturable=on_gpu)
         self._n_eager = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream = torch.cuda.Stream(device) if on_gpu else None
@@ -102,8 +102,8 @@ class TrainingRun:
         """The value that the epoch is judged by; on a GPU it may not be computed yet."""
         with self._on_stream(), torch.no_grad():
             outputs, _ = run_all(self.module, self.valid)
-            known = self.tables.known[self.valid_positions]
-            elements = self.loss.elements(outputs, self.tables.targets[self.valid_positions])
+            known = self.known[self.valid_positions]
+            elements = self.loss.elements(outputs, self.targets[self.valid_positions])
             means = (elements * known).sum(0) / known.sum(0).clamp(min=1.0)
             return self.loss.summary(means, means.new_tensor(self.y_scale))
 
@@ -135,13 +135,12 @@ class TrainingRun:
 
     def _take_step(self) -> None:
         """Gather a batch, take the gradient, move the weights, and count; nothing waits for the device."""
-        tables = self.tables
-        molecules = tables.orders.index_select(0, self._step)[0]
-        self._rate.copy_(tables.rates.index_select(0, self._step)[0])
-        graphs = gather(tables.packed, tables.rows.index_select(0, molecules), *tables.capacity)
+        molecules = self.orders.index_select(0, self._step)[0]
+        self._rate.copy_(self.rates.index_select(0, self._step)[0])
+        graphs = gather(self.packed, self.rows.index_select(0, molecules), *self.capacity)
         outputs = predictions(self.module, fingerprints(self.module, graphs, self._route))
-        elements = self.loss.elements(outputs, tables.targets.index_select(0, molecules))
-        known = tables.known.index_select(0, molecules)
+        elements = self.loss.elements(outputs, self.targets.index_select(0, molecules))
+        known = self.known.index_select(0, molecules)
         self._optimizer.zero_grad(set_to_none=True)
         ((elements * known).sum() / known.sum().clamp(min=1.0)).backward()
         self._optimizer.step()
@@ -149,3 +148,33 @@ class TrainingRun:
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+
+def train_networks(
+    molecules: Molecules,
+    jobs: Sequence[NetworkJob],
+    recipe: Recipe | None = None,
+    *,
+    device: str | torch.device = "auto",
+    on_epoch: Callable[[int, list[float]], None] | None = None,
+) -> list[MoleculeNetwork]:
+    """Train all networks side by side; each is what it would be if trained alone.
+
+    `on_epoch` is called after every epoch with its number and the validation value of each network.
+    """
+    recipe = Recipe() if recipe is None else recipe
+    recipe.check()
+    for job in jobs:
+        job.check(len(molecules))
+    place = resolve_device(device)
+    runs = [TrainingRun(molecules, job, recipe, place) for job in jobs]
+    for epoch in range(recipe.n_epochs):
+        for step in range(max(run.steps_per_epoch for run in runs)):
+            for run in runs:
+                if step < run.steps_per_epoch:
+                    run.advance()
+        pending = [run.start_validation() for run in runs]
+        values = [run.finish_validation(value) for run, value in zip(runs, pending, strict=True)]
+        if on_epoch is not None:
+            on_epoch(epoch, values)
+    return [run.finish() for run in runs]

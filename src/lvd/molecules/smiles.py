@@ -37,7 +37,7 @@ def as_smiles(X: ArrayLike) -> NDArray:
     if wrong:
         raise InputError(
             f"X must hold SMILES, which are strings; {len(wrong)} row(s), counting from 1, hold something else, "
-            f"first {', '.join(wrong[:NAMED_ROWS])}; mend or drop them"
+            f"first {', '.join(wrong[:NAMED_ROWS])}; correct or remove them"
         )
     return np.array([str(item) for item in array], dtype=object)
 
@@ -65,8 +65,8 @@ def refuse_invalid(smiles: Sequence[str], invalid: Sequence[int]) -> None:
     if len(invalid):
         named = ", ".join(f"{position + 1} ({smiles[position][:60]})" for position in invalid[:NAMED_ROWS])
         raise InputError(
-            f"RDKit refuses {len(invalid)} SMILES, first in rows {named}, counting from 1"
-            f"{note_long(smiles[position] for position in invalid)}; mend or drop them"
+            f"RDKit cannot read {len(invalid)} SMILES, first in rows {named}, counting from 1"
+            f"{note_long(smiles[position] for position in invalid)}; correct or remove them"
         )
 
 
@@ -79,12 +79,17 @@ def note_long(smiles: Iterable[str]) -> str:
     )
 
 
-def canonical_smiles(smiles: Iterable[str]) -> list[str]:
-    """RDKit's canonical string of each molecule; the same molecule gives the same string."""
+def parse_valid(smiles: Iterable[str]) -> list[Any]:
+    """RDKit's molecule of each string; an error names those that have none."""
     strings = list(smiles)
     molecules = parse_smiles(strings)
     refuse_invalid(strings, [position for position, molecule in enumerate(molecules) if molecule is None])
-    return [write_canonical(molecule) for molecule in molecules]
+    return molecules
+
+
+def canonical_smiles(smiles: Iterable[str]) -> list[str]:
+    """RDKit's canonical string of each molecule; the same molecule gives the same string."""
+    return [write_canonical(molecule) for molecule in parse_valid(smiles)]
 
 
 def valid_smiles(smiles: Iterable[Any]) -> Bool[NDArray, "n"]:

@@ -1,9 +1,10 @@
-"""Networks that chemprop has trained, taken as they are."""
+"""Networks that chemprop has trained, used as they are."""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,9 +19,10 @@ from lvd.molecules.network import run_all, to_evaluation
 from lvd.molecules.packed import Molecules
 
 MOLECULE_SETTINGS = ("keep-h", "add-h", "ignore-stereo", "reorder-atoms")
-"""Settings of chemprop's command that change the graphs of molecules, and that no checkpoint tells."""
+"""Settings of chemprop's command that change the graphs of molecules, and that no checkpoint records."""
 
 
+@dataclass(eq=False, repr=False)
 class TrainedMPNN(BaseEstimator):
     """A trained ``chemprop.models.MPNN`` for regression; it is left untouched, and stays on its device.
 
@@ -31,30 +33,22 @@ class TrainedMPNN(BaseEstimator):
     Parameters
     ----------
     module : the network.
-    atom_featurizer : the atom features it was trained on; ``"auto"`` tells them by their number.
+    atom_featurizer : the atom features it was trained on; ``"auto"`` finds them by their number.
     target_names : what it predicts, column by column, where that is known.
     cache_features, n_jobs : as in :class:`ChempropEstimator`.
     """
 
     prefit: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        module: Any,
-        *,
-        atom_featurizer: str = "auto",
-        target_names: tuple[str, ...] | None = None,
-        cache_features: bool = True,
-        n_jobs: int = -1,
-    ) -> None:
-        self.module = module
-        self.atom_featurizer = atom_featurizer
-        self.target_names = target_names
-        self.cache_features = cache_features
-        self.n_jobs = n_jobs
+    module: Any
+    _: KW_ONLY
+    atom_featurizer: str = "auto"
+    target_names: tuple[str, ...] | None = None
+    cache_features: bool = True
+    n_jobs: int = -1
 
     def check(self, X: ArrayLike) -> Molecules:
-        """SMILES, from a list, an array or a column, as graphs; rows that RDKit refuses are named in an error."""
+        """SMILES, from a list, an array or a column, as graphs; an error names rows that RDKit cannot read."""
         adapter = chemprop_adapter()
         adapter.check_usable(self.module)
         fitting = adapter.find_featurizer(self.module, ATOM_FEATURIZERS)
@@ -63,10 +57,7 @@ class TrainedMPNN(BaseEstimator):
                 f"atom_featurizer={self.atom_featurizer!r} does not give the features that the network takes; "
                 f"{fitting!r} does"
             )
-        if isinstance(X, Molecules) and X.atom_featurizer == fitting:
-            return X
-        smiles = X.smiles if isinstance(X, Molecules) else X
-        return read_molecules(smiles, atom_featurizer=fitting, n_jobs=self.n_jobs, cache=self.cache_features)
+        return read_molecules(X, atom_featurizer=fitting, n_jobs=self.n_jobs, cache=self.cache_features)
 
     def same_case(self, X: Any) -> NDArray:
         """Rows of the same molecule, however it is written, are one case."""
@@ -87,7 +78,7 @@ class TrainedMPNN(BaseEstimator):
 
 def wrap_foreign(estimator: Any, *, prefit: bool) -> TrainedMPNN:
     """The model of a chemprop network, which must come trained."""
-    if not chemprop_adapter().is_mpnn(estimator):
+    if not isinstance(estimator, chemprop_adapter().MPNN):
         raise InputError(
             f"of chemprop's classes, lvd takes a trained MPNN, got {type(estimator).__name__}; to train one, "
             "give a ChempropEstimator"
@@ -118,12 +109,12 @@ def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
 
 
 def refuse_other_graphs(checkpoint: Path) -> None:
-    """Where chemprop's settings lie beside the checkpoint, they must not change how molecules become graphs."""
+    """Refuse settings of chemprop, in a file beside the checkpoint, that change how molecules become graphs."""
     for file in (folder / "config.toml" for folder in checkpoint.absolute().parents[:3]):
         text = file.read_text(errors="replace") if file.is_file() else ""
         found = [name for name in MOLECULE_SETTINGS if re.search(rf"^{name}\s*=\s*true", text, re.MULTILINE)]
         if found:
             raise InputError(
-                f"{os.fspath(checkpoint)!r} was trained with {found[0]} (see {file}), which lvd does not follow; "
-                "train it without"
+                f"{os.fspath(checkpoint)!r} was trained with {found[0]} (see {file}), which lvd does not support; "
+                "train it without that setting"
             )

@@ -1,4 +1,4 @@
-"""How the errors of several targets go together near each row."""
+"""How the errors of several targets are correlated near each row."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MOST_ROWS = 2000
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 """Weights of the global matrix, in rows for each target."""
 GAIN = 0.01
-"""Local matrices must do better than the global one by so much, in log likelihood a row, to be taken."""
+"""Local matrices are used if they beat the global one by so much, in log likelihood a row."""
 CLIPPED = 0.99
 """Errors beyond this quantile of their norm are brought back to it, so that a few rows do not decide."""
 
 
 def covariance_misfit(shapes: Float[NDArray, "n t t"], errors: Float[NDArray, "n t"]) -> float:
-    """How badly matrices tell how errors go together: the Gaussian likelihood's, at the best constant factor."""
+    """How badly covariance matrices fit the errors: the Gaussian likelihood's, at the best constant factor."""
     squares = np.square(mahalanobis_norm(errors, shapes)).mean()
     return float((np.linalg.slogdet(shapes)[1].mean() + errors.shape[1] * np.log(squares)) / 2.0)
 

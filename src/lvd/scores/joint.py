@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.models import Model
 from lvd.regions import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
 from lvd.scores.covariance import LocalCovariance
 from lvd.scores.scaled import ScaledResidual
-from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
 
 SHAPES = ("box", "ellipsoid")
 
@@ -56,13 +55,13 @@ class BoundJoint(BoundScore):
             return Boxes(self.y_pred, scale[:, None] * self.unit, bounds)
 
 
-class JointResidual(BaseEstimator, ConformityScore):
+class JointResidual(ConformityScore):
     """All targets' errors in one score, in units of the errors to expect at the row.
 
     The units are those of :class:`ScaledResidual`, one for each target. A box is ``max_t |e_t| / s_t(x)``: one
     radius for all targets, each in its own units. An ellipsoid is ``sqrt(z' S(x)^-1 z)`` with
-    ``z_t = e_t / s_t(x)`` and S the moments of z near x, from training rows held out of the model: where errors go
-    together, it is smaller. It is what ``LVDRegressor(joint=...)`` calibrates.
+    ``z_t = e_t / s_t(x)`` and S the moments of z near x, from training rows held out of the model: where errors
+    are correlated, it is smaller. ``"box"`` and ``"ellipsoid"`` are its names as a `conformity_score`.
 
     Parameters
     ----------
@@ -80,6 +79,8 @@ class JointResidual(BaseEstimator, ConformityScore):
     (5,)
     """
 
+    joint: ClassVar[bool] = True
+    learns_errors = True
     residual_: ScaledResidual
     covariance_: LocalCovariance | None
 
@@ -89,25 +90,14 @@ class JointResidual(BaseEstimator, ConformityScore):
         self.shape = shape
         self.scales = scales
 
-    @property
-    def joint(self) -> bool:
-        """All targets have one score."""
-        return True
-
-    @property
-    def learns_errors(self) -> bool:
-        """Always."""
-        return True
+    def _check_parameters(self) -> None:
+        check_choice(self.shape, "shape", SHAPES)
+        ScaledResidual(self.scales)._check_parameters()
 
     @property
     def typical(self) -> float:
         """The mean score of the training rows."""
         return self.mean_
-
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
-        self._check_parameters()
-        return ScaledResidual(self.scales).prepare(model, levels)
 
     def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n 1"]:
         """The norm of the errors, each target's in units of its mean error: one kernel serves all targets."""
@@ -120,7 +110,7 @@ class JointResidual(BaseEstimator, ConformityScore):
         self.residual_.fit(training)
         self.covariance_ = None
         evaluation = training.rows.evaluation._replace(y_pred=training.held_out_predictions)
-        held_out = EvaluatedRows(training.rows.inputs, evaluation, training.rows.kernels)
+        held_out = replace(training.rows, evaluation=evaluation)
         errors = training.held_out_errors
         if self.shape == "ellipsoid":
             some = present_rows(errors.sum(axis=1))
@@ -138,13 +128,6 @@ class JointResidual(BaseEstimator, ConformityScore):
             return BoundJoint(rows.y_pred, unit)
         shapes = self.covariance_.predict(_points(rows), len(unit)) * unit[:, :, None] * unit[:, None]
         return BoundJoint(rows.y_pred, reaches(shapes), shapes)
-
-    def plan(self, level: float) -> Plan:
-        """The one column, at the level itself."""
-        return Plan((0,), level)
-
-    def _check_parameters(self) -> None:
-        check_choice(self.shape, "shape", SHAPES)
 
 
 def _points(rows: EvaluatedRows) -> Float[NDArray, "n k"] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
@@ -46,7 +45,7 @@ class BoundQuantiles(BoundScore):
         return np.stack([np.where(empty, middle, lower), np.where(empty, middle, upper)], axis=1)
 
 
-class QuantileResidual(BaseEstimator, ConformityScore):
+class QuantileResidual(ConformityScore):
     """How far y is outside two quantiles that the model predicts, one network for each confidence level.
 
     Parameters

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
 from lvd.kernels.sums import weighted_sums
-from lvd.models import Model
-from lvd.scores.error_model import ErrorModel, fit_error_model
+from lvd.models import Model, NetRegressor, as_model
+from lvd.models.model import came_trained
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
 
 ERROR_OFFSET = 1e-5
@@ -68,25 +68,7 @@ class BoundSigned(BoundScore):
         return self.y_pred[:, None, None] + _times(kept, self.unit[:, None, None])
 
 
-class ErrorScore(BaseEstimator, ConformityScore):
-    """A score of errors: it needs no model of its own, and one column answers a level, or one for each side."""
-
-    sides: ClassVar[int] = 1
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """The values of those parameters that have only a few."""
-
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves; parameters are checked before it is trained."""
-        for name, values in self.choices.items():
-            check_choice(getattr(self, name), name, values)
-        return model
-
-    def plan(self, level: float) -> Plan:
-        """The one column at the level itself; of two, each may miss half of what both together may."""
-        return Plan((0,), level) if self.sides == 1 else Plan((0, 1), (1.0 + level) / 2.0)
-
-
-class AbsoluteResidual(ErrorScore):
+class AbsoluteResidual(ConformityScore):
     """``|y - y_pred|``.
 
     Examples
@@ -107,7 +89,41 @@ class AbsoluteResidual(ErrorScore):
         return BoundResidual(rows.y_pred, ones, ones, ones)
 
 
-class NormalizedResidual(ErrorScore):
+@dataclass(frozen=True)
+class ErrorModel:
+    """A model of the absolute error, on the rows themselves or on the first model's embeddings."""
+
+    model: Model
+    on_embeddings: bool
+
+    def predict(self, rows: EvaluatedRows) -> Float[NDArray, "n t"]:
+        """The expected absolute error of each row and target; it may come out negative."""
+        return self.model.evaluate(rows.evaluation.embeddings if self.on_embeddings else rows.inputs).y_pred
+
+
+def fit_error_model(estimator: Any, training: TrainingRows, *, in_sample: bool) -> ErrorModel:
+    """Fit to absolute errors on rows held out, or on the first model's own training rows.
+
+    Without an `estimator` of its own the second model is one like the first; of a model that came trained no
+    second, untrained one can be had: then the built-in MLP is trained on its embeddings.
+    """
+    rows = training.rows
+    model = (
+        None if estimator is None else as_model(estimator, device=training.device, random_state=training.seed)
+    )
+    if model is not None and came_trained(model):
+        model.fit(rows.inputs, training.y)
+        return ErrorModel(model, False)
+    errors = np.abs(training.errors if in_sample else training.held_out_errors)
+    if estimator is None and came_trained(training.model):
+        network = NetRegressor(device=training.device, random_state=training.seed)
+        return ErrorModel(network.fit(rows.evaluation.embeddings, errors), True)
+    model = clone(training.model) if model is None else model
+    model.fit(rows.inputs, errors)
+    return ErrorModel(model, False)
+
+
+class NormalizedResidual(ConformityScore):
     """``|y - y_pred| / (1e-5 + |error_pred|)``, the error predicted by a second model (MAD normalisation).
 
     The paper prints an interval that divides by the predicted error; it must multiply, as here.
@@ -121,12 +137,14 @@ class NormalizedResidual(ErrorScore):
         what the paper used.
     """
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"errors": ("held_out", "in_sample")}
     error_model_: ErrorModel
 
     def __init__(self, error_estimator: Any = None, errors: str = "held_out") -> None:
         self.error_estimator = error_estimator
         self.errors = errors
+
+    def _check_parameters(self) -> None:
+        check_choice(self.errors, "errors", ("held_out", "in_sample"))
 
     @property
     def learns_errors(self) -> bool:
@@ -145,13 +163,11 @@ class NormalizedResidual(ErrorScore):
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
 
-class SignedResidual(ErrorScore):
+class SignedResidual(ConformityScore):
     """The signed error, each end of an interval with a quantile of its own at ``(1 - level) / 2``.
 
     For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
     """
-
-    sides: ClassVar[int] = 2
 
     def fit(self, training: TrainingRows) -> None:
         """Nothing to learn."""
@@ -160,8 +176,12 @@ class SignedResidual(ErrorScore):
         """The errors as they are."""
         return BoundSigned(rows.y_pred, np.ones_like(rows.y_pred))
 
+    def plan(self, level: float) -> Plan:
+        """Two columns, each of which may miss half of what both together may."""
+        return Plan((0, 1), (1.0 + level) / 2.0)
 
-class SidedResidual(ErrorScore):
+
+class SidedResidual(ConformityScore):
     """Errors measured by what is usual on their side among the training rows like this one.
 
     For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The

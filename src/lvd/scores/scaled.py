@@ -6,33 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.models import Model
 from lvd.scores.residuals import BoundResidual
 from lvd.scores.scales import LEAST_SHARE, BoostedScale, KernelScale, NetworkScale, misfit
-from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.scores.score import ConformityScore, EvaluatedRows, TrainingRows
 
 SCALES: dict[str, Any] = {"kernel": KernelScale, "boosted": BoostedScale, "network": NetworkScale}
 FEWEST_ROWS = 50
 """With fewer training rows than this no scale is learned."""
 GAIN = 0.01
-"""Scales must tell errors apart by so much better than a constant, in log likelihood a row, to be taken."""
+"""Scales are used if they predict the errors better than a constant by so much, in log likelihood a row."""
 KERNEL_WEIGHTS = (0.0, 1 / 6, 1 / 3)
 """A third at most: the kernel's metric was learned from the same errors, which flatters it."""
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-class ScaledResidual(BaseEstimator, ConformityScore):
+class ScaledResidual(ConformityScore):
     """``|y - y_pred| / s(x)``, s a weighted geometric mean of up to three scales, learned from held-out errors.
 
     A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
-    prediction; averaging their logarithms tames all. Whether they enter, and with which weights, is decided on the
-    training rows, by the likelihood of errors on rows that they have not seen: on a few hundred rows a constant may
-    win.
+    prediction; the mean of their logarithms is steadier than each. Whether they enter, and with which weights, is
+    decided on the training rows, by the likelihood of errors on rows that they have not seen: on a few hundred rows
+    a constant may win.
 
     Parameters
     ----------
@@ -58,20 +56,14 @@ class ScaledResidual(BaseEstimator, ConformityScore):
 
     scales_: list[dict[str, Any]]
     weights_: list[dict[str, float]]
+    learns_errors = True
 
     def __init__(self, scales: tuple[str, ...] = ("kernel", "boosted", "network")) -> None:
         self.scales = scales
 
-    @property
-    def learns_errors(self) -> bool:
-        """Always."""
-        return True
-
-    def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """Any model serves."""
+    def _check_parameters(self) -> None:
         for name in self.scales:
             check_choice(name, "scales", tuple(SCALES))
-        return model
 
     def fit(self, training: TrainingRows) -> None:
         """Learn the scales of each target, and keep them where they are worth it."""
@@ -90,16 +82,12 @@ class ScaledResidual(BaseEstimator, ConformityScore):
             self.scales_.append({name: learned[name] for name in weights})
             self.weights_.append(weights)
 
-    def bind(self, rows: EvaluatedRows) -> BoundScore:
+    def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the expected ones."""
         features = features_of(rows, rows.y_pred)
         columns = [self._scale(rows, features, target) for target in range(rows.y_pred.shape[1])]
         unit = np.stack(columns, axis=1)
         return BoundResidual(rows.y_pred, unit, unit, unit)
-
-    def plan(self, level: float) -> Plan:
-        """The one column, at the level itself."""
-        return Plan((0,), level)
 
     def _learn(
         self,
@@ -109,7 +97,7 @@ class ScaledResidual(BaseEstimator, ConformityScore):
         rows: Any,
         errors: Float[NDArray, "k"],
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        """The scales of one target, from the rows that have it, and the weights of those that are taken."""
+        """The scales of one target, from the rows that have it, and the weights of those that are used."""
         if len(errors) < FEWEST_ROWS or not errors.any():
             return {}, {}
         scales, crossed = {}, {}
@@ -142,7 +130,7 @@ def geometric_mean(
 
 
 def worth_scaling(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> bool:
-    """Whether the mean of the scales tells errors apart better than a constant does.
+    """Whether the mean of the scales predicts the errors better than a constant does.
 
     The kernel takes part in the decision only where there is no other.
     """

@@ -28,7 +28,7 @@ MOST_EPOCHS, PATIENCE, BATCH, HIDDEN = 200, 15, 128, (64, 64)
 
 
 def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
-    """How badly a scale tells the sizes of errors: the Laplace likelihood's, at the best constant factor."""
+    """How badly a scale fits the sizes of errors: the Laplace likelihood's, at the best constant factor."""
     return float(np.log(scale).mean() + np.log((errors / scale).mean()))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
@@ -28,7 +28,7 @@ NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 class EvaluatedRows:
     """Rows after one pass of the model, with the kernels in whose coordinates they can be compared.
 
-    `unknown` are rows of which it is known beforehand that no training row is like them.
+    `unknown` marks rows that are known beforehand to be unlike all training rows.
     """
 
     inputs: Any
@@ -104,8 +104,7 @@ class TrainingRows:
 
     def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
-        rows = EvaluatedRows(self.rows.inputs, self.rows.evaluation, kernels)
-        moved = TrainingRows(rows, self.y, self.model, self.device, self.seed, self.crossed)
+        moved = replace(self, rows=replace(self.rows, kernels=kernels))
         if "held_out_predictions" in vars(self):
             vars(moved)["held_out_predictions"] = self.held_out_predictions
         return moved
@@ -162,17 +161,15 @@ class BoundScore(ABC):
         """All y that score at most the radii of the columns that each level asks for; see :class:`Plan`."""
 
 
-class ConformityScore(ABC):
+class ConformityScore(BaseEstimator, ABC):
     """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
+
+    joint: ClassVar[bool] = False
+    """Whether all targets of a row have one score, instead of one for each target."""
 
     @property
     def learns_errors(self) -> bool:
         """Whether `fit` learns from errors on rows that the model was not trained on."""
-        return False
-
-    @property
-    def joint(self) -> bool:
-        """Whether all targets of a row have one score, instead of one for each target."""
         return False
 
     @property
@@ -184,9 +181,17 @@ class ConformityScore(ABC):
         """How badly rows went wrong, for a kernel of the errors to learn: a column for each kernel."""
         return np.abs(errors)
 
-    @abstractmethod
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """The model that this score needs, made of the one for the estimator."""
+        """The model that this score needs, by default the estimator's; checks parameters before it is trained."""
+        self._check_parameters()
+        return model
+
+    def plan(self, level: float) -> Plan:
+        """How a confidence level is answered: by default by one column, at the level itself."""
+        return Plan((0,), level)
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that cannot work."""
 
     @abstractmethod
     def fit(self, training: TrainingRows) -> None:
@@ -195,7 +200,3 @@ class ConformityScore(ABC):
     @abstractmethod
     def bind(self, rows: EvaluatedRows) -> BoundScore:
         """The score of these rows."""
-
-    @abstractmethod
-    def plan(self, level: float) -> Plan:
-        """How a confidence level is answered."""

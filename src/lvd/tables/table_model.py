@@ -525,8 +525,9 @@ class TableModel:
         features: Float[NDArray, "k p"],
     ) -> JudgedRows:
         """Rows of target number `place` for :func:`judge`."""
-        known_errors = self.regressor._known_errors()
-        y_calib, residuals = self.regressor.y_calib_[:, place], known_errors.residuals[:, place]
+        regressor = self.regressor
+        regressor._check_errors()
+        y_calib, residuals = regressor.y_calib_[:, place], regressor.residuals_calib_[:, place]
         return JudgedRows(
             y=y,
             y_pred=y_pred,
