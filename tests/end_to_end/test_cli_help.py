@@ -15,6 +15,8 @@ COMMANDS = [
     ("evaluate",),
     ("explain",),
     ("report",),
+    ("update",),
+    ("monitor",),
     ("demo",),
     ("data", "list"),
     ("data", "export"),

@@ -81,7 +81,7 @@ def test_the_blocks_of_a_dataset_change_nothing(ray, homes, parts):
     predicted = distributed.predict_interval(dataset, homes.model, 0.8, batch_rows=BATCH_ROWS)
     found = pa.concat_tables(predicted.iter_batches(batch_size=None, batch_format="pyarrow"))
     assert found.column_names[: table.num_columns] == table.column_names
-    columns = [model.predict(batch, 0.8) for batch in regroup(table.to_batches(), BATCH_ROWS)]
+    columns = [model.predict(batch, 0.8) for batch in regroup([table], BATCH_ROWS)]
     for name in ("y_pred", "lower_80", "upper_80", "n_effective"):
         np.testing.assert_array_equal(found[name], np.concatenate([part[name] for part in columns]))
     assert found["id"].to_pylist() == table["id"].to_pylist()

@@ -16,7 +16,7 @@ from lvd.tables.reading import check_same_columns, find_files, read_rows, regrou
 
 def batches(*sizes):
     ends = np.cumsum(sizes).tolist()
-    return [pa.record_batch({"x": range(end - n, end)}) for n, end in zip(sizes, ends, strict=True)]
+    return [pa.table({"x": range(end - n, end)}) for n, end in zip(sizes, ends, strict=True)]
 
 
 @pytest.mark.parametrize("sizes", [(1,), (5,), (3, 2), (4, 1, 9), (12,), (2, 2, 2, 2), (1, 20, 1)])
@@ -29,7 +29,7 @@ def test_regrouped_batches_are_full_but_for_the_last(sizes):
 
 def test_dictionaries_of_different_files_are_joined():
     parts = [
-        pa.record_batch({"c": pa.array(values).dictionary_encode()}) for values in (["a", "b"], ["c", "a"])
+        pa.table({"c": pa.array(values).dictionary_encode()}) for values in (["a", "b"], ["c", "a"])
     ]
     (joined,) = regroup(parts, 10)
     assert joined["c"].to_pylist() == ["a", "b", "c", "a"]

@@ -69,7 +69,7 @@ class TestEncoder:
             r"column 'smiles': RDKit cannot read 3 molecules \(rows 12, 13, 15\): 'C1', missing; correct"
         )
         with pytest.raises(lvd.InputError, match=message):
-            encoder.usable(table, first_row=11)
+            encoder.usable(table, numbers=np.arange(11, 11 + table.num_rows))
         skipping = CellEncoder(("y",), "smiles", skip_invalid=True)
         assert skipping.usable(table).tolist() == [True, False, False, True, False]
 
@@ -136,7 +136,7 @@ def test_a_prediction_takes_one_pass_of_the_network(fitted, monkeypatch):
     calls, evaluate = [], network.evaluate
     monkeypatch.setattr(network, "evaluate", lambda X: (calls.append(len(X)), evaluate(X))[1])
     (rows,) = make_table(["CCOCC", "C1", "CCCCCC"]).to_batches()
-    columns = replace(fitted[0], encoder=fitted[0].encoder.skipping_invalid()).predict(rows, 0.5)
+    columns = replace(fitted[0], encoder=replace(fitted[0].encoder, skip_invalid=True)).predict(rows, 0.5)
     assert calls == [2]
     assert np.isnan(columns["n_effective"]).tolist() == [False, True, False]
 

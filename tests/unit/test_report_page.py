@@ -112,7 +112,7 @@ class Elements(HTMLParser):
 def test_all_figures_are_those_of_all_rows(model, new, report):
     y, y_pred, intervals = predicted(model, new, [0.9])
     one = intervals[:, :, 0]
-    own = report.comparison.methods[0]
+    own = report.methods[0]
     assert report.verdict.coverage == own.coverage == covered(y, one).mean()
     assert own.finite == 1.0 - report.infinite.share == np.isfinite(widths(one)).mean()
     assert report.mean_error == pytest.approx(np.abs(y - y_pred).mean())
@@ -141,14 +141,14 @@ def test_split_is_split_conformal_on_the_same_network(model, new, report):
     calib, unused = model.calibration_rows - 1, model.test_rows - 1
     prefit.fit(X[unused], y[unused]).conformalize(X[calib], y[calib])
     _, intervals = prefit.predict_interval(model.encoder.transform(new), 0.9)
-    split = report.comparison.methods[1]
+    split = report.methods[1]
     assert split.name == "Split"
     assert split.width == pytest.approx(widths(intervals[:, :, 0]).mean(), rel=1e-6)
     assert split.coverage == covered(model.encoder.target(new), intervals[:, :, 0]).mean()
 
 
 def test_madsplit_covers_on_average_and_adapts(report):
-    mad = report.comparison.methods[2]
+    mad = report.methods[2]
     assert mad.name == "MADSplit"
     assert 0.75 < mad.coverage <= 1.0
     assert mad.finite == 1.0
@@ -156,10 +156,10 @@ def test_madsplit_covers_on_average_and_adapts(report):
 
 
 def test_localcqr_has_its_own_networks_and_a_local_promise(report):
-    local = report.comparison.methods[3]
+    local = report.methods[3]
     assert (local.name, local.promise) == ("LocalCQR", "near each row")
     assert "networks of its own" in local.how
-    assert "around the same network" in report.comparison.methods[2].how
+    assert "around the same network" in report.methods[2].how
     assert 0.7 < local.coverage <= 1.0
     assert 0.0 < local.finite < 1.0
 
@@ -171,7 +171,7 @@ def test_madsplit_is_the_public_class_around_the_same_network(model, new, report
     prefit = lvd.MADSplitRegressor(model.regressor.model_, prefit=True, calib_size=None, random_state=0)
     prefit.fit(X[train], y[train]).conformalize(X[calib], y[calib])
     _, intervals = prefit.predict_interval(model.encoder.transform(new), 0.9)
-    assert report.comparison.methods[2].width == pytest.approx(widths(intervals[:, :, 0]).mean(), rel=1e-6)
+    assert report.methods[2].width == pytest.approx(widths(intervals[:, :, 0]).mean(), rel=1e-6)
 
 
 def test_split_uses_plain_errors_whatever_the_score(new):
@@ -179,12 +179,12 @@ def test_split_uses_plain_errors_whatever_the_score(new):
     report = make_report(normalized, new, target=TARGET, rivals=("split",))
     errors = np.sort(np.abs(normalized.regressor.residuals_calib_[:, 0]))
     radius = errors[int(np.ceil(0.9 * (len(errors) + 1))) - 1]
-    assert report.comparison.methods[1].width == pytest.approx(2.0 * radius, rel=1e-6)
+    assert report.methods[1].width == pytest.approx(2.0 * radius, rel=1e-6)
 
 
 def test_a_method_without_calibration_learns_from_both_parts(model, new):
     report = make_report(model, new, target=TARGET, rivals=("mcdropout",), fitted_on=make_table())
-    assert (report.comparison.methods[1].name, report.comparison.methods[1].promise) == (
+    assert (report.methods[1].name, report.methods[1].promise) == (
         "MCDropout",
         "nothing",
     )
@@ -210,7 +210,7 @@ def test_clipped_intervals_over_the_whole_range_count_as_infinite(new):
     report = make_report(clipped, new, target=TARGET, confidence_level=0.99)
     assert report.infinite.clipped_to == (-9.0, 9.0)
     assert report.infinite.count > 0
-    assert report.comparison.methods[0].finite == 1.0
+    assert report.methods[0].finite == 1.0
     assert "counts as infinite here" in render_report(report, Origin("m", "d", ""))
 
 

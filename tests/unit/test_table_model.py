@@ -203,7 +203,7 @@ class TestOnePassOfTheNetwork:
         calls = self.count(monkeypatch, regressor)
         columns = prediction(model)
         assert calls == [N_ROWS]
-        X = model.inputs(make_table(seed=1).to_batches()[0])
+        X = model.inputs(make_table(seed=1))
         y_pred, intervals = regressor.predict_interval(X, [0.5, 0.9])
         np.testing.assert_array_equal(columns["y_pred"], y_pred)
         np.testing.assert_array_equal(columns["lower_50"], intervals[:, 0, 0])

@@ -132,6 +132,16 @@ class TestRowsWithoutATarget:
     def test_the_split_of_a_whole_table_is_as_ever(self, fitted):
         assert fitted.kept is None
 
+    @pytest.mark.parametrize("use", [TableModel.evaluate, update, watch])
+    def test_they_are_not_read_and_others_keep_their_numbers(self, fitted, use):
+        holes = {
+            "x": pa.array([0.0, None, 0.5, None]),
+            "y": [1.0, None, 1.0, 1.0],
+            "city": ["u", "u", "v", "v"],
+        }
+        with pytest.raises(lvd.InputError, match=r"column 'x': 1 missing value \(row 4\)"):
+            use(fitted, [pa.table(holes)])
+
     def test_none_has_one(self):
         with pytest.raises(lvd.InputError, match="target 'y': has no values at all"):
             fit(make_table(y=pa.nulls(N, pa.float64())))
@@ -207,7 +217,7 @@ class TestUnseenLevels:
     @pytest.mark.parametrize("when_unknown", ["infinite", "widen"])
     def test_such_rows_are_unknown(self, when_unknown):
         model, _ = fit(make_table(), regressor={"when_unknown": when_unknown, "y_range": (-50.0, 50.0)})
-        (batch,) = self.rows().to_batches()
+        batch = self.rows()
         columns = model.predict(batch, 0.5)
         new = np.array([False, True, False, True, True, False])
         assert not columns["known"][new].any()
@@ -236,7 +246,7 @@ class TestUpdate:
         expected = TableModel.load(tmp_path / "model").regressor.update(
             model.encoder.transform(new)[1:], new["y"].to_numpy()[1:]
         )
-        (rows,) = make_table(10, seed=6).to_batches()
+        rows = make_table(10, seed=6)
         found = updated.predict(rows, 0.9)
         _, intervals = expected.predict_interval(model.encoder.transform(rows), 0.9)
         np.testing.assert_array_equal(found["upper_90"], intervals[:, 1, 0])

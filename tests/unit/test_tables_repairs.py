@@ -37,7 +37,7 @@ def refused(action, *args, **options) -> str:
 
 
 def read_texts(path: Path) -> pa.Table:
-    return pa.Table.from_batches(iter_batches(path, column_types={}))
+    return pa.concat_tables(iter_batches(path))
 
 
 def small_regressor(**options) -> lvd.LVDRegressor:
@@ -133,7 +133,7 @@ class TestOneColumn:
 
     def test_it_is_refused_with_its_row(self, tmp_path):
         encoder = TableEncoder.fit(pa.table({"x": [1.0, 2.0], "y": [1, 2]}), target="y")
-        (batch,) = iter_batches(written(tmp_path, "x\n1\n\n3\n"), column_types={})
+        (batch,) = iter_batches(written(tmp_path, "x\n1\n\n3\n"))
         assert "1 missing value (row 2)" in refused(encoder.transform, batch)
 
     def test_with_more_columns_it_is_no_row(self, tmp_path):
@@ -317,7 +317,7 @@ class TestArrowTypes:
         pq.write_table(self.table(kind), path)
         model, _ = TableModel.fit(read_table(path), small_regressor(), target="y")
         for out in ("o.csv", "o.parquet"):
-            report = model.predict_to(tmp_path / out, iter_batches(path, column_types={}))
+            report = model.predict_to(tmp_path / out, iter_batches(path))
             assert report.n_rows == read_table(tmp_path / out).num_rows == self.N
         evaluated = model.evaluate(self.table(kind).to_batches())
         assert evaluated.n_rows == self.N
@@ -340,7 +340,7 @@ class TestArrowTypes:
         assert message.endswith("to leave out: drop=['a']")
         model, _ = TableModel.fit(read_table(path), small_regressor(), target="y", drop=["a"])
         out = tmp_path / "o.parquet"
-        assert model.predict_to(out, iter_batches(path, column_types={})).n_rows == self.N
+        assert model.predict_to(out, iter_batches(path)).n_rows == self.N
 
 
 class TestPaths:
@@ -453,7 +453,7 @@ class TestLongMolecules:
         monkeypatch.setattr(chem, "MolFromSmiles", lambda text: (seen.append(len(text)), parse(text))[1])
         table = pa.table({"smiles": ["CCO", "C" * 200_000, "CC"], "y": [1.0, 2.0, 3.0]})
         encoder = CellEncoder(("y",), "smiles")
-        message = refused(encoder.usable, table, first_row=11)
+        message = refused(encoder.usable, table, numbers=np.arange(11, 11 + table.num_rows))
         assert "RDKit cannot read 1 molecule (row 12)" in message
         assert "(SMILES of more than 10,000 characters are not read)" in message
         assert len(message) < 500

@@ -73,7 +73,7 @@ def test_categorical_columns_of_several_batches(tmp_path):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=2)
     for name in ("out.parquet", "out.csv"):
         with TableWriter(tmp_path / name) as writer:
-            for batch in iter_batches(tmp_path / "in.parquet", column_types={}, batch_rows=2):
+            for batch in iter_batches(tmp_path / "in.parquet", batch_rows=2):
                 writer.write(batch)
         assert read_table(tmp_path / name)["c"].to_pylist() == ["u", "v", "v", "w"]
 
@@ -82,7 +82,7 @@ def test_input_may_be_overwritten(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a\n1\n2\n")
     with TableWriter(path) as writer:
-        for batch in iter_batches(path, column_types={}, batch_rows=1):
+        for batch in iter_batches(path, batch_rows=1):
             writer.write(batch, {"b": np.array([0.5])})
     assert path.read_text() == "a,b\n1,0.5\n2,0.5\n"
 

@@ -83,14 +83,14 @@ def report(
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     content = write_page(
         fitted,
-        read_table(data, column_types={}),
+        read_table(data, as_text=True),
         out,
         (model.resolve().name, data.name),
         target=target,
         by=by or (),
         rivals=() if compare.strip().lower() == "none" else compare.split(","),
         level=level,
-        fitted_on=None if fitted_on is None else read_table(fitted_on, column_types={}),
+        fitted_on=None if fitted_on is None else read_table(fitted_on, as_text=True),
         smiles=smiles,
     )
     if content.n_skipped:
@@ -131,7 +131,7 @@ def write_page(
     from lvd.page.render import Origin, write_report
     from lvd.page.row_details import Pictures
 
-    drawn = smiles or fitted.encoder.drawn
+    drawn = smiles or fitted.encoder.smiles
     one_target = only_target(target or fitted.encoder.targets)
     with console.working("evaluating"):
         content = make_report(

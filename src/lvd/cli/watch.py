@@ -30,29 +30,29 @@ def update_model(
     data: Data,
     *,
     out: Annotated[
-        Path | None, option("MODEL", "Folder to write the model to.", "replaces the model")
+        Path | None, option("MODEL", "Folder to write the model to.", "the model is replaced")
     ] = None,
     newest: Annotated[
         int | None,
         option(
             "N",
-            "Keep only so many calibration rows, those that came last, for data that change with time.",
+            "Keep only the N most recent calibration rows, for data that change over time.",
             "all",
             min=1,
         ),
     ] = None,
     skip_invalid: SkipInvalid = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the model at --out; add a table that was added before.")
+        bool, typer.Option("--force", help="Replace the model at --out; allow a table that was added before.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Add newly labelled rows to the calibration rows of a model; nothing is trained again.
+    """Add newly labelled rows to the calibration rows of a model, without retraining it.
 
-    Intervals follow the errors on the new rows from then on. Texts that training has not seen stay unknown: fit
-    again for them. Use rows that the model was not trained on, each once: a table that was given before is refused.
-    Rows without a target are left out and counted. The card of the model, card.md in its folder, lists the tables
-    that were added.
+    From then on the intervals also reflect the errors on the new rows. Texts that no training row has stay unknown;
+    fit again to learn them. Use rows that the model was not trained on, each once: a table that was added before is
+    refused. Rows without a target are left out and counted. The model's card, card.md in its folder, lists the
+    tables that were added.
     """
     from lvd.tables.model_card import ModelCard, Source
     from lvd.tables.reading import read_schema, read_table
@@ -62,7 +62,7 @@ def update_model(
     if out is not None:
         check_free(out, force=force)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
-    table = read_table(data, column_types={})
+    table = read_table(data, as_text=True)
     source = Source.of(data, table.num_rows, len(read_schema(data)))
     card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
     if card is not None and not force:
@@ -89,20 +89,20 @@ def monitor_model(
     *,
     level: Level = None,
     false_alarm_rate: Annotated[
-        float, typer.Option(help="How probable an alarm may be when nothing has changed.")
+        float, typer.Option(help="Highest probability of an alarm when nothing has changed.")
     ] = 0.01,
     window: Annotated[
-        int, typer.Option(min=1, help="The coverage shown is that of so many of the last rows.")
+        int, typer.Option(min=1, help="How many of the latest rows the reported coverage is of.")
     ] = 200,
     skip_invalid: SkipInvalid = False,
     json: Json = False,
 ) -> None:
-    """Say whether a model still holds on newly labelled rows, or since when it does not.
+    """Check whether a model's intervals still hold on newly labelled rows, and if not, since when.
 
-    The rows must be in order of arrival, and must not be those that train or calibrate the model. Their errors are
-    compared with those of the calibration rows by a test martingale: if nothing has changed, an alarm is raised
-    with probability --false-alarm-rate at most, however many rows there are. After an alarm, lvd update --newest
-    calibrates on what is like the present; where the predictions have become bad, fit again.
+    The rows must be in order of arrival, and must not have been used to train or calibrate the model. Their errors
+    are compared with those of the calibration rows by a test martingale: if nothing has changed, the probability of
+    an alarm is at most --false-alarm-rate, however many rows there are. After an alarm, lvd update --newest
+    calibrates on recent rows only; if the predictions themselves have become poor, fit again.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel
@@ -126,7 +126,7 @@ def _refuse_known(card: ModelCard, source: Source) -> None:
 
     if source.sha256 == card.source.sha256:
         raise InputError(
-            f"{source.name} is the table that the model was fitted on; give rows that it has not seen"
+            f"{source.name} is the table that the model was fitted on; give rows that the model has not seen"
         )
     for day, known in card.updates:
         if source.sha256 == known.sha256:

@@ -15,8 +15,9 @@ from lvd import metrics
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.intervals import covered
+from lvd.molecules.domain import scaffolds
 from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
-from lvd.page.evaluation import Evaluated, evaluate_rows, find_target
+from lvd.page.evaluation import Evaluated, evaluate_rows
 from lvd.page.groups import (
     MOST_SLABS,
     Group,
@@ -35,7 +36,7 @@ from lvd.page.groups import (
 from lvd.page.numbers import Digits, digits_for
 from lvd.page.rivals import (
     Method,
-    MethodComparison,
+    MethodFigures,
     check_rivals,
     compare_methods,
     local_method,
@@ -52,15 +53,14 @@ from lvd.page.row_details import (
 )
 from lvd.page.together import TogetherView, view_together
 from lvd.tables.column_values import check_columns
-from lvd.tables.inputs import CellEncoder
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
 from lvd.tables.writing import Unseen
 
 MOST_GROUPS = 60
-"""At most so many groups of a column, or slabs of all features, are listed."""
+"""At most this many groups of a column, or slabs of all features, are listed."""
 MOST_CONCENTRATED = 12
-"""So many of the groups with many infinite intervals."""
+"""At most this many groups with many infinite intervals."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ class ReportContent:
     digits: Digits
     mean_error: float
     verdict: Verdict
-    comparison: MethodComparison
+    methods: tuple[MethodFigures, ...]
+    n_common: int
     curves: tuple[tuple[str, metrics.CalibrationCurve], ...]
     calibration: Chart
     by: tuple[GroupList, ...]
@@ -155,7 +156,7 @@ class ReportContent:
     @property
     def method_floor(self) -> float:
         """Where the axis of the methods' bands begins."""
-        return axis_floor(method.lower for method in self.comparison.methods)
+        return axis_floor(method.lower for method in self.methods)
 
 
 def make_report(
@@ -175,8 +176,8 @@ def make_report(
     model keeps them. `pictures` says which column is drawn.
     """
     check_columns(table, by)
-    place, rivals = find_target(model, target), check_rivals(rivals, fitted_on)
-    neighbors = model.calibration_cells() if fitted_on is None else read_neighbors(model, target, fitted_on)
+    place, rivals = model.find_target(target), check_rivals(rivals, fitted_on)
+    neighbors = read_neighbors(model, target, fitted_on)
     if pictures is not None:
         check_columns(table, [pictures.column])
         pictures.draw("")  # fails now where something is missing, not after the work
@@ -191,6 +192,7 @@ def make_report(
         local_method(evaluated, model.guarantee),
         *make_rivals(rivals, evaluated, judged, model, place, fitted_on=fitted_on),
     ]
+    figures, n_common = compare_methods(methods, evaluated, judged.scored_range)
     curves = tuple(
         (method.name, metrics.calibration_curve(y, method.all_intervals, evaluated.levels))
         for method in methods
@@ -198,12 +200,8 @@ def make_report(
     by_groups = {
         name: _group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by
     }
-    if (
-        pictures is not None
-        and isinstance(model.encoder, CellEncoder)
-        and pictures.column == model.encoder.drawn
-    ):
-        grouping = group_scaffolds(model.encoder.scaffolds(table))
+    if pictures is not None and pictures.column == model.encoder.smiles:
+        grouping = group_scaffolds(scaffolds(model.encoder.transform(table)))
         by_groups[grouping.column] = draw_worst(_group_figures(evaluated, grouping), pictures.draw)
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]
@@ -234,7 +232,8 @@ def make_report(
         digits=digits_for(y),
         mean_error=metrics.mean_absolute_deviation(y, evaluated.y_pred),
         verdict=judge(judged, intervals, level),
-        comparison=compare_methods(methods, evaluated, judged.scored_range),
+        methods=figures,
+        n_common=n_common,
         curves=curves,
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in by_groups.items()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, check_levels
+from lvd._validation import InputError
 from lvd.regions import Region
-from lvd.tables.table_encoder import labelled_rows
+from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import says_nothing
 
@@ -58,45 +58,26 @@ class Evaluated:
         return says_nothing(self.intervals, self.y_range)
 
 
-def find_target(model: TableModel, target: str) -> int:
-    """The place of the page's target among those of the model."""
-    known = model.encoder.targets
-    if target not in known:
-        raise InputError(
-            f"target must be what the model was fitted to predict, {', '.join(map(repr, known))}, got {target!r}"
-        )
-    return known.index(target)
-
-
-def read_target(model: TableModel, table: pa.Table, target: str) -> Float[NDArray, "n"]:
-    """The true values of one target; the table need not have the model's others."""
-    return replace(model.encoder, targets=(target,)).target(table)
-
-
 def evaluate_rows(
     model: TableModel, table: pa.Table, target: str, confidence_level: float | None = None
 ) -> Evaluated:
     """Predict every row of the table at the page's level and at those of the calibration curve."""
-    place, regressor = find_target(model, target), model.regressor
-    level = float(
-        check_levels(regressor.confidence_level if confidence_level is None else confidence_level)[0]
-    )
+    place, level = model.find_target(target), float(model.resolve_levels(confidence_level)[0])
     levels = np.unique([*CURVE_LEVELS, level])
-    usable = model.encoder.usable(table) & labelled_rows(table, [target])
-    y = read_target(model, table.filter(pa.array(usable)), target)
-    if not len(y):
+    numbers = np.flatnonzero(model.encoder.usable(table) & labelled_rows(table, [target])) + 1
+    if not len(numbers):
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
-    rows = table.filter(pa.array(usable))
-    X, predicted = model.infer(rows, levels, numbers=np.flatnonzero(usable) + 1)
+    rows = table.take(numbers - 1)
+    X, predicted = model.infer(rows, levels, numbers=numbers)
     return Evaluated(
         target=target,
         confidence_level=level,
         levels=levels,
-        row_numbers=np.flatnonzero(usable) + 1,
+        row_numbers=numbers,
         X=X,
         feature_names=tuple(model.encoder.feature_names),
         embeddings=predicted.embeddings,
-        y=y,
+        y=read_targets(rows, [target]),
         y_pred=predicted.y_pred.reshape(len(X), -1)[:, place],
         all_intervals=predicted.intervals.reshape(len(X), 2, len(levels), -1)[..., place],
         n_effective=predicted.n_effective.reshape(len(X), -1)[:, place],

@@ -20,7 +20,7 @@ from lvd.page.row_details import cut
 from lvd.tables.verdict import percent
 
 N_STATIC_ROWS = 20
-"""So many rows are in the page itself, for readers without JavaScript."""
+"""How many rows are in the page itself, for readers without JavaScript."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ def render_report(report: ReportContent, origin: Origin) -> str:
     )
     environment.filters["cut"] = cut
     environment.filters["percent"] = percent
+    environment.filters["thousands"] = "{:,}".format
     environment.filters["number"] = report.digits.text
     style, script = _asset("page.css"), _asset("page.js")
     return environment.get_template("page.html.jinja").render(

@@ -157,18 +157,10 @@ class MethodFigures(Method):
     auroc: float
 
 
-@dataclass(frozen=True)
-class MethodComparison:
-    """The methods, the model's own first, and on how many rows all of them are finite."""
-
-    methods: tuple[MethodFigures, ...]
-    n_common: int
-
-
 def compare_methods(
     methods: Sequence[Method], evaluated: Evaluated, scored_range: tuple[float, float]
-) -> MethodComparison:
-    """The figures of each method at the page's level, over all rows."""
+) -> tuple[tuple[MethodFigures, ...], int]:
+    """The figures of each method at the page's level, over all rows, and on how many rows all are finite."""
     at_level = int(np.searchsorted(evaluated.levels, evaluated.confidence_level))
     intervals = [method.all_intervals[:, :, at_level] for method in methods]
     common = metrics.finite_rows(*intervals)
@@ -192,4 +184,4 @@ def compare_methods(
                 auroc=metrics.residual_auroc(evaluated.y, evaluated.y_pred, one),
             )
         )
-    return MethodComparison(tuple(figures), int(common.sum()))
+    return tuple(figures), int(common.sum())

@@ -14,9 +14,10 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.conformal.explanation import Evidence
 from lvd.intervals import covered, widths
-from lvd.page.evaluation import Evaluated, find_target, read_target
+from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import short
 from lvd.tables.column_values import check_columns, to_texts
+from lvd.tables.table_encoder import read_targets
 from lvd.tables.table_model import TableModel
 
 Draw: TypeAlias = Callable[[str], str | None]
@@ -44,15 +45,20 @@ def status_of(evaluated: Evaluated) -> NDArray:
     return np.where(~hits, "missed", np.where(evaluated.unlimited, "infinite", "covered"))
 
 
-def read_neighbors(model: TableModel, target: str, table: pa.Table) -> pa.Table:
-    """The calibration rows in the table that the model was fitted on, which must be that very table."""
+def read_neighbors(model: TableModel, target: str, table: pa.Table | None) -> pa.Table | None:
+    """The calibration rows in the table that the model was fitted on, which must be the same table.
+
+    Without it, the cells that the model keeps, if it keeps any.
+    """
+    if table is None:
+        return None if model.cells is None else pa.table({model.encoder.inputs[0]: list(model.cells)})
     refusal = "fitted_on must be the table that the model was fitted on"
     if table.num_rows != model.n_rows:
         raise InputError(f"{refusal}, of {model.n_rows:,} rows, got one of {table.num_rows:,}")
     numbers = model.calibration_rows
     there = numbers <= table.num_rows  # others came by update
-    known = model.regressor.y_calib_[there, find_target(model, target)]
-    found = read_target(model, table.take(numbers[there] - 1), target)
+    known = model.regressor.y_calib_[there, model.find_target(target)]
+    found = read_targets(table.take(numbers[there] - 1), [target])
     if not np.array_equal(found, known, equal_nan=True):
         raise InputError(f"{refusal}; the target of this one has other values, or another order")
     return table.take(pa.array(np.where(there, numbers - 1, 0), mask=~there))
@@ -106,7 +112,7 @@ def embed_rows(
     explanations = model.explain_rows(
         table.take(chosen), evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
     )
-    place = find_target(model, evaluated.target)
+    place = model.find_target(evaluated.target)
     own = [explanation for explanation in explanations if explanation.target == place]
     places, status = model.calibration_rows.tolist(), status_of(evaluated)
     rows: list[list[Any]] = []

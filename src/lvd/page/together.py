@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
 from lvd.page.charts import Chart, Shape, nice_ticks, polyline, ticks, x_scale, y_scale
-from lvd.page.evaluation import Evaluated, find_target, read_target
+from lvd.page.evaluation import Evaluated
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
+from lvd.tables.table_encoder import read_targets
 from lvd.tables.table_model import TableModel
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
@@ -32,7 +33,7 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
     targets = model.encoder.targets
     if evaluated.region is None or any(name not in table.column_names for name in targets):
         return None
-    y = np.column_stack([read_target(model, table, name) for name in targets])
+    y = read_targets(table, targets).reshape(table.num_rows, -1)
     complete = np.flatnonzero(~np.isnan(y).any(axis=1))
     if not len(complete):
         return None
@@ -41,7 +42,7 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
     (together,) = report_together(hits[:, None], np.array([evaluated.confidence_level]))
     finite = np.flatnonzero(np.isfinite(region.log_volume()))
     shown = np.random.default_rng(0).permutation(finite)[:MOST_REGIONS]
-    place = find_target(model, evaluated.target)
+    place = model.find_target(evaluated.target)
     others = [number for number in range(len(targets)) if number != place][:MOST_PAIRS]
     charts = tuple(
         pair_chart(

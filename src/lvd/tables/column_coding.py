@@ -19,6 +19,7 @@ from lvd.models.levels import looks_unique
 from lvd.tables.column_values import (
     MISSING_MARKS,
     NUMBER,
+    RowNumbers,
     count,
     first_text,
     for_each_column,
@@ -33,7 +34,6 @@ from lvd.tables.dates import (
     PARTS,
     Part,
     are_dates,
-    is_moment,
     recurring_parts,
     split_moments,
     to_moments,
@@ -43,11 +43,11 @@ from lvd.tables.dates import (
 Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
 
 MAX_CATEGORIES = 100
-"""At most so many levels of a column get a feature of their own; where there are more, the rest are pooled."""
+"""At most this many levels of a column get a feature of their own; the rest are pooled."""
 LEAST_ROWS = 10
 """Where levels are pooled, those with fewer rows than this are."""
 MAX_CODED = 1000
-"""All columns together get about so many features of levels: with many such columns, each gets fewer."""
+"""About how many features all levels together may have: with many such columns, each gets fewer."""
 
 PLAIN_NUMBERS = "write plain numbers, such as 1234.5, without separators, units and currency signs"
 _SIGNS = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9%,'\s_]")
@@ -67,7 +67,7 @@ class Column:
     categories : tuple of str
         The levels with a feature of their own, sorted; the empty text is missing.
     median : float, optional
-        What stands for a missing number or moment where a model takes none; without it a missing one is refused.
+        Replaces a missing number or moment where a model accepts none; without it a missing one is refused.
     rare : tuple of str
         The other levels that fit has seen, sorted: they share one feature.
     shares : tuple of float
@@ -97,11 +97,6 @@ class Column:
         pooled = (f"{self.name}: rare", f"{self.name}: frequency") if self.rare else ()
         return (*(f"{self.name}={category}" for category in self.categories), *pooled)
 
-    @property
-    def arrow_type(self) -> pa.DataType:
-        """The type that this column has when read from a text file."""
-        return {"number": pa.float64(), "boolean": pa.bool_()}.get(self.kind, pa.string())
-
 
 def example_of_formatted(column: Column) -> str | None:
     """A category such as ``1,234`` or ``5%``, where half of the column's categories or more are such numbers."""
@@ -119,13 +114,13 @@ def level_limit(table: pa.Table) -> int:
 def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int = MAX_CATEGORIES) -> Column:
     """Decide how to code a column, from all its values.
 
-    If `impute`, missing numbers are taken, and the column's median stands for them where a model takes none;
+    If `impute`, missing numbers are accepted, and the column's median replaces them where a model accepts none;
     missing categories are a category of their own. Else both are refused. The values of a dictionary (categorical)
     column are categories even when they are integers. At most `limit` of them get a feature of their own.
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
-    if is_moment(values.type) or (is_text(values.type) and are_dates(values)):
+    if are_dates(values):
         return _learn_date(name, to_moments(values), impute)
     if is_text(values.type) or pa.types.is_dictionary(values.type):
         return _learn_levels(name, values, impute=impute, limit=limit)
@@ -135,19 +130,21 @@ def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int
     return Column(name, "boolean" if pa.types.is_boolean(values.type) else "number", median=median)
 
 
-def encode_column(column: Column, values: pa.ChunkedArray, *, first_row: int = 1) -> Float[NDArray, "n k"]:
-    """The features of a column's values, NaN where they are missing; they start at row `first_row` of the table."""
+def encode_column(
+    column: Column, values: pa.ChunkedArray, *, numbers: RowNumbers = None
+) -> Float[NDArray, "n k"]:
+    """The features of a column's values, NaN where they are missing."""
     if column.kind == "category":
         return _encode_levels(column, values)
     if column.kind == "date":
-        array = to_moments(values, first_row=first_row)
+        array = to_moments(values, numbers=numbers)
     else:
-        array = to_numbers(values, text_as=column.arrow_type, first_row=first_row)
+        array = to_numbers(values, boolean=column.kind == "boolean", numbers=numbers)
     missing = np.isnan(array)
     if column.kind == "boolean" and (other := ~missing & (array != 0) & (array != 1)).any():
-        raise InputError(f"must be true or false (1 or 0), got other numbers ({list_rows(other, first_row)})")
+        raise InputError(f"must be true or false (1 or 0), got other numbers ({list_rows(other, numbers)})")
     if missing.any() and column.median is None:
-        _refuse_missing(missing, first_row)
+        _refuse_missing(missing, numbers)
     if column.kind != "date":
         return array[:, None]
     parts = split_moments(np.where(missing, column.origin, array), column.parts, column.origin)
@@ -155,7 +152,7 @@ def encode_column(column: Column, values: pa.ChunkedArray, *, first_row: int = 1
 
 
 def features_of_missing(column: Column) -> list[float]:
-    """What stands for the features of a missing cell, where a model takes no NaN."""
+    """What replaces the features of a missing cell, where a model accepts no NaN."""
     if column.kind == "date" and column.median is not None:
         return split_moments(np.array([column.median]), column.parts, column.origin)[0].tolist()
     return [column.median or 0.0] * len(column.feature_names)
@@ -177,13 +174,17 @@ def _learn_levels(name: str, values: pa.ChunkedArray, *, impute: bool, limit: in
     _check_missing(missing, impute)
     if is_text(values.type):
         _check_not_numbers(texts, missing)
-    counts = Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
+    counts = _count_levels(texts)
     known = [text for text in counts if text]
     if len(known) > MAX_CATEGORIES or looks_unique(len(known), int((~missing).sum())):
         formatted = sorted(filter(is_formatted, known))
         if len(formatted) >= 0.5 * len(known):
             raise InputError(f"holds numbers that are written like {formatted[0]!r}; {PLAIN_NUMBERS}")
     return _pool(Column(name, "category"), counts, limit)
+
+
+def _count_levels(texts: pa.ChunkedArray) -> Counter[str]:
+    return Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
 
 
 def _pool(column: Column, counts: Counter[str], limit: int) -> Column:
@@ -203,11 +204,11 @@ def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> N
     number = to_mask(pc.match_substring_regex(trimmed, NUMBER))
     other = ~number & ~missing
     if not (other & ~to_mask(pc.is_in(trimmed, pa.array(MISSING_MARKS)))).any():
-        parse_text(texts, pa.float64())
+        parse_text(texts)
     if other.any() and number.sum() >= other.sum():
         raise InputError(
             f"{count(number, 'number')} but {count(other, 'other value')}, like {first_text(texts, other)} "
-            f"({list_rows(other, 1)}); correct them, leave missing ones empty, or store it as categorical"
+            f"({list_rows(other)}); correct them, leave missing ones empty, or store it as categorical"
         )
 
 
@@ -223,12 +224,12 @@ def _check_missing(missing: Bool[NDArray, "n"], impute: bool) -> None:
     if missing.all():
         raise InputError("has no values at all")
     if missing.any() and not impute:
-        _refuse_missing(missing, first_row=1)
+        _refuse_missing(missing)
 
 
-def _refuse_missing(missing: Bool[NDArray, "n"], first_row: int) -> NoReturn:
+def _refuse_missing(missing: Bool[NDArray, "n"], numbers: RowNumbers = None) -> NoReturn:
     raise InputError(
-        f"{count(missing, 'missing value')} ({list_rows(missing, first_row)}); "
+        f"{count(missing, 'missing value')} ({list_rows(missing, numbers)}); "
         "fill them in, remove these rows, or fit with impute='median'"
     )
 
@@ -269,13 +270,11 @@ def learn_from(
     def relearn(name: str) -> Column:
         column = by_name[name]
         if column.kind == "category":
-            counts = pc.value_counts(to_texts(train[name])).to_pylist()
-            return _pool(column, Counter({one["values"]: one["counts"] for one in counts}), limit)
+            return _pool(column, _count_levels(to_texts(train[name])), limit)
         if column.kind == "date":
             moments = to_moments(train[name])
+            _check_missing(np.isnan(moments), impute=True)
             moments = moments[~np.isnan(moments)]
-            if not len(moments):
-                raise InputError("has no values at all")
             median = None if column.median is None else float(np.median(moments))
             parts = recurring_parts(column.parts, moments) if name == forget_dates else column.parts
             return replace(column, median=median, origin=float(moments.min()), parts=parts)

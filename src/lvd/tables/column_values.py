@@ -10,17 +10,18 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lvd._typing import Bool, Float, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 Result = TypeVar("Result")
+RowNumbers: TypeAlias = Int[NDArray, "n"] | None
+"""Those of some rows in their table, for the messages; None where they are all of it, counted from 1."""
 
 MISSING_MARKS = (
     *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "None", "null", "NULL"),
@@ -38,9 +39,12 @@ EXACT = 2.0**53
 
 
 def to_numbers(
-    values: pa.ChunkedArray, *, text_as: pa.DataType | None = None, first_row: int = 1
+    values: pa.ChunkedArray, *, boolean: bool = False, numbers: RowNumbers = None
 ) -> Float[NDArray, "n"]:
-    """Values as float64, missing ones NaN, true and false 1 and 0; dates and infinite values are refused."""
+    """Values as float64, missing ones NaN, true and false 1 and 0; dates and infinite values are refused.
+
+    Texts must be numbers, or with `boolean` true or false.
+    """
     values = _decode(values)
     if pa.types.is_duration(values.type):  # in seconds
         values = pc.divide(
@@ -49,16 +53,16 @@ def to_numbers(
     if pa.types.is_temporal(values.type):
         raise InputError("holds dates or times, where numbers are needed; choose another column")
     if is_text(values.type):
-        values = parse_text(values, text_as or pa.float64(), first_row=first_row)
+        values = parse_text(values, boolean=boolean, numbers=numbers)
     try:
         array: NDArray = values.cast(pa.float64(), safe=False).to_numpy()
     except pa.ArrowException:
         raise InputError(f"has type {values.type}, which cannot be turned into numbers") from None
     if pa.types.is_integer(values.type):
-        _refuse_inexact(values, np.abs(array) >= EXACT, first_row)
+        _refuse_inexact(values, np.abs(array) >= EXACT, numbers)
     if (infinite := np.isinf(array)).any():
         raise InputError(
-            f"{count(infinite, 'infinite value')} ({list_rows(infinite, first_row)}); remove these rows"
+            f"{count(infinite, 'infinite value')} ({list_rows(infinite, numbers)}); remove these rows"
         )
     return array
 
@@ -87,26 +91,30 @@ def _group_name(text: str) -> str:
     return f"{float(text):.15g}" if re.match(NUMBER, text) else text
 
 
+def without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The texts without spaces around them, `MISSING_MARKS` as null."""
+    trimmed = pc.utf8_trim_whitespace(texts.cast(pa.string()))
+    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), trimmed)
+
+
 def parse_text(
-    values: pa.Array | pa.ChunkedArray, arrow_type: pa.DataType, *, first_row: int = 1
-) -> pa.Array | pa.ChunkedArray:
+    values: pa.ChunkedArray, *, boolean: bool = False, numbers: RowNumbers = None
+) -> pa.ChunkedArray:
     """Text as float64 or bool, `MISSING_MARKS` as null; any other text is refused with its row.
 
     All commands read the cells of CSV files here.
     """
-    text = pc.utf8_trim_whitespace(values.cast(pa.string()))
-    text = pc.if_else(pc.is_in(text, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), text)
-    boolean = pa.types.is_boolean(arrow_type)
+    text = without_marks(values)
     try:
-        parsed = text.cast(arrow_type)
+        parsed = text.cast(pa.bool_() if boolean else pa.float64())
     except pa.ArrowInvalid:
         wrong = to_mask(pc.invert(pc.match_substring_regex(text, _BOOLEAN if boolean else NUMBER)))
         raise InputError(
             f"must be {'true or false' if boolean else 'a number'}, got {first_text(text, wrong)} "
-            f"({count(wrong, 'such value')}, {list_rows(wrong, first_row)}); correct the table"
+            f"({count(wrong, 'such value')}, {list_rows(wrong, numbers)}); correct the table"
         ) from None
     if not boolean and (large := to_mask(pc.greater_equal(pc.abs(parsed), EXACT))).any():
-        _refuse_inexact(text, large & to_mask(pc.match_substring_regex(text, _INTEGER)), first_row)
+        _refuse_inexact(text, large & to_mask(pc.match_substring_regex(text, _INTEGER)), numbers)
     return parsed
 
 
@@ -114,21 +122,22 @@ def guess_types(table: pa.Table) -> pa.Table:
     """Columns of text as numbers, or as true and false, where all their cells can be read so."""
 
     def guess(values: pa.ChunkedArray) -> pa.ChunkedArray:
-        for arrow_type in (pa.float64(), pa.bool_()):
+        for boolean in (False, True):
             with suppress(InputError):
-                return parse_text(values, arrow_type)
+                return parse_text(values, boolean=boolean)
         return values
 
     return pa.table([guess(values) for values in table.columns], names=table.column_names)
 
 
-def plain_types(rows: Rows) -> Rows:
-    """Views of texts and bytes as texts and bytes: of views, Arrow cannot pick rows."""
+def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Rows as a table, views of texts and bytes as texts and bytes: of views, Arrow cannot pick rows."""
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    if not any(arrow_type in plain for arrow_type in rows.schema.types):
-        return rows
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields, rows.schema.metadata))
+    if not any(arrow_type in plain for arrow_type in table.schema.types):
+        return table
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
@@ -156,9 +165,9 @@ def for_each_column(
     return results
 
 
-def check_columns(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> None:
+def check_columns(table: pa.Table, names: Sequence[str]) -> None:
     """The table has columns of these names; an error suggests similar ones."""
-    known = table.schema.names
+    known = table.column_names
     lacking = [name for name in names if name not in known]
     if not lacking:
         return
@@ -166,11 +175,6 @@ def check_columns(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Non
     hints = [name for name in known if name.casefold() in similar]
     hint = f"did you mean {' or '.join(map(repr, hints))}?" if hints else f"it has {list_names(known)}"
     raise InputError(f"the table has no column {list_names(lacking)}; {hint}")
-
-
-def as_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
-    """A batch as a table."""
-    return pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -188,10 +192,10 @@ def count(mask: Bool[NDArray, "n"], noun: str) -> str:
     return f"{mask.sum()} {noun}{'s' if mask.sum() > 1 else ''}"
 
 
-def list_rows(mask: Bool[NDArray, "n"], first_row: int) -> str:
+def list_rows(mask: Bool[NDArray, "n"], numbers: RowNumbers = None) -> str:
     """``row 3`` or ``rows 3, 5, 8, ...``: where `mask` holds, five rows at most."""
-    rows = np.flatnonzero(mask)
-    listed = ", ".join(str(row + first_row) for row in rows[:5])
+    rows = np.flatnonzero(mask) + 1 if numbers is None else numbers[mask]
+    listed = ", ".join(map(str, rows[:5]))
     return f"row{'s' if len(rows) > 1 else ''} {listed}{', ...' if len(rows) > 5 else ''}"
 
 
@@ -203,16 +207,16 @@ def list_texts(texts: Sequence[str]) -> str:
     return ", ".join(listed) + (", ..." if len(texts) > 5 else "")
 
 
-def first_text(texts: pa.Array | pa.ChunkedArray, mask: Bool[NDArray, "n"]) -> str:
+def first_text(texts: pa.ChunkedArray, mask: Bool[NDArray, "n"]) -> str:
     """The first text where `mask` holds, in quotes."""
     return list_texts([texts[int(mask.argmax())].as_py()])
 
 
-def _refuse_inexact(values: pa.Array | pa.ChunkedArray, inexact: Bool[NDArray, "n"], first_row: int) -> None:
+def _refuse_inexact(values: pa.ChunkedArray, inexact: Bool[NDArray, "n"], numbers: RowNumbers) -> None:
     if inexact.any():
         raise InputError(
             f"integers of 2^53 and beyond, such as {values[int(inexact.argmax())]}, lose digits "
-            f"({list_rows(inexact, first_row)}); store them as floats, unless they are identifiers"
+            f"({list_rows(inexact, numbers)}); store them as floats, unless they are identifiers"
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.column_values import MISSING_MARKS, count, first_text, is_text, list_rows, to_mask
+from lvd.tables.column_values import RowNumbers, count, first_text, is_text, list_rows, to_mask, without_marks
 
 Part: TypeAlias = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -30,35 +30,32 @@ _LIKE_DATE = (
 WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31T17:30:00"
 
 
-def is_moment(arrow_type: pa.DataType) -> bool:
-    """Whether values of this type are dates or times; durations are numbers."""
-    return pa.types.is_temporal(arrow_type) and not pa.types.is_duration(arrow_type)
+def are_dates(values: pa.ChunkedArray) -> bool:
+    """Whether a column holds dates or times.
 
-
-def are_dates(texts: pa.ChunkedArray) -> bool:
-    """Whether all texts that are not missing are dates or times, in ISO 8601 or in a way that is refused."""
-    trimmed = _without_marks(texts)
+    Durations are numbers. Texts are dates where all that are not missing are, in ISO 8601 or in a refused form.
+    """
+    if not is_text(values.type):
+        return _is_moment(values.type)
+    trimmed = without_marks(values)
     if trimmed.null_count == len(trimmed):
         return False
     return bool(pc.all(pc.match_substring_regex(trimmed, rf"{_LIKE_DATE}|{_COMPACT}")).as_py())
 
 
-def to_moments(values: pa.ChunkedArray, *, first_row: int = 1) -> Float[NDArray, "n"]:
+def to_moments(values: pa.ChunkedArray, *, numbers: RowNumbers = None) -> Float[NDArray, "n"]:
     """Dates and times as seconds since the start of 1970, of times alone since midnight; missing ones NaN.
 
-    A time with a zone is taken as that of UTC.
+    Times with a zone are converted to UTC.
     """
     if is_text(values.type):
-        values = _parse(values, first_row)
-    elif not is_moment(values.type):
+        values = _parse(values, numbers)
+    elif not _is_moment(values.type):
         raise InputError(f"must hold dates or times, as in fit, got {values.type}; {WRITE_ISO}")
+    in_us = pa.timestamp("us", getattr(values.type, "tz", None))
     if pa.types.is_time(values.type):
-        numbers = values.cast(pa.time64("us")).cast(pa.int64())
-    else:
-        numbers = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)), safe=False).cast(
-            pa.int64()
-        )
-    return numbers.cast(pa.float64(), safe=False).to_numpy() / 1e6
+        in_us = pa.time64("us")
+    return values.cast(in_us, safe=False).cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy() / 1e6
 
 
 def split_moments(
@@ -92,25 +89,24 @@ def varying_parts(moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
     return tuple(part for part, one in zip(PARTS, varies, strict=True) if one)
 
 
-def _without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    trimmed = pc.utf8_trim_whitespace(texts.cast(pa.string()))
-    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), trimmed)
+def _is_moment(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_temporal(arrow_type) and not pa.types.is_duration(arrow_type)
 
 
-def _parse(values: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
-    texts = _without_marks(values)
+def _parse(values: pa.ChunkedArray, numbers: RowNumbers) -> pa.ChunkedArray:
+    texts = without_marks(values)
     compact = pc.replace_substring_regex(texts, _COMPACT, r"\1-\2-\3T\4:\5:\6")
     clock = to_mask(pc.match_substring_regex(compact, _TIME))
     if clock.any():
-        _refuse(texts, ~clock, first_row)
+        _refuse(texts, ~clock, numbers)
         compact = pc.binary_join_element_wise("1970-01-01", compact, "T")
-    _refuse(texts, ~to_mask(pc.match_substring_regex(compact, _ISO)), first_row)
+    _refuse(texts, ~to_mask(pc.match_substring_regex(compact, _ISO)), numbers)
     plain = pc.replace_substring(compact, "/", "-")
     for one_digit in (r"^(\d{4}-)(\d-)", r"^(\d{4}-\d{2}-)(\d(?:[T ]|$))", r"([T ])(\d:)"):
         plain = pc.replace_substring_regex(plain, one_digit, r"\1" + r"0\2")
     zoned = to_mask(pc.match_substring_regex(plain, _ZONE))
     if zoned.any():
-        _refuse(texts, ~zoned, first_row, "has no time zone where others have one")
+        _refuse(texts, ~zoned, numbers, "has no time zone where others have one")
         plain = pc.replace_substring_regex(plain, " (Z|[+-])", r"\1")
     try:
         return plain.cast(pa.timestamp("us", "UTC" if zoned.any() else None))
@@ -119,11 +115,11 @@ def _parse(values: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
 
 
 def _refuse(
-    texts: pa.ChunkedArray, wrong: Bool[NDArray, "n"], first_row: int, why: str = "is no date or time"
+    texts: pa.ChunkedArray, wrong: Bool[NDArray, "n"], numbers: RowNumbers, why: str = "is no date or time"
 ) -> None:
     wrong = wrong & ~to_mask(texts.is_null())
     if wrong.any():
         raise InputError(
-            f"{first_text(texts, wrong)} {why} ({count(wrong, 'such value')}, {list_rows(wrong, first_row)}); "
+            f"{first_text(texts, wrong)} {why} ({count(wrong, 'such value')}, {list_rows(wrong, numbers)}); "
             f"{WRITE_ISO}"
         )

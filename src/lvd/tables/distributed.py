@@ -24,7 +24,7 @@ import torch
 
 from lvd._typing import Levels, NDArray
 from lvd._validation import InputError, check_positive
-from lvd.tables.reading import as_one, check_same_columns, count_rows, iter_batches, read_schema
+from lvd.tables.reading import check_same_columns, count_rows, iter_batches, read_schema
 from lvd.tables.table_model import TableModel
 from lvd.tables.writing import PredictReport, with_columns, write_predictions
 
@@ -52,7 +52,7 @@ def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterato
     """The Ray cluster of this process; without one, that at `address`, or a new one of `n_cpus` on this machine.
 
     What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``. What
-    is printed meanwhile goes to standard error: Ray tells of workers that die on standard output.
+    is printed meanwhile goes to standard error: Ray reports workers that die on standard output.
     """
     ray = import_ray()
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
@@ -89,20 +89,16 @@ def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
 
 
 def _check_answers(ray: Any, address: str) -> None:
-    """Ray answers there, within a minute: by itself it would go on asking for a quarter of an hour."""
+    """Ray answers there, within a minute: on its own it would keep trying for a quarter of an hour."""
     is_client = address.startswith("ray://")
-    place = address.removeprefix("ray://") if is_client else _resolve(ray, address)
+    resolve = str if is_client else ray._private.services.canonicalize_bootstrap_address
+    place = resolve(address.removeprefix("ray://"))
     if place is None:  # a new cluster on this machine
         return
     host, _, port = place.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
     if not is_client:  # a client gives up by itself after 30 seconds
         ray._raylet.GcsClient(address=place)
-
-
-def _resolve(ray: Any, address: str) -> str | None:
-    place: str | None = ray._private.services.canonicalize_bootstrap_address(address)
-    return place
 
 
 @contextmanager
@@ -203,7 +199,8 @@ def _predict_files(
         predicted.context.enable_progress_bars = False
         predicted.context.raise_original_map_exception = True
         for table in predicted.iter_batches(batch_size=None, batch_format="pyarrow"):
-            yield _apart(table, n_given)
+            names = table.column_names
+            yield table.select(names[:n_given]), {name: table[name].to_numpy() for name in names[n_given:]}
 
 
 class Predictor:
@@ -223,13 +220,11 @@ class Predictor:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The rows with their predictions and intervals."""
-        first_row = 1
+        numbers = None
         if ROW in table.column_names:
-            first_row = table[ROW][0].as_py()
-            table = table.drop_columns([ROW])
-        rows = as_one(table.to_batches())
+            numbers, table = table[ROW].to_numpy(), table.drop_columns([ROW])
         with noting_refusals():
-            return with_columns(rows, self.model.predict(rows, self.levels, first_row=first_row))
+            return with_columns(table, self.model.predict(table, self.levels, numbers=numbers))
 
 
 def _read_files(ray: Any, paths: Sequence[Path]) -> Any:
@@ -245,12 +240,6 @@ def _read_files(ray: Any, paths: Sequence[Path]) -> Any:
     return ray.data.from_items(files, override_num_blocks=len(files)).map_batches(
         read_numbered, batch_size=None, batch_format="pyarrow", num_cpus=CPUS_PER_THREAD
     )
-
-
-def _apart(table: pa.Table, n_given: int) -> tuple[pa.Table, dict[str, NDArray]]:
-    """The columns that were given, and those that were added."""
-    names = table.column_names
-    return table.select(names[:n_given]), {name: table[name].to_numpy() for name in names[n_given:]}
 
 
 def _pack(model: TableModel) -> dict[str, bytes]:
@@ -274,7 +263,7 @@ def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
 
 def count_text_rows(path: Path) -> int:
     """The number of rows of a CSV file, found by reading it."""
-    return sum(batch.num_rows for batch in iter_batches(path, column_types={}))
+    return sum(batch.num_rows for batch in iter_batches(path))
 
 
 def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
@@ -282,7 +271,7 @@ def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
     for file in files.to_pylist():
         first_row = file["first_row"]
         with noting_refusals():
-            for batch in iter_batches(file["path"], column_types={}):
+            for batch in iter_batches(file["path"]):
                 yield with_columns(batch, {ROW: np.arange(first_row, first_row + batch.num_rows)})
                 first_row += batch.num_rows
 

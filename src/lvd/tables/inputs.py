@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +12,12 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.molecules import ChempropEstimator, TrainedMPNN
-from lvd.molecules.domain import KnownMolecules, of_several_parts, scaffolds
+from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
 from lvd.tables.column_coding import Column, check_texts, learn_from
 from lvd.tables.column_values import (
-    as_table,
+    RowNumbers,
     check_columns,
     count,
     for_each_column,
@@ -25,6 +25,7 @@ from lvd.tables.column_values import (
     list_texts,
     to_texts,
 )
+from lvd.tables.reading import Batches, numbered
 from lvd.tables.review import check_some_left, find_useless
 from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
 from lvd.tables.splits import Parts, split_group_indices
@@ -72,7 +73,7 @@ class CellEncoder:
                 f"column {column!r} holds the molecules and cannot be a target; name another one"
             )
         check_targets_vary(table, targets)
-        refuse_classes(read_targets(table, targets, missing=True).reshape(table.num_rows, -1), targets)
+        refuse_classes(read_targets(table, targets).reshape(table.num_rows, -1), targets)
         return cls(targets, column, skip_invalid)
 
     @property
@@ -80,57 +81,36 @@ class CellEncoder:
         """The columns that the model reads."""
         return (self.smiles,)
 
-    @property
-    def drawn(self) -> str:
-        """The column whose cells can be drawn."""
-        return self.smiles
-
-    def skipping_invalid(self) -> CellEncoder:
-        """The same encoder, which leaves out rows that RDKit refuses."""
-        return replace(self, skip_invalid=True)
-
-    def usable(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Bool[NDArray, "n"]:
+    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
         """Which rows hold a molecule that RDKit accepts; others are an error unless they may be skipped."""
         strings = self.transform(table)
         valid = valid_smiles(strings)
         if not self.skip_invalid and not valid.all():
             raise InputError(
                 f"column {self.smiles!r}: RDKit cannot read {count(~valid, 'molecule')} "
-                f"({list_rows(~valid, first_row)}): {list_texts(list(dict.fromkeys(strings[~valid])))}"
+                f"({list_rows(~valid, numbers)}): {list_texts(list(dict.fromkeys(strings[~valid])))}"
                 f"{note_long(strings[~valid])}; correct or remove these rows, or leave them out with "
                 "skip_invalid=True"
             )
         return valid
 
-    def transform(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> NDArray:
+    def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> NDArray:
         """The SMILES of the rows as the table has them, (n,); a missing one is empty."""
         check_columns(table, [self.smiles])
-        (texts,) = for_each_column([self.smiles], lambda name: to_texts(as_table(table)[name]))
+        (texts,) = for_each_column([self.smiles], lambda name: to_texts(table[name]))
         return np.array(texts.to_pylist(), dtype=object)
 
     def filled(self, X: Any) -> Any:
         """Molecules have no gaps."""
         return X
 
-    def unseen(self, table: pa.Table | pa.RecordBatch) -> dict[str, Bool[NDArray, "n"]]:
+    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
         """Molecules have no levels."""
         return {}
 
-    def labels(self, table: pa.Table | pa.RecordBatch) -> list[str]:
-        """What the rows are called: their SMILES."""
-        return [str(text) for text in self.transform(table)]
-
-    def scaffolds(self, table: pa.Table) -> NDArray:
-        """The Bemis-Murcko scaffold of each row, as SMILES."""
-        return scaffolds(self.labels(table))
-
-    def searched(self, cells: Sequence[str]) -> KnownMolecules:
-        """The cells that the model keeps, among which the nearest ones are found."""
-        return KnownMolecules(cells)
-
-    def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix; one that is not known is NaN."""
-        return read_targets(table, self.targets, missing=True, first_row=first_row)
+    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
+        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
+        return read_targets(table, self.targets)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
@@ -153,13 +133,32 @@ class CellEncoder:
 RowEncoder: TypeAlias = TableEncoder | CellEncoder
 
 
+class LabelledPart(NamedTuple):
+    """The rows of a batch that can be read and have targets, their numbers, and how many others are left out."""
+
+    rows: pa.Table
+    numbers: Int[NDArray, "n"]
+    n_skipped: int
+    n_unlabelled: int
+
+
+def labelled_parts(encoder: RowEncoder, batches: Batches, *, every: bool = True) -> Iterator[LabelledPart]:
+    """The rows of each batch that have a value of every target, or of any."""
+    for numbers, batch in numbered(batches):
+        usable = encoder.usable(batch, numbers=numbers)
+        labelled = labelled_rows(batch, encoder.targets, every=every, numbers=numbers)
+        chosen = np.flatnonzero(usable & labelled)
+        counts = int((~usable).sum()), int((usable & ~labelled).sum())
+        yield LabelledPart(batch.take(chosen), numbers[chosen], *counts)
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Checked inputs and targets of the usable rows, and which of them train, calibrate and test.
 
     `rows` are the numbers of the usable rows in the table, counting from 1. `n_duplicates` counts the rows that
-    repeat the case of an earlier row, `n_unlabelled` those left out for want of a target, and `mixtures` are the
-    numbers of those with a salt or a mixture. `useless` says of columns that were left out what they are.
+    repeat the case of an earlier row, `n_unlabelled` those left out because they have no target, and `mixtures` are
+    the numbers of those with a salt or a mixture. `useless` says of columns that were left out what they are.
     """
 
     encoder: RowEncoder
@@ -191,7 +190,7 @@ def prepare_columns(
     column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
     Unless the encoder `fills` them in, missing numbers are NaN.
 
-    A column that the rows are split by is an input only where it can tell of rows outside the training part: of a
+    A column that the rows are split by is an input only where it can describe rows outside the training part: of a
     time the parts that come back, of groups nothing.
     """
     if split.kind == "scaffold":

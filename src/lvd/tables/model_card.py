@@ -20,6 +20,34 @@ if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow")
+FIGURES = ("confidence_level", "coverage", "lower", "upper", "interval_score", "split_interval_score")
+"""What is kept of a verdict on the test rows."""
+TEXT = """\
+# Model card
+
+Fitted on {date} by lvd {lvd}.
+
+## Data
+
+{data}
+
+## Settings
+
+{settings}
+
+## On the test rows, which no step had seen
+
+| target | level | coverage | exact 95% band | interval score | one width for all | verdict |
+|---|---|---|---|---|---|---|
+{results}
+
+The interval score is the mean width plus a penalty for each miss; lower is better. One width
+for all is split conformal prediction with the same model and calibration rows.
+
+## Versions
+
+{versions}
+"""
 
 
 @dataclass(frozen=True)
@@ -37,19 +65,8 @@ class Source:
         with Path(path).open("rb") as file:
             return cls(Path(path).name, n_rows, n_columns, hashlib.file_digest(file, "sha256").hexdigest())
 
-
-@dataclass(frozen=True)
-class TestedLevel:
-    """How the intervals did on the test rows."""
-
-    target: str
-    confidence_level: float
-    coverage: float
-    lower: float
-    upper: float
-    interval_score: float
-    split_interval_score: float
-    verdict: str
+    def __str__(self) -> str:
+        return f"{self.name}: {self.n_rows:,} rows, {self.n_columns:,} columns, sha256 {self.sha256}"
 
 
 @dataclass(frozen=True)
@@ -60,7 +77,7 @@ class ModelCard:
     split: str
     settings: dict[str, str]
     notes: tuple[str, ...]
-    results: tuple[TestedLevel, ...]
+    results: tuple[dict[str, Any], ...]
     date: str
     versions: dict[str, str]
     updates: tuple[tuple[str, Source], ...] = ()
@@ -72,16 +89,8 @@ class ModelCard:
         """The card of a model that was fitted today."""
         n_test = report.n_test
         results = tuple(
-            TestedLevel(
-                one.target,
-                verdict.confidence_level,
-                verdict.coverage,
-                verdict.lower,
-                verdict.upper,
-                verdict.interval_score,
-                verdict.split_interval_score,
-                verdict.kind,
-            )
+            {"target": one.target, "verdict": verdict.kind}
+            | {name: getattr(verdict, name) for name in FIGURES}
             for one in report.targets
             for verdict in one.verdicts
         )
@@ -102,16 +111,9 @@ class ModelCard:
     def from_dict(cls, content: Any) -> ModelCard:
         """The card that `to_dict` described; anything else is refused."""
         try:
-            card = cls(
-                source=Source(**content["source"]),
-                split=content["split"],
-                settings=dict(content["settings"]),
-                notes=tuple(content["notes"]),
-                results=tuple(TestedLevel(**one) for one in content["results"]),
-                date=content["date"],
-                versions=dict(content["versions"]),
-                updates=tuple((day, Source(**source)) for day, source in content["updates"]),
-            )
+            lists = {name: tuple(content[name]) for name in ("notes", "results")}
+            updates = tuple((day, Source(**source)) for day, source in content["updates"])
+            card = cls(**content | lists | {"source": Source(**content["source"]), "updates": updates})
             card.text()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"the model's card is damaged ({error!r}); save the model again") from None
@@ -119,50 +121,25 @@ class ModelCard:
 
     def text(self, facts: Sequence[str] = ()) -> str:
         """The card as Markdown, with `facts` about the model as it is now."""
-        lines = [
-            "# Model card",
-            "",
-            f"Fitted on {self.date} by lvd {self.versions['lvd']}.",
-            "",
-            "## Data",
-            "",
-        ]
-        lines += [_source_line(self.source), f"- split: {self.split}"]
-        lines += [f"- updated on {day} with {_source_line(source)[2:]}" for day, source in self.updates]
-        lines += [f"- {fact}" for fact in facts]
-        lines += [f"- {note}" for note in self.notes]
-        lines += ["", "## Settings", "", *(f"- {name}: {value}" for name, value in self.settings.items())]
-        lines += ["", "## On the test rows, which no step had seen", "", *_result_table(self.results), ""]
-        lines += [
-            "The interval score is the mean width plus a penalty for each miss; lower is better. One width"
-        ]
-        lines += ["for all is split conformal prediction with the same model and calibration rows.", ""]
-        lines += [
-            "## Versions",
-            "",
-            ", ".join(f"{name} {number}" for name, number in self.versions.items()),
-            "",
-        ]
-        return "\n".join(lines)
-
-
-def _source_line(source: Source) -> str:
-    return f"- {source.name}: {source.n_rows:,} rows, {source.n_columns:,} columns, sha256 {source.sha256}"
-
-
-def _result_table(results: Sequence[TestedLevel]) -> list[str]:
-    lines = [
-        "| target | level | coverage | exact 95% band | interval score | one width for all | verdict |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in results:
-        band = f"{percent(one.lower, 1)} to {percent(one.upper, 1)}"
-        target = one.target.replace("|", "\\|")
-        lines.append(
-            f"| {target} | {percent(one.confidence_level)} | {percent(one.coverage, 1)} | {band} "
-            f"| {one.interval_score:.4g} | {one.split_interval_score:.4g} | {one.verdict} |"
+        updates = (f"updated on {day} with {source}" for day, source in self.updates)
+        data = [str(self.source), f"split: {self.split}", *updates, *facts, *self.notes]
+        return TEXT.format(
+            date=self.date,
+            lvd=self.versions["lvd"],
+            data="\n".join(f"- {line}" for line in data),
+            settings="\n".join(f"- {name}: {value}" for name, value in self.settings.items()),
+            results="\n".join(map(_result_line, self.results)),
+            versions=", ".join(f"{name} {number}" for name, number in self.versions.items()),
         )
-    return lines
+
+
+def _result_line(one: dict[str, Any]) -> str:
+    band = f"{percent(one['lower'], 1)} to {percent(one['upper'], 1)}"
+    target = one["target"].replace("|", "\\|")
+    return (
+        f"| {target} | {percent(one['confidence_level'])} | {percent(one['coverage'], 1)} | {band} "
+        f"| {one['interval_score']:.4g} | {one['split_interval_score']:.4g} | {one['verdict']} |"
+    )
 
 
 def _today() -> str:

@@ -6,74 +6,60 @@ import os
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import has_magic
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lvd._typing import Int, NDArray
 from lvd._validation import InputError, RowError, check_positive
 from lvd.tables import csv_text
-from lvd.tables.column_values import for_each_column, guess_types, parse_text, plain_types
+from lvd.tables.column_values import as_table, guess_types
 
-Batches: TypeAlias = Iterable[pa.RecordBatch]
+Batches: TypeAlias = Iterable[pa.RecordBatch | pa.Table]
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 BATCH_ROWS = 65_536
 
 
-def read_table(
-    path: str | os.PathLike[str], *, column_types: Mapping[str, pa.DataType] | None = None
-) -> pa.Table:
-    """The whole table.
+def read_table(path: str | os.PathLike[str], *, as_text: bool = False) -> pa.Table:
+    """The whole table in a .csv, .csv.gz or .parquet file.
 
-    Parameters
-    ----------
-    path : path
-        A file that ends in .csv, .csv.gz or .parquet.
-    column_types : mapping of column name to float64, bool or string, optional
-        For CSV, what each column is read as, from `TableEncoder.column_types`; those not named are read as
-        text. By default the type of each column is found from all its values.
+    The type of each column of a CSV file is found from all its values; with `as_text` the cells stay texts.
     """
     path = _check_path(path)
     if table_format(path) != "parquet":
-        table = pa.Table.from_batches(iter_batches(path, column_types=column_types or {}))
-        return guess_types(table) if column_types is None else table
+        table = pa.concat_tables(iter_batches(path))
+        return table if as_text else guess_types(table)
     with _told_as_refusal(path), _open_parquet(path) as file:
         _check_unique(path, file.schema_arrow.names)
         table = file.read()
         table.validate(full=True)
     if table.num_rows == 0:
         _refuse_no_rows(path)
-    return plain_types(table)
+    return as_table(table)
 
 
-def iter_batches(
-    path: str | os.PathLike[str], *, column_types: Mapping[str, pa.DataType], batch_rows: int = BATCH_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """The table in batches of at most `batch_rows` rows; memory does not grow with the file.
+def iter_batches(path: str | os.PathLike[str], *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """The table in parts of at most `batch_rows` rows; memory does not grow with the file.
 
-    `column_types` is as for `read_table`, so that no column of a CSV file changes its type from one batch to
-    the next. Parquet files have types of their own.
+    The cells of a CSV file are texts, so that no column changes its type from one part to the next.
     """
     check_positive(batch_rows, "batch_rows", integer=True)
     path = _check_path(path)
-    batches = (
-        _parquet_batches(path, batch_rows)
-        if table_format(path) == "parquet"
-        else _csv_batches(path, column_types)
-    )
+    batches = _parquet_batches(path, batch_rows) if table_format(path) == "parquet" else _csv_batches(path)
     n_rows = 0
     with _told_as_refusal(path):
         for batch in batches:
             n_rows += batch.num_rows
             for start in range(0, batch.num_rows, batch_rows):
-                yield batch.slice(start, batch_rows)
+                yield as_table(batch.slice(start, batch_rows))
     if n_rows == 0:
         _refuse_no_rows(path)
 
@@ -105,23 +91,22 @@ def table_format(path: str | os.PathLike[str]) -> str:
     raise InputError(f"{path} must end in one of {', '.join(SUFFIXES)}; lvd reads and writes no other tables")
 
 
-def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
     """The rows of one file, or of several as one table, batch by batch, for the methods of `TableModel`.
 
-    The cells of a CSV file stay the text they are, so that they are written back as they were read.
+    The cells of a CSV file stay texts, so that they are written back as they were read.
     """
     if len(paths) > 1:
         check_same_columns([Path(path) for path in paths])
-    files = (iter_batches(path, column_types={}) for path in paths)
-    return regroup(chain.from_iterable(files), batch_rows)
+    return regroup(chain.from_iterable(map(iter_batches, paths)), batch_rows)
 
 
-def numbered(batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each batch with the number of its first row; rows count from 1."""
-    first_row = 1
+def numbered(batches: Batches) -> Iterator[tuple[Int[NDArray, "n"], pa.Table]]:
+    """Each batch as a table, with the numbers of its rows, which count from 1."""
+    n_rows = 0
     for batch in batches:
-        yield first_row, batch
-        first_row += batch.num_rows
+        yield np.arange(n_rows + 1, n_rows + 1 + batch.num_rows), as_table(batch)
+        n_rows += batch.num_rows
 
 
 @contextmanager
@@ -133,14 +118,14 @@ def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
         raise RowError(error.message, tuple(numbers[list(error.rows)].tolist())) from None
 
 
-def find_row(batches: Batches, row: int) -> pa.RecordBatch:
+def find_row(batches: Batches, row: int) -> pa.Table:
     """Row number `row`, alone."""
     check_positive(row, "row", integer=True)
     n_rows = 0
-    for first_row, batch in numbered(batches):
-        n_rows = first_row + batch.num_rows - 1
-        if row <= n_rows:
-            return batch.slice(row - first_row, 1)
+    for batch in batches:
+        if row <= n_rows + batch.num_rows:
+            return as_table(batch.slice(row - n_rows - 1, 1))
+        n_rows += batch.num_rows
     raise InputError(f"row must lie between 1 and {n_rows}, the number of rows of the table, got {row}")
 
 
@@ -173,52 +158,29 @@ def check_same_columns(paths: Sequence[Path]) -> None:
             )
 
 
-def regroup(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of exactly `n_rows`, but for the last: numbers then do not depend on the files.
+def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables of exactly `n_rows`, but for the last: numbers then do not depend on the files.
 
     A product of matrices rounds a row differently in batches of different sizes.
     """
-    waiting: list[pa.RecordBatch] = []
+    waiting: list[pa.Table] = []
     missing = n_rows
-    for batch in batches:
-        rest = batch
+    for table in tables:
+        rest = table
         while rest.num_rows >= missing:
-            yield as_one([*waiting, rest.slice(0, missing)])
+            yield pa.concat_tables([*waiting, rest.slice(0, missing)]).combine_chunks()
             rest, waiting, missing = rest.slice(missing), [], n_rows
         if rest.num_rows:
             waiting.append(rest)
             missing -= rest.num_rows
     if waiting:
-        yield as_one(waiting)
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
-def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows in one batch."""
-    if len(batches) == 1:
-        return batches[0]
-    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return batch
-
-
-def _csv_batches(path: Path, column_types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
     names = csv_text.read_header(path)
     _check_unique(path, names)
-    first_row = 1
-    for batch in csv_text.iter_text(path, names):
-        yield _with_types(batch, column_types, first_row)
-        first_row += batch.num_rows
-
-
-def _with_types(
-    batch: pa.RecordBatch, column_types: Mapping[str, pa.DataType], first_row: int
-) -> pa.RecordBatch:
-    def typed(name: str) -> pa.Array:
-        arrow_type = column_types.get(name, pa.string())
-        text = batch.column(name)
-        return text if arrow_type == pa.string() else parse_text(text, arrow_type, first_row=first_row)
-
-    names = batch.schema.names
-    return pa.RecordBatch.from_arrays(for_each_column(names, typed), names=names)
+    yield from csv_text.iter_text(path, names)
 
 
 def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -226,7 +188,7 @@ def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
         _check_unique(path, file.schema_arrow.names)
         for batch in file.iter_batches(batch_rows):
             batch.validate(full=True)
-            yield plain_types(batch)
+            yield batch
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:

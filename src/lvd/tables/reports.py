@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,29 +144,20 @@ def report_target(
     groups: pa.ChunkedArray | None = None,
 ) -> TargetReport:
     """The metrics of one target at all levels, and by the values of a column of `groups`."""
-    by, y = [], rows.y
-    if groups is not None:
-        numbers = _all_numbers(groups)
-        for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True):
-            if numbers is None:
-                texts = [text or "missing" for text in to_texts(groups).to_pylist()]
-                strata = group_coverage(y, one, np.array(texts), level)
-            elif len(np.unique(numbers)) <= MAX_VALUES:
-                strata = group_coverage(y, one, numbers, level)
-            else:
-                strata = feature_stratified_coverage(y, one, numbers, level)
-            by.append(LevelGroups(level, strata))
-    verdicts = [
-        judge(rows, one, level)
-        for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True)
-    ]
-    return TargetReport(target, summary(y, rows.y_pred, intervals, levels), tuple(verdicts), tuple(by))
+    verdicts, by, values = [], [], None if groups is None else _group_values(groups)
+    for level, one in zip(levels.tolist(), intervals.transpose(2, 0, 1), strict=True):
+        verdicts.append(judge(rows, one, level))
+        if values is not None:
+            many = values.dtype.kind == "f" and len(np.unique(values)) > MAX_VALUES
+            measure = feature_stratified_coverage if many else group_coverage
+            by.append(LevelGroups(level, measure(rows.y, one, values, level)))
+    return TargetReport(target, summary(rows.y, rows.y_pred, intervals, levels), tuple(verdicts), tuple(by))
 
 
-def _all_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
-    """The column as numbers if all of it is numbers."""
-    try:
-        array = to_numbers(values)
-    except InputError:
-        return None
-    return None if np.isnan(array).any() else array
+def _group_values(values: pa.ChunkedArray) -> NDArray:
+    """The column as numbers if all of it is numbers, else as texts."""
+    with suppress(InputError):
+        numbers = to_numbers(values)
+        if not np.isnan(numbers).any():
+            return numbers
+    return np.array([text or "missing" for text in to_texts(values).to_pylist()])

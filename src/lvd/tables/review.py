@@ -73,7 +73,7 @@ def _is_constant(values: pa.ChunkedArray) -> bool:
         return len({text for text in texts if text}) < 2 and (len(texts) < 2 or is_text(values.type))
     try:
         known = pc.drop_null(pc.unique(values))
-    except pa.ArrowNotImplementedError:  # lists, structs, small decimals: whoever learns the column decides
+    except pa.ArrowNotImplementedError:  # lists, structs, small decimals: learning the column decides
         return False
     if pa.types.is_floating(known.type):
         known = known.filter(pc.invert(pc.is_nan(known)))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import Int, NDArray
 from lvd._validation import InputError
 from lvd.tables.column_coding import check_texts
-from lvd.tables.column_values import check_columns, count, for_each_column, group_labels, is_text, to_numbers
-from lvd.tables.dates import are_dates, is_moment, to_moments
+from lvd.tables.column_values import check_columns, count, for_each_column, group_labels, to_numbers
+from lvd.tables.dates import are_dates, to_moments
 from lvd.tables.splits import Parts, split_group_indices, split_indices, split_time_indices
 
 
@@ -48,7 +48,8 @@ class RowSplit:
         some = pa.chunked_array([values.take(pa.array(rows))])
         if self.kind == "group":
             return split_group_indices(group_labels(some).astype(str), seed)
-        (moments,) = for_each_column([self.column], lambda _: _as_moments(some), noun="split by column")
+        read = to_moments if are_dates(some) else to_numbers
+        (moments,) = for_each_column([self.column], lambda _: read(some), noun="split by column")
         if (missing := np.isnan(moments)).any():
             raise InputError(
                 f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in or remove these"
@@ -59,18 +60,10 @@ class RowSplit:
         """The column that rows are split by, where its values outside the training part are all new."""
         if self.column is None:
             return set()
-        values = table[self.column]
-        is_date = is_moment(values.type) or (is_text(values.type) and are_dates(values))
-        return set() if self.kind == "time" and is_date else {self.column}
+        return set() if self.kind == "time" and are_dates(table[self.column]) else {self.column}
 
 
 AT_RANDOM = RowSplit()
-
-
-def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"]:
-    if is_moment(values.type) or (is_text(values.type) and are_dates(values)):
-        return to_moments(values)
-    return to_numbers(values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,10 +48,7 @@ def three_way_split(
             raise InputError(f"groups must hold one label for each of the {n} rows, got shape {labels.shape}")
         parts = split_group_indices(labels, seed, sizes=sizes)
     train, calib, test = parts
-    return (
-        *(_take(X, train), _take(X, calib), _take(X, test)),
-        *(_take(y, train), _take(y, calib), _take(y, test)),
-    )
+    return _take(X, train), _take(X, calib), _take(X, test), _take(y, train), _take(y, calib), _take(y, test)
 
 
 def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
@@ -79,12 +76,9 @@ def split_group_indices(labels: NDArray, seed: int, *, sizes: Sequence[float] = 
         raise InputError(f"groups must hold at least 3 different labels, one for each part, got {len(names)}")
     rng = _generator(seed)
     order = rng.permutation(len(names))
-    rows_so_far = np.cumsum(counts[order])
-    first, second = (int(np.argmin(np.abs(rows_so_far - cut))) + 1 for cut in _cuts(len(labels), sizes))
-    first = min(first, len(names) - 2)
-    second = min(max(second, first + 1), len(names) - 1)
+    first, second = _nearest_ends(np.cumsum(counts[order]), sizes)
     part_of_group = np.empty(len(names), dtype=np.intp)
-    part_of_group[order] = np.repeat([0, 1, 2], [first, second - first, len(names) - second])
+    part_of_group[order] = np.repeat([0, 1, 2], np.diff([0, first, second, len(names)]))
     rows = rng.permutation(len(labels))
     part_of_row = part_of_group[group_of_row[rows]]
     return rows[part_of_row == 0], rows[part_of_row == 1], rows[part_of_row == 2]
@@ -105,11 +99,16 @@ def split_time_indices(
         raise InputError(
             f"a split in time needs at least 3 different moments, one for each part, got {len(ends)}"
         )
-    first, second = (int(np.argmin(np.abs(ends - cut))) for cut in _cuts(len(moments), sizes))
-    first = min(first, len(ends) - 3)
-    second = min(max(second, first + 1), len(ends) - 2)
-    train, calib, test = np.split(order, [ends[first], ends[second]])
+    first, second = _nearest_ends(ends, sizes)
+    train, calib, test = np.split(order, [ends[first - 1], ends[second - 1]])
     return train, calib, test
+
+
+def _nearest_ends(ends: Int[NDArray, "g"], sizes: Sequence[float]) -> tuple[int, int]:
+    """After how many groups of rows, which end there, to cut: nearest to the shares, and no part is empty."""
+    first, second = (int(np.argmin(np.abs(ends - cut))) + 1 for cut in _cuts(int(ends[-1]), sizes))
+    first = min(first, len(ends) - 2)
+    return first, min(max(second, first + 1), len(ends) - 1)
 
 
 def _cuts(n: int, sizes: Sequence[float]) -> tuple[int, int]:

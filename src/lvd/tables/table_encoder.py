@@ -25,14 +25,7 @@ from lvd.tables.column_coding import (
     level_index,
     level_limit,
 )
-from lvd.tables.column_values import (
-    as_table,
-    check_columns,
-    count,
-    for_each_column,
-    list_rows,
-    to_numbers,
-)
+from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers
 from lvd.tables.reading import BATCH_ROWS
 
 DAMAGED = "the description of the table's columns is damaged"
@@ -59,13 +52,13 @@ class TableEncoder:
     repeated: ClassVar[str] = "have the inputs of a training row"
     """What is said of rows that are known from training."""
     batch_rows: ClassVar[int] = BATCH_ROWS
-    drawn: ClassVar[None] = None
+    smiles: ClassVar[None] = None
     case: ClassVar[str] = "row"
     """What rows with the same inputs are rows of."""
     kept_in: ClassVar[str] = "rows"
     """Under which name the model's rows are saved."""
     added: ClassVar[tuple[str, ...]] = ()
-    """The columns of predictions that tell of the nearest cell."""
+    """Columns of the predictions that describe the nearest cell."""
     every_target: ClassVar[bool] = True
     """Whether a row needs all targets to be of use."""
 
@@ -84,8 +77,8 @@ class TableEncoder:
     ) -> TableEncoder:
         """Learn the coding of all columns but `target` and `drop`, and check the targets.
 
-        With ``impute="median"`` missing numbers are taken, and missing categories are a category of their own where
-        this table has some; without it both are refused.
+        With ``impute="median"`` missing numbers are accepted, and missing categories are a category of their own
+        where this table has some; without it both are refused.
         """
         if impute is not None:
             check_choice(impute, "impute", ("median",))
@@ -117,22 +110,12 @@ class TableEncoder:
         """The columns that the model reads."""
         return tuple(column.name for column in self.columns)
 
-    @property
-    def column_types(self) -> dict[str, pa.DataType]:
-        """What a CSV file's columns are to be read as; see `read_table` and `iter_batches`."""
-        return {column.name: column.arrow_type for column in self.columns}
-
-    def usable(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Bool[NDArray, "n"]:
+    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
         """All rows; :meth:`transform` refuses what it cannot code."""
         return np.ones(table.num_rows, dtype=bool)
 
-    def skipping_invalid(self) -> TableEncoder:
-        """Refused: there are no cells that the model alone can judge."""
-        raise InputError("skip_invalid= is for models fitted with column=; leave it out")
-
-    def unseen(self, table: pa.Table | pa.RecordBatch) -> dict[str, Bool[NDArray, "n"]]:
+    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
         """For each column with levels that fit has not seen, the rows that hold them."""
-        table = as_table(table)
         masks = {
             column.name: ~level_index(column, table[column.name])[1]
             for column in self.columns
@@ -140,19 +123,12 @@ class TableEncoder:
         }
         return {name: mask for name, mask in masks.items() if mask.any()}
 
-    def labels(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Rows of several columns have no names."""
-
-    def searched(self, cells: Sequence[str]) -> None:
-        """Rows of several columns keep no cells."""
-
-    def transform(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n p"]:
-        """The features of a table, or of a batch that starts at row `first_row` of its table."""
-        table = as_table(table)
+    def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> Float[NDArray, "n p"]:
+        """The features of a table, or of rows with these numbers in it."""
         columns = {column.name: column for column in self.columns}
         check_columns(table, list(columns))
         blocks = for_each_column(
-            list(columns), lambda name: encode_column(columns[name], table[name], first_row=first_row)
+            list(columns), lambda name: encode_column(columns[name], table[name], numbers=numbers)
         )
         X = np.concatenate(blocks, axis=1)
         return self.filled(X) if self.fills else X
@@ -161,9 +137,9 @@ class TableEncoder:
         """The features with those of the columns' medians in place of NaN."""
         return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)
 
-    def target(self, table: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix."""
-        return read_targets(table, self.targets, first_row=first_row)
+    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
+        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
+        return read_targets(table, self.targets)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""
@@ -194,49 +170,34 @@ def name_targets(target: str | Sequence[str]) -> tuple[str, ...]:
     return targets
 
 
+def read_targets(
+    table: pa.Table, targets: Sequence[str], *, numbers: RowNumbers = None
+) -> Float[NDArray, "n *t"]:
+    """The target as a vector, or several as the columns of a matrix; a missing value is NaN."""
+    check_columns(table, targets)
+
+    def read(name: str) -> Float[NDArray, "n"]:
+        if pa.types.is_boolean(table[name].type):  # as text they are refused, too
+            raise InputError("must be a number, got true and false; write them as 1 and 0")
+        return to_numbers(table[name], numbers=numbers)
+
+    arrays = for_each_column(targets, read, noun="target")
+    return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
+
+
 def labelled_rows(
-    table: pa.Table | pa.RecordBatch, targets: Sequence[str], *, every: bool = True, first_row: int = 1
+    table: pa.Table, targets: Sequence[str], *, every: bool = True, numbers: RowNumbers = None
 ) -> Bool[NDArray, "n"]:
     """Which rows have a value of every target, or of any."""
-    check_columns(table, targets)
-    arrays = for_each_column(targets, lambda name: _target_numbers(table, name, first_row), noun="target")
-    known = ~np.isnan(np.stack(arrays))
-    return known.all(axis=0) if every else known.any(axis=0)
+    known = ~np.isnan(read_targets(table, targets, numbers=numbers).reshape(-1, len(targets)))
+    enough = np.all if every else np.any
+    return enough(known, axis=1)
 
 
 def check_targets_vary(table: pa.Table, targets: Sequence[str]) -> None:
     """Each target has values, and not the same in every row."""
-    for_each_column(targets, lambda name: _check_varies(_target_numbers(table, name, 1)), noun="target")
-
-
-def read_targets(
-    table: pa.Table | pa.RecordBatch, targets: Sequence[str], *, missing: bool = False, first_row: int = 1
-) -> Float[NDArray, "n *t"]:
-    """The target as a vector, or several as the columns of a matrix; rows count from `first_row` on.
-
-    A missing value is an error, or, with `missing`, NaN.
-    """
-    check_columns(table, targets)
-    read = _target_numbers if missing else _read_target
-    arrays = for_each_column(targets, lambda name: read(table, name, first_row), noun="target")
-    return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
-
-
-def _target_numbers(table: pa.Table | pa.RecordBatch, name: str, first_row: int) -> Float[NDArray, "n"]:
-    values = as_table(table)[name]
-    if pa.types.is_boolean(values.type):  # as text they are refused, too
-        raise InputError("must be a number, got true and false; write them as 1 and 0")
-    return to_numbers(values, first_row=first_row)
-
-
-def _read_target(table: pa.Table | pa.RecordBatch, name: str, first_row: int) -> Float[NDArray, "n"]:
-    array = _target_numbers(table, name, first_row)
-    missing = np.isnan(array)
-    if missing.any():
-        raise InputError(
-            f"{count(missing, 'missing value')} ({list_rows(missing, first_row)}); remove these rows"
-        )
-    return array
+    columns = dict(zip(targets, read_targets(table, targets).reshape(-1, len(targets)).T, strict=True))
+    for_each_column(targets, lambda name: _check_varies(columns[name]), noun="target")
 
 
 def _check_varies(values: Float[NDArray, "n"]) -> None:

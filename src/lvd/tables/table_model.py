@@ -25,28 +25,18 @@ from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.local import Explanation, Prediction, beyond_all
 from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
+from lvd.molecules.domain import KnownMolecules
 from lvd.tables.column_coding import example_of_formatted
-from lvd.tables.column_values import as_table, check_columns, group_labels, plain_types, to_texts
+from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.dates import CYCLES
-from lvd.tables.inputs import (
-    CellEncoder,
-    RowEncoder,
-    prepare_cells,
-    prepare_columns,
-)
+from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
-from lvd.tables.reports import (
-    EvaluateReport,
-    FitReport,
-    hits_together,
-    report_target,
-    report_together,
-)
+from lvd.tables.reports import EvaluateReport, FitReport, hits_together, report_target, report_together
 from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
-from lvd.tables.table_encoder import TableEncoder, labelled_rows
+from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import EXAMPLES, PredictReport, Unseen, write_predictions
 
@@ -102,36 +92,23 @@ class TableModel:
         of one case are in one part, or, split by ``"scaffold"``, all those of a scaffold; `skip_invalid` leaves
         out rows that it cannot read. Each target then uses the rows that have it.
         """
-        table = plain_types(table)
+        table = as_table(table)
         check_choice(guarantee, "guarantee", GUARANTEES)
         if groups is not None:
             check_columns(table, [groups])
             if groups in ([target] if isinstance(target, str) else target):
                 raise InputError(f"groups must be another column than the target, got {groups!r}")
+        ways: dict[str, Any] = {"target": target, "split": RowSplit.parse(split), "seed": seed}
         if column is None:
-            prepared = prepare_columns(
-                table,
-                target=target,
-                drop=drop,
-                keep=keep,
-                impute=impute,
-                split=RowSplit.parse(split),
-                seed=seed,
-                fills=not takes(regressor, "allow_nan"),
-            )
+            fills = not takes(regressor, "allow_nan")
+            prepared = prepare_columns(table, drop=drop, keep=keep, impute=impute, fills=fills, **ways)
         elif drop or keep or impute:
             raise InputError(
                 "column= takes the cells of one column alone as inputs; leave drop=, keep= and impute= out"
             )
         else:
-            prepared = prepare_cells(
-                *(table, regressor.estimator),
-                target=target,
-                column=column,
-                skip_invalid=skip_invalid,
-                split=RowSplit.parse(split),
-                seed=seed,
-            )
+            estimator = regressor.estimator
+            prepared = prepare_cells(table, estimator, column=column, skip_invalid=skip_invalid, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
         X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
@@ -198,7 +175,7 @@ class TableModel:
             saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
 
     def _facts(self) -> list[str]:
-        """What the card tells of the model as it is now."""
+        """What the card says about the model as it is now."""
         names = (f"targets: {', '.join(self.encoder.targets)}", f"inputs: {', '.join(self.encoder.inputs)}")
         return [*names, f"calibration rows now: {self.regressor.n_calib_:,}"]
 
@@ -234,7 +211,10 @@ class TableModel:
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
-        encoder = encoder.skipping_invalid() if skip_invalid else encoder
+        if skip_invalid:
+            if not isinstance(encoder, CellEncoder):
+                raise InputError("skip_invalid= is for models fitted with column=; leave it out")
+            encoder = replace(encoder, skip_invalid=True)
         return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"))
 
     @property
@@ -247,54 +227,48 @@ class TableModel:
         """The numbers of the rows that no step has seen."""
         return split_indices(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
 
-    def inputs(self, rows: pa.Table | pa.RecordBatch, *, first_row: int = 1) -> Any:
+    def inputs(self, rows: pa.Table, *, numbers: RowNumbers = None) -> Any:
         """Usable rows as the regressor takes them."""
-        return self.regressor.model_.check(self.encoder.transform(rows, first_row=first_row))
+        return self.regressor.model_.check(self.encoder.transform(rows, numbers=numbers))
 
     def count_training_rows(self, X: Any) -> int:
         """How many of these inputs are those of a training row."""
         return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
 
-    def calibration_cells(self) -> pa.Table | None:
-        """What the model keeps of the cells of its calibration rows."""
-        if self.kept is None or self.kept.cells is None:
-            return None
-        return pa.table({self.encoder.inputs[0]: list(self.kept.cells)})
+    @property
+    def cells(self) -> tuple[str, ...] | None:
+        """The cells of the calibration rows, where a single column is read."""
+        return None if self.kept is None else self.kept.cells
 
-    def group_labels(self, rows: pa.Table | pa.RecordBatch) -> NDArray | None:
+    def group_labels(self, rows: pa.Table) -> NDArray | None:
         """The group of each row, where there are groups."""
         if self.groups is None:
             return None
         check_columns(rows, [self.groups])
-        return group_labels(as_table(rows)[self.groups])
+        return group_labels(rows[self.groups])
 
-    def unseen(self, rows: pa.Table | pa.RecordBatch) -> Unseen:
+    def unseen(self, rows: pa.Table) -> Unseen:
         """The rows of a group that no calibration row has, and those with a level that no training row has."""
         labels, known = self.group_labels(rows), _groups_of(self.regressor)
         n_groups = 0 if labels is None or known is None else sum(label not in known for label in labels)
         masks = self.encoder.unseen(rows)
         if not masks:
             return Unseen(n_groups)
-        texts = {
-            name: pc.unique(to_texts(as_table(rows)[name].filter(pa.array(m)))) for name, m in masks.items()
-        }
+        texts = {name: pc.unique(to_texts(rows[name].filter(pa.array(m)))) for name, m in masks.items()}
         examples = {name: tuple(found.to_pylist()[:EXAMPLES]) for name, found in texts.items()}
         return Unseen(n_groups, int(np.logical_or.reduce(list(masks.values())).sum()), examples)
 
-    def infer(
-        self, rows: pa.Table | pa.RecordBatch, levels: Levels, *, numbers: Int[NDArray, "n"] | None = None
-    ) -> tuple[Any, Prediction]:
+    def infer(self, rows: pa.Table, levels: Levels, *, numbers: Int[NDArray, "n"]) -> tuple[Any, Prediction]:
         """The inputs of usable rows, and what the regressor says of them.
 
         A row with a level that no training row has is not known, whatever else it holds. `numbers` are those of the
         rows in their table, for the error messages.
         """
-        places = np.arange(1, rows.num_rows + 1) if numbers is None else numbers
-        X = self.inputs(rows, first_row=int(places[0]))
-        with counting_in_table(places):
+        X = self.inputs(rows, numbers=numbers)
+        with counting_in_table(numbers):
             return X, self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
 
-    def new_levels(self, rows: pa.Table | pa.RecordBatch) -> Bool[NDArray, "n"]:
+    def new_levels(self, rows: pa.Table) -> Bool[NDArray, "n"]:
         """Whether each row holds a level that no training row has."""
         masks = list(self.encoder.unseen(rows).values())
         return np.logical_or.reduce(masks) if masks else np.zeros(rows.num_rows, dtype=bool)
@@ -306,24 +280,30 @@ class TableModel:
         return (-np.inf if low is None else float(low), np.inf if high is None else float(high))
 
     def predict(
-        self, rows: pa.RecordBatch, confidence_level: Levels | None = None, *, first_row: int = 1
+        self,
+        rows: pa.RecordBatch | pa.Table,
+        confidence_level: Levels | None = None,
+        *,
+        numbers: RowNumbers = None,
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
         Of SMILES also ``nearest``, the calibration row's most similar to this one, and ``tanimoto``, how similar it
         is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
-        `first_row` is the number of the first of these rows in its table, for the error messages. Rows that are
-        left out hold NaN, and None for ``known``.
+        `numbers` are those of the rows in their table, for the error messages. Rows that are left out hold NaN, and
+        None for ``known``.
         """
-        rows, levels = plain_types(rows), self.resolve_levels(confidence_level)
-        usable = self.encoder.usable(rows, first_row=first_row)
+        rows, levels = as_table(rows), self.resolve_levels(confidence_level)
+        if numbers is None:
+            numbers = np.arange(1, rows.num_rows + 1)
+        usable = self.encoder.usable(rows, numbers=numbers)
         shape = (len(usable), len(self.encoder.targets))
         y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         known = np.full(len(usable), None, dtype=object)
         if usable.any():
             some = rows.filter(pa.array(usable))
-            X, predicted = self.infer(some, levels, numbers=first_row + np.flatnonzero(usable))
+            X, predicted = self.infer(some, levels, numbers=numbers[usable])
             known[usable] = predicted.known
             y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
             intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
@@ -339,7 +319,7 @@ class TableModel:
         columns["known"] = known.astype(bool) if usable.all() else known
         return columns | self._nearest(rows, usable)
 
-    def _nearest(self, rows: pa.RecordBatch, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
+    def _nearest(self, rows: pa.Table, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
         """The most similar of the cells that the model keeps, for each row."""
         if self._known_cells is None:
             return {}
@@ -351,10 +331,9 @@ class TableModel:
     @cached_property
     def _known_cells(self) -> Any:
         """The calibration rows' cells, where the model keeps them, ready to be searched."""
-        cells = None if self.kept is None else self.kept.cells
-        return None if cells is None else self.encoder.searched(cells)
+        return None if self.cells is None else KnownMolecules(self.cells)
 
-    def choices(self, rows: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+    def choices(self, rows: pa.Table) -> dict[str, Any]:
         """What the regressor is told beside the inputs of these rows."""
         return {
             "guarantee": self.guarantee,
@@ -375,77 +354,61 @@ class TableModel:
         `on_rows` is called after each batch with its number of rows.
         """
         predicted = (
-            (rows, self.predict(rows, confidence_level, first_row=first_row))
-            for first_row, rows in numbered(batches)
+            (rows, self.predict(rows, confidence_level, numbers=numbers))
+            for numbers, rows in numbered(batches)
         )
         return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
 
     def explain(
-        self,
-        batches: Batches,
-        row: int,
-        confidence_level: float | None = None,
-        *,
-        n_neighbors: int = 10,
+        self, batches: Batches, row: int, confidence_level: float | None = None, *, n_neighbors: int = 10
     ) -> list[Explanation]:
         """Why the interval of row number `row` is as it is, one explanation per target.
 
         Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a single
         input column, the `label` is its cell.
         """
-        found = find_row(batches, row)
-        self.encoder.usable(found, first_row=row)
-        X = self.inputs(found, first_row=row)
-        own, known = self.encoder.labels(found), None if self.kept is None else self.kept.cells
-        numbers = self.calibration_rows
-        with counting_in_table(np.array([row])):
+        found, number = find_row(batches, row), np.array([row])
+        self.encoder.usable(found, numbers=number)
+        X = self.inputs(found, numbers=number)
+        with counting_in_table(number):
             explained = self.explain_rows(found, X, confidence_level, n_neighbors=n_neighbors)
-        return [
-            replace(
-                explanation,
-                row=row,
-                label=own[0] if own else None,
-                evidence=replace(
-                    explanation.evidence,
-                    neighbors=tuple(
-                        replace(
-                            n, index=int(numbers[n.index]), label=None if known is None else known[n.index]
-                        )
-                        for n in explanation.evidence.neighbors
-                    ),
-                ),
+        calibration, cells = self.calibration_rows, self.cells
+        own = None if cells is None else self.encoder.transform(found)[0]
+
+        def in_tables(one: Explanation) -> Explanation:
+            neighbors = tuple(
+                replace(n, index=int(calibration[n.index]), label=None if cells is None else cells[n.index])
+                for n in one.evidence.neighbors
             )
-            for explanation in explained
-        ]
+            return replace(one, row=row, label=own, evidence=replace(one.evidence, neighbors=neighbors))
+
+        return list(map(in_tables, explained))
 
     def explain_rows(
-        self, rows: pa.Table | pa.RecordBatch, X: Any, confidence_level: float | None, *, n_neighbors: int
+        self, rows: pa.Table, X: Any, confidence_level: float | None, *, n_neighbors: int
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
-        reasons = {one.row: self._beyond(one) for one in explained} | self._why_unknown(rows)
-        return [self._named(replace(one, reason=reasons[one.row])) for one in explained]
+        new_levels = self._why_unknown(rows)
+        return [self._named(one, new_levels.get(one.row)) for one in explained]
 
-    def _beyond(self, explanation: Explanation) -> str | None:
-        """The reason why a row is unknown, with the name of the column that decides alone."""
-        column = explanation.beyond
-        return explanation.reason if column is None else beyond_all(self.encoder.feature_names[column])
-
-    def _why_unknown(self, rows: pa.Table | pa.RecordBatch) -> dict[int, str]:
+    def _why_unknown(self, rows: pa.Table) -> dict[int, str]:
         """For each row with a level that no training row has, which that is."""
         reasons = {}
         for name, mask in self.encoder.unseen(rows).items():
-            texts = to_texts(as_table(rows)[name]).to_pylist()
+            texts = to_texts(rows[name]).to_pylist()
             for row in np.flatnonzero(mask).tolist():
                 reasons[row] = f"no training row has {name} {repr(texts[row]) if texts[row] else 'missing'}"
         return reasons
 
-    def _named(self, explanation: Explanation) -> Explanation:
-        """The explanation with the name of the target in which a joint region is largest."""
-        largest = explanation.largest
-        if largest is None:
-            return explanation
-        return replace(explanation, largest=replace(largest, name=self.encoder.targets[largest.target]))
+    def _named(self, explanation: Explanation, new_level: str | None) -> Explanation:
+        """With the names of the column that decides alone and of the target in which a joint region is largest."""
+        reason, largest = new_level or explanation.reason, explanation.largest
+        if new_level is None and explanation.beyond is not None:
+            reason = beyond_all(self.encoder.feature_names[explanation.beyond])
+        if largest is not None:
+            largest = replace(largest, name=self.encoder.targets[largest.target])
+        return replace(explanation, reason=reason, largest=largest)
 
     def evaluate(
         self,
@@ -461,39 +424,34 @@ class TableModel:
         that the model was trained on, the errors are too small to tell anything.
         """
         levels = self.resolve_levels(confidence_level)
-        places = [self._find_target(target) for target in targets or self.encoder.targets]
+        places = [self.find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        ys, y_preds, intervals, knowns, features, by_values, hits = [], [], [], [], [], [], []
+        parts: list[tuple[NDArray, ...]] = []
+        by_values: list[pa.Array] = []
         n_rows = n_repeated = n_skipped = n_unlabelled = 0
         unseen = Unseen()
-        for first_row, batch in numbered(map(plain_types, batches)):
-            check_columns(batch, [] if by is None else [by])
-            usable = encoder.usable(batch, first_row=first_row)
-            labelled = labelled_rows(batch, encoder.targets, every=encoder.every_target, first_row=first_row)
-            n_skipped += int((~usable).sum())
-            n_unlabelled += int((usable & ~labelled).sum())
-            usable &= labelled
-            if not usable.any():
+        for rows, numbers, *left_out in labelled_parts(encoder, batches, every=encoder.every_target):
+            check_columns(rows, [] if by is None else [by])
+            n_skipped, n_unlabelled = n_skipped + left_out[0], n_unlabelled + left_out[1]
+            if not len(numbers):
                 continue
-            rows = batch.filter(pa.array(usable))
-            X, found = self.infer(rows, levels, numbers=first_row + np.flatnonzero(usable))
-            ys.append(encoder.target(rows).reshape(len(X), -1))
-            y_preds.append(found.y_pred.reshape(len(X), -1)[:, places])
-            intervals.append(found.intervals.reshape(len(X), 2, len(levels), -1)[..., places])
-            regions = [region.onto(places) for region in found.regions]
-            hits.append(hits_together(ys[-1], intervals[-1], regions))
-            knowns.append(found.known)
-            features.append(self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)])
+            X, found = self.infer(rows, levels, numbers=numbers)
+            y = encoder.target(rows).reshape(len(X), -1)
+            y_pred = found.y_pred.reshape(len(X), -1)[:, places]
+            interval = found.intervals.reshape(len(X), 2, len(levels), -1)[..., places]
+            hits = hits_together(y, interval, [region.onto(places) for region in found.regions])
+            features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
+            parts.append((y, y_pred, interval, hits, found.known, features))
+            by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
-            by_values.append(None if by is None else rows.column(by))
             n_repeated += self.count_training_rows(X)
             unseen += self.unseen(rows)
-        if not ys:
+        if not parts:
             raise InputError(
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, interval, known, matrix = map(np.concatenate, (ys, y_preds, intervals, knowns, features))
+        y, y_pred, interval, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
         values = None if by is None else pa.chunked_array(by_values)
         reports = []
         for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
@@ -501,13 +459,13 @@ class TableModel:
             if not len(some):
                 raise InputError(f"no row has a value of target {target!r}; name the others with target=")
             judged = self.judged_rows(
-                *(place, y[some, t], y_pred[some, t], known[some]), matrix[some[some < len(matrix)]]
+                *(place, y[some, t], y_pred[some, t], known[some]), features[some[some < len(features)]]
             )
             groups = None if values is None else values.take(pa.array(some))
             reports.append(
                 report_target(target, judged, interval[some, ..., t], levels=levels, groups=groups)
             )
-        together = report_together(np.concatenate(hits), levels) if len(places) > 1 else ()
+        together = report_together(hits, levels) if len(places) > 1 else ()
         return EvaluateReport(
             len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
         )
@@ -547,7 +505,8 @@ class TableModel:
             raise InputError(f"confidence_level must name each level once, got {levels.tolist()}")
         return levels
 
-    def _find_target(self, name: str) -> int:
+    def find_target(self, name: str) -> int:
+        """The place of a target among those of the model."""
         if name not in self.encoder.targets:
             known = ", ".join(map(repr, self.encoder.targets))
             raise InputError(f"target must be what the model was fitted to predict, {known}, got {name!r}")

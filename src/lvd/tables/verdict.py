@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ MOST_UNKNOWN = 0.05
 BY_CHANCE = 1.645
 """So many standard errors the interval score must be below that of split conformal: a one-sided test at 5%."""
 ERT_ROWS, MOST_ERT_ROWS = 600, 20_000
-"""The excess risk of the target coverage is measured from so many rows on, and on the first so many."""
+"""The excess risk of the target coverage needs at least this many rows, and uses at most this many, the first."""
 ERT_NOISE = 0.01
 """An excess risk above that of split conformal by no more than this may be chance."""
 
@@ -82,8 +82,7 @@ class Verdict:
         return tones.get(self.kind, "warn")
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The interval score and, where there are rows enough, the excess risk, each beside split conformal's."""
 
     score: float
@@ -95,13 +94,12 @@ class Comparison:
     @property
     def words(self) -> str:
         """The comparison as the end of a sentence."""
-        ratio = f"{self.score / self.split_score:.3g} times" if self.split_score else "not below"
+        ratio, why = f"{self.score / self.split_score:.3g} times" if self.split_score else "not below", ""
         if self.score < self.split_score and not self.is_better:
             why = ", which may be chance"
             if self.ert is not None and self.split_ert is not None and self.ert > self.split_ert + ERT_NOISE:
                 why = ", but coverage differs more from row to row than with one width"
-            return f"their interval score is {ratio} that of one width for all rows{why}"
-        return f"their interval score is {ratio} that of one width for all rows"
+        return f"their interval score is {ratio} that of one width for all rows{why}"
 
 
 def tolerated(confidence_level: float) -> float:
@@ -165,19 +163,8 @@ def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: 
         sentence = (
             f"The intervals hold, but are no better than one width for all: {contain}, and {compared.words}."
         )
-    return Verdict(
-        kind=kind,
-        sentence=sentence,
-        confidence_level=confidence_level,
-        coverage=hits / n,
-        lower=lower,
-        upper=upper,
-        unknown=unknown,
-        interval_score=compared.score,
-        split_interval_score=compared.split_score,
-        ert=compared.ert,
-        split_ert=compared.split_ert,
-    )
+    scores = compared.score, compared.split_score, compared.ert, compared.split_ert
+    return Verdict(kind, sentence, confidence_level, hits / n, lower, upper, unknown, *scores)
 
 
 def compare_with_split(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.conformal.monitor import MonitorReport
-from lvd.tables.column_values import plain_types
-from lvd.tables.reading import Batches, counting_in_table, numbered
+from lvd.tables.inputs import labelled_parts
+from lvd.tables.reading import Batches, counting_in_table
 from lvd.tables.row_split import KeptRows
-from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.table_model import TableModel
 from lvd.tables.writing import Unseen
 
@@ -48,49 +44,35 @@ class WatchReport:
     monitor: MonitorReport
 
 
-@dataclass(frozen=True, eq=False)
-class _Labelled:
-    """The rows of a batch that have inputs and targets; `numbers` are theirs in the table, counting from 1."""
-
-    rows: pa.Table
-    X: Any
-    y: Float[NDArray, "n *t"]
-    numbers: Int[NDArray, "n"]
-    n_skipped: int
-    n_unlabelled: int
-
-
 def update(
     model: TableModel, batches: Batches, *, n_newest: int | None = None
 ) -> tuple[TableModel, UpdateReport]:
     """Add labelled rows to the calibration rows, and keep `n_newest` of all; nothing is trained again.
 
-    The rows must be such as training has not seen. They count on from the last row that the model knows of.
+    Training must not have seen the rows. They are numbered on from the last row that the model knows.
     """
     if n_newest is not None:
         check_positive(n_newest, "n_newest", integer=True)
-    some = list(_labelled(model, batches))
-    if not any(len(one.y) for one in some):
+    parts = list(labelled_parts(model.encoder, batches))
+    if not any(part.rows.num_rows for part in parts):
         raise InputError("no row has a target and can be read, so there is nothing to add")
-    table = pa.concat_tables([one.rows for one in some])
-    y, numbers = (np.concatenate([getattr(one, name) for one in some]) for name in ("y", "numbers"))
-    X = model.inputs(table)
+    table = pa.concat_tables([part.rows for part in parts])
+    numbers = np.concatenate([part.numbers for part in parts])
+    X = model.inputs(table, numbers=numbers)
     n_repeated = model.count_training_rows(X)
     with counting_in_table(numbers):
-        model.regressor.update(X, y, groups=model.group_labels(table))
+        model.regressor.update(X, model.encoder.target(table), groups=model.group_labels(table))
     old = model.kept or KeptRows(model.calibration_rows, model.test_rows)
-    n_skipped, n_unlabelled = (
-        sum(getattr(one, name) for one in some) for name in ("n_skipped", "n_unlabelled")
-    )
-    n_rows = len(y) + n_skipped + n_unlabelled
+    n_skipped, n_unlabelled = sum(part.n_skipped for part in parts), sum(part.n_unlabelled for part in parts)
+    n_rows = len(numbers) + n_skipped + n_unlabelled
     calibration = np.concatenate([old.calibration, model.n_rows + old.n_added + numbers])
-    cells = None if old.cells is None else (*old.cells, *map(str, model.encoder.labels(table) or ()))
+    cells = None if old.cells is None else (*old.cells, *model.encoder.transform(table))
     if n_newest is not None and n_newest < len(calibration):
         model.regressor.forget(n_newest)
         calibration, cells = calibration[-n_newest:], None if cells is None else cells[-n_newest:]
     kept = replace(old, calibration=calibration, cells=cells, n_added=old.n_added + n_rows)
     report = UpdateReport(
-        n_rows, len(y), n_skipped, n_unlabelled, n_repeated, model.unseen(table), len(calibration)
+        n_rows, len(numbers), n_skipped, n_unlabelled, n_repeated, model.unseen(table), len(calibration)
     )
     return replace(model, kept=kept), report
 
@@ -107,41 +89,21 @@ def watch(
     monitor = model.regressor.monitor(
         confidence_level, false_alarm_rate=false_alarm_rate, window=window, random_state=model.seed
     )
-    level, n_rows, n_skipped, n_unlabelled, n_unknown, unseen = (
-        monitor.watch.confidence_level,
-        0,
-        0,
-        0,
-        0,
-        Unseen(),
-    )
+    level, unseen = monitor.watch.confidence_level, Unseen()
+    n_rows = n_skipped = n_unlabelled = n_unknown = 0
     infinite = model.regressor.settings.when_unknown == "infinite"
-    for one in _labelled(model, batches):
-        n_rows += len(one.numbers) + one.n_skipped + one.n_unlabelled
-        n_skipped, n_unlabelled = n_skipped + one.n_skipped, n_unlabelled + one.n_unlabelled
-        if not len(one.numbers):
+    for part in labelled_parts(model.encoder, batches):
+        rows, numbers = part.rows, part.numbers
+        n_rows += len(numbers) + part.n_skipped + part.n_unlabelled
+        n_skipped, n_unlabelled = n_skipped + part.n_skipped, n_unlabelled + part.n_unlabelled
+        if not len(numbers):
             continue
-        with counting_in_table(one.numbers):
-            scores, hits = monitor.judge(one.X, one.y, level, model.group_labels(one.rows))
-        _, found = model.infer(one.rows, [level], numbers=one.numbers)
+        X, found = model.infer(rows, [level], numbers=numbers)
+        with counting_in_table(numbers):
+            scores, hits = monitor.judge(X, model.encoder.target(rows), level, model.group_labels(rows))
         monitor.watch.take(scores, hits | (~found.known & infinite))
-        n_unknown, unseen = n_unknown + int((~found.known).sum()), unseen + model.unseen(one.rows)
+        n_unknown, unseen = n_unknown + int((~found.known).sum()), unseen + model.unseen(rows)
     report = monitor.report()
     if not report.n_seen:
         raise InputError("no row has a target and can be read, so there is nothing to watch")
     return WatchReport(n_rows, n_skipped, n_unlabelled, n_unknown, unseen, report)
-
-
-def _labelled(model: TableModel, batches: Batches) -> Iterator[_Labelled]:
-    encoder = model.encoder
-    for first_row, batch in numbered(map(plain_types, batches)):
-        usable = encoder.usable(batch, first_row=first_row)
-        labelled = labelled_rows(batch, encoder.targets, first_row=first_row)
-        chosen = np.flatnonzero(usable & labelled)
-        counts = int((~usable).sum()), int((usable & ~labelled).sum())
-        rows = pa.Table.from_batches([batch.take(pa.array(chosen))])
-        X = model.inputs(batch.filter(pa.array(usable)), first_row=first_row) if len(chosen) else None
-        y = encoder.target(rows)
-        yield _Labelled(
-            rows, None if X is None else X[np.flatnonzero(labelled[usable])], y, first_row + chosen, *counts
-        )

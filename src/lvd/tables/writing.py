@@ -24,10 +24,11 @@ import pyarrow.parquet as pq
 from lvd._files import atomic_path, refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
+from lvd.tables.column_values import as_table
 from lvd.tables.reading import table_format
 
 EXAMPLES = 5
-"""So many levels that were never seen are named for each column."""
+"""How many levels that were never seen are named for each column."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,12 @@ class TableWriter:
         with self._refused_if_unwritable():
             self._files.__exit__(kind, error, trace)
 
-    def write(self, batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
-        """Write rows: the columns of `batch`, then those `added`, which must have other names.
+    def write(self, rows: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
+        """Write rows: their own columns, then those `added`, which must have other names.
 
         Infinite numbers are written as inf and -inf to CSV, missing values, NaN among those added, as empty cells.
         """
-        table = with_columns(batch, added or {})
+        table = with_columns(rows, added or {})
         with self._refused_if_unwritable():
             if self._format == "parquet":
                 self._write_parquet(table)
@@ -142,9 +143,9 @@ class TableWriter:
             raise InputError(f"cannot write {self.path}: {error}; remove such a column") from error
 
 
-def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
-    """The columns of `batch`, then those `added`, which must have other names; NaN among these is null."""
-    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+def with_columns(rows: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
+    """The columns of the rows, then those `added`, which must have other names; NaN among these is null."""
+    table = as_table(rows)
     if clashes := [name for name in added if name in table.column_names]:
         raise InputError(
             f"the table already has column(s) {', '.join(map(repr, clashes))}, which are to be added; "
@@ -158,9 +159,9 @@ def with_columns(batch: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray])
 
 def write_predictions(
     out: str | os.PathLike[str],
-    predicted: Iterable[tuple[pa.RecordBatch | pa.Table, Mapping[str, NDArray]]],
+    predicted: Iterable[tuple[pa.Table, Mapping[str, NDArray]]],
     *,
-    unseen: Callable[[pa.RecordBatch | pa.Table], Unseen],
+    unseen: Callable[[pa.Table], Unseen],
     on_rows: Callable[[int], None] | None = None,
 ) -> PredictReport:
     """Write rows and the columns predicted for them to the file `out` (see `TableWriter`), part by part.
