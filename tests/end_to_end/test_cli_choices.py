@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -58,10 +59,10 @@ def grouped(lvd_here, tables):
 
 
 def test_the_names_are_those_of_the_library():
-    assert set(PresetName) == set(PRESETS)
-    assert set(ScoreName) == set(SCORES)
-    assert set(Guarantee) == set(GUARANTEES)
-    assert {preset.when_unknown for preset in PRESETS.values()} == set(WhenUnknown)
+    assert set(get_args(PresetName)) == set(PRESETS)
+    assert set(get_args(ScoreName)) == set(SCORES)
+    assert set(get_args(Guarantee)) == set(GUARANTEES)
+    assert {preset.when_unknown for preset in PRESETS.values()} == set(get_args(WhenUnknown))
 
 
 def test_the_default_tells_rows_apart(lvd_here, tables, plain):
@@ -247,7 +248,7 @@ def test_unknown_rows_stay_finite_on_request(lvd_here, tables, tmp_path):
     options = ("--preset", "paper", "--bandwidth", 1000)
     ends = []
     (tmp_path / "far.csv").write_text("area,rooms,district,garden\n400,8,south,true\n")
-    for choice in WhenUnknown:
+    for choice in get_args(WhenUnknown):
         words = fit_words(tables / "homes.csv", tmp_path / choice, *options, "--when-unknown", choice)
         assert lvd_here(*words).code == 0
         (row,) = read(lvd_here("predict", tmp_path / choice, tmp_path / "far.csv", "--out", "-").out)

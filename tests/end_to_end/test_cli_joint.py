@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def folder(lvd_here, tmp_path_factory):
 
 
 def test_the_choices_are_the_librarys():
-    assert tuple(JointShape) == SHAPES
+    assert get_args(JointShape) == SHAPES
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -86,10 +87,13 @@ def test_explain_names_the_target_and_the_page_draws_the_pair(lvd_here, folder, 
     explained = json.loads(lvd_here("explain", folder / shape, folder / "new.csv", "--row", 3, "--json").out)
     assert explained[0]["largest"]["name"] in TARGETS
     assert f"largest in {explained[0]['largest']['name']}" in explained[0]["sentence"]
-    page = tmp_path / "page.html"
-    found = lvd_here("report", folder / shape, folder / "new.csv", "--target", "price", "--out", page)
+    page, table = tmp_path / "page.html", tmp_path / "new.csv"
+    rent_unknown = (folder / "new.csv").read_text().rpartition(",")[0]
+    table.write_text(f"{rent_unknown},\n")
+    found = lvd_here("report", folder / shape, table, "--target", "price", "--out", page)
     assert found.code == 0, found.err
     text = page.read_text()
+    assert "of 299 rows have every true value inside" in text
     assert "The regions of this model hold price, rent together" in text
     assert "The regions of 12 rows for price and rent" in text
 

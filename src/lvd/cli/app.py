@@ -25,19 +25,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import lvd
-from lvd.cli import console
-from lvd.cli.data import DEMO_EXAMPLES, data, demo
-from lvd.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
-from lvd.cli.evaluate import evaluate_table
-from lvd.cli.explain import EXAMPLES as EXPLAIN_EXAMPLES
-from lvd.cli.explain import explain_row
-from lvd.cli.fit import EXAMPLES as FIT_EXAMPLES
-from lvd.cli.fit import OPTIONS, fit
-from lvd.cli.predict import EXAMPLES as PREDICT_EXAMPLES
-from lvd.cli.predict import predict
-from lvd.cli.report import EXAMPLES as REPORT_EXAMPLES
-from lvd.cli.report import report
-from lvd.cli.watch import MONITOR_EXAMPLES, UPDATE_EXAMPLES, monitor_model, update_model
+from lvd.cli import console, data, evaluate, explain, fit, predict, report, watch
 
 PUT_OFF = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
 """What scikit-learn and scipy import in passing, and no prediction uses: a third of the time they take to load."""
@@ -48,8 +36,8 @@ ONCE_MORE = 60.0
 """Seconds after which a process that still runs after such a signal is ended again."""
 
 _PARAMETER = re.compile(
-    rf"^(?P<subject>{'|'.join(OPTIONS)})(?= must )"
-    rf"|(?<![\w'\"])(?P<name>{'|'.join(OPTIONS)})=(?P<value>\[.*\]|'[^']*'|True\b)?",
+    rf"^(?P<subject>{'|'.join(fit.OPTIONS)})(?= must )"
+    rf"|(?<![\w'\"])(?P<name>{'|'.join(fit.OPTIONS)})=(?P<value>\[.*\]|'[^']*'|True\b)?",
     re.MULTILINE,
 )
 
@@ -112,20 +100,20 @@ def root(
     """
 
 
-app.command(epilog=FIT_EXAMPLES, no_args_is_help=True)(fit)
-app.command(epilog=PREDICT_EXAMPLES, no_args_is_help=True)(predict)
-app.command("evaluate", epilog=EVALUATE_EXAMPLES, no_args_is_help=True)(evaluate_table)
-app.command("explain", epilog=EXPLAIN_EXAMPLES, no_args_is_help=True)(explain_row)
-app.command(epilog=REPORT_EXAMPLES, no_args_is_help=True)(report)
-app.command("update", epilog=UPDATE_EXAMPLES, no_args_is_help=True)(update_model)
-app.command("monitor", epilog=MONITOR_EXAMPLES, no_args_is_help=True)(monitor_model)
-app.command(epilog=DEMO_EXAMPLES)(demo)
-app.add_typer(data)
+app.command(epilog=fit.EXAMPLES, no_args_is_help=True)(fit.fit)
+app.command(epilog=predict.EXAMPLES, no_args_is_help=True)(predict.predict)
+app.command("evaluate", epilog=evaluate.EXAMPLES, no_args_is_help=True)(evaluate.evaluate_table)
+app.command("explain", epilog=explain.EXAMPLES, no_args_is_help=True)(explain.explain_row)
+app.command(epilog=report.EXAMPLES, no_args_is_help=True)(report.report)
+app.command("update", epilog=watch.UPDATE_EXAMPLES, no_args_is_help=True)(watch.update_model)
+app.command("monitor", epilog=watch.MONITOR_EXAMPLES, no_args_is_help=True)(watch.monitor_model)
+app.command(epilog=data.DEMO_EXAMPLES)(data.demo)
+app.add_typer(data.data)
 
 
 def main() -> None:
     """Run the command line; refused input is told in a message, with exit status 2."""
-    # Loading torch and scikit-learn makes nothing but objects that stay: looking through them for garbage again and
+    # Loading torch and scikit-learn makes only objects that stay: looking through them for garbage again and
     # again took a sixth of a short command.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # and once more at the end, a quarter of it
@@ -216,7 +204,7 @@ def name_options(message: str) -> str:
     """A message of the library, its parameters as options: ``--drop id`` for ``drop=['id']``."""
 
     def option(found: re.Match[str]) -> str:
-        name, value = OPTIONS[found["subject"] or found["name"]], found["value"] or ""
+        name, value = fit.OPTIONS[found["subject"] or found["name"]], found["value"] or ""
         if value in ("", "True"):
             return name
         given = ast.literal_eval(value)

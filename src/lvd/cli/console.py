@@ -37,9 +37,9 @@ def option(metavar: str, text: str, default: bool | str = False, *names: str, **
     return typer.Option(*names, metavar=metavar, show_default=default, help=text, **limits)
 
 
-def argument(metavar: str, text: str, default: bool | str = False, **limits: Any) -> Any:
+def argument(metavar: str, text: str) -> Any:
     """An argument, which `metavar` names in the help."""
-    return typer.Argument(metavar=metavar, show_default=default, help=text, **limits)
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
 def show(text: str = "") -> None:
@@ -50,11 +50,6 @@ def show(text: str = "") -> None:
 def escape_controls(text: str) -> str:
     """Names from a table or a command could move the cursor and rewrite the screen: such characters are spelled."""
     return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def count_refused(n_rows: int) -> str:
-    """``3 rows that the model cannot read``."""
-    return f"{n_rows:,} row{'' if n_rows == 1 else 's'} that the model cannot read"
 
 
 def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
@@ -84,9 +79,8 @@ def show_left_out(n_skipped: int, n_unlabelled: int) -> None:
 
 def left_out(n_skipped: int, n_unlabelled: int) -> str:
     """``3 rows that the model cannot read, 1 row without a target``; ``no row``."""
-    unlabelled = f"{n_unlabelled:,} row{'' if n_unlabelled == 1 else 's'} without a target"
-    reasons = [text for n, text in ((n_skipped, count_refused(n_skipped)), (n_unlabelled, unlabelled)) if n]
-    return ", ".join(reasons) or "no row"
+    counts = ((n_skipped, "that the model cannot read"), (n_unlabelled, "without a target"))
+    return ", ".join(f"{n:,} row{'' if n == 1 else 's'} {why}" for n, why in counts if n) or "no row"
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> None:

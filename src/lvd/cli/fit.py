@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -31,72 +30,26 @@ QUICK = {
     name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
 }
 OPTIONS = {
-    "address": "--address",
-    "bandwidth": "--bandwidth",
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("address", "bandwidth", "compare", "device", "drop", "false_alarm_rate", "fitted_on", "groups"),
+        *("guarantee", "impute", "joint", "keep", "preset", "row", "skip_invalid", "split", "target"),
+        *("when_unknown", "window"),
+    )
+} | {
     "column": "--smiles",
-    "compare": "--compare",
     "confidence_level": "--level",
     "conformity_score": "--score",
-    "device": "--device",
-    "drop": "--drop",
-    "fitted_on": "--fitted-on",
-    "groups": "--groups",
-    "guarantee": "--guarantee",
-    "impute": "--impute",
-    "joint": "--joint",
-    "keep": "--keep",
     "n_newest": "--newest",
-    "preset": "--preset",
-    "row": "--row",
-    "skip_invalid": "--skip-invalid",
-    "split": "--split",
-    "target": "--target",
-    "when_unknown": "--when-unknown",
-    "window": "--window",
-    "false_alarm_rate": "--false-alarm-rate",
     "y_range": "--y-min, --y-max",
 }
 """The parameters of the library that are options here."""
 
-
-class PresetName(StrEnum):
-    """The presets of :class:`lvd.LVDRegressor`."""
-
-    default = "default"
-    paper = "paper"
-
-
-class ModelName(StrEnum):
-    """The built-in models for tables of numbers and texts."""
-
-    net = "net"
-    trees = "trees"
-    auto = "auto"
-
-
-class ScoreName(StrEnum):
-    """The conformity scores of :class:`lvd.LVDRegressor`."""
-
-    absolute = "absolute"
-    normalized = "normalized"
-    scaled = "scaled"
-    signed = "signed"
-    sided = "sided"
-
-
-class JointShape(StrEnum):
-    """The regions of several targets of :class:`lvd.LVDRegressor`."""
-
-    box = "box"
-    ellipsoid = "ellipsoid"
-
-
-class WhenUnknown(StrEnum):
-    """What a row gets that no training row is near."""
-
-    infinite = "infinite"
-    widen = "widen"
-
+PresetName = Literal["default", "paper"]
+ModelName = Literal["net", "trees", "auto"]
+ScoreName = Literal["absolute", "normalized", "scaled", "signed", "sided"]
+JointShape = Literal["box", "ellipsoid"]
+WhenUnknown = Literal["infinite", "widen"]
 
 EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --out homes-model",
@@ -178,7 +131,7 @@ def fit(
             "paper: the paper's method, absolute errors and a kernel of the target; faster, but intervals "
             "are often infinite."
         ),
-    ] = PresetName.default,
+    ] = "default",
     model: Annotated[
         ModelName | None,
         typer.Option(
@@ -201,7 +154,7 @@ def fit(
             help="What the intervals promise. local: near each row, by the rows like it. calibrated, randomized "
             "and transductive: on average over all rows. Kept with the model; lvd predict can choose another."
         ),
-    ] = Guarantee.local,
+    ] = "local",
     when_unknown: Annotated[
         WhenUnknown | None,
         typer.Option(
@@ -279,7 +232,7 @@ def fit(
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
     intervals, and 20% test them; no step sees the test rows. Rows without a target are left out and counted.
 
-    Tables are taken as they are. Numbers are scaled. Text and categorical columns are one-hot coded; where there
+    Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; where there
     are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and
     another holds each text's frequency. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00)
     become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows are
@@ -326,7 +279,7 @@ def fit(
         raise InputError(
             "--skip-invalid, --hidden-size and --checkpoint are about molecules; give --smiles COLUMN with them"
         )
-    if model is not None and (smiles is not None or (epochs is not None and model is not ModelName.net)):
+    if model is not None and (smiles is not None or (epochs is not None and model != "net")):
         raise InputError(
             "--model is about tables without molecules, and --epochs about the network; leave one of them out"
         )
@@ -346,10 +299,10 @@ def fit(
         if checkpoint is None
         else _trained_network(checkpoint, device, target),
         prefit=checkpoint is not None,
-        preset=preset.value,
+        preset=preset,
         conformity_score=_conformity_score(score, joint),
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
-        when_unknown=None if when_unknown is None else when_unknown.value,
+        when_unknown=when_unknown,
         confidence_level=level,
         y_range=None if y_min is None and y_max is None else (y_min, y_max),
         device=device,
@@ -365,7 +318,7 @@ def fit(
                 impute=impute,
                 column=smiles,
                 skip_invalid=skip_invalid,
-                guarantee=guarantee.value,
+                guarantee=guarantee,
                 groups=groups,
                 split=split,
                 seed=seed,
@@ -391,10 +344,10 @@ def _conformity_score(score: ScoreName | None, joint: JointShape | None) -> Any:
     from lvd.scores import JointResidual
 
     if joint is None:
-        return None if score is None else score.value
+        return score
     if score not in (None, "scaled", "absolute"):
         raise InputError(f"--joint goes with --score scaled or absolute, got {score}; leave one of them out")
-    return JointResidual(joint.value, scales=()) if score == "absolute" else joint.value
+    return JointResidual(joint, scales=()) if score == "absolute" else joint
 
 
 def _as_bandwidth(text: str) -> float | str:
@@ -420,7 +373,7 @@ def _estimator(
     from lvd import ChempropEstimator, NetRegressor
 
     if not of_molecules and epochs is None:
-        return None if model is None else model.value
+        return model
     if not of_molecules:
         return NetRegressor(epochs=epochs, device=device, random_state=seed)
     network = ChempropEstimator(
@@ -475,6 +428,6 @@ def _showing(n_rows: int, preset: PresetName, *, of_molecules: bool) -> Iterator
         with listening(console.foretell):
             yield
     else:
-        weights = QUICK if preset is PresetName.paper else WEIGHTS
+        weights = QUICK if preset == "paper" else WEIGHTS
         with console.stages(f"fitting {n_rows:,} rows", weights) as show_stage, listening(show_stage):
             yield

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
-"""So many rows are named."""
+"""How many rows are named."""
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,13 +18,6 @@ EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out - | head",
     "lvd predict homes-model 'homes/*.parquet' --engine ray --address auto --out priced.parquet",
 )
-
-
-class PredictEngine(StrEnum):
-    """Where rows are predicted."""
-
-    local = "local"
-    ray = "ray"
 
 
 def predict(
@@ -48,8 +40,8 @@ def predict(
     ] = None,
     skip_invalid: SkipInvalid = False,
     engine: Annotated[
-        PredictEngine, typer.Option(help="This machine, or a Ray cluster (extra ray).")
-    ] = PredictEngine.local,
+        Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster (extra ray).")
+    ] = "local",
     address: Annotated[
         str | None,
         option(
@@ -97,7 +89,7 @@ def predict(
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
-    if address is not None and engine is not PredictEngine.ray:
+    if address is not None and engine != "ray":
         raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
     paths = find_files(data)
     counts = [count_rows(path) for path in paths]
@@ -105,10 +97,10 @@ def predict(
         check_output(out, model, *paths)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     if guarantee is not None:
-        fitted = replace(fitted, guarantee=guarantee.value)
+        fitted = replace(fitted, guarantee=guarantee)
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
-        if engine is PredictEngine.ray:
+        if engine == "ray":
             from lvd.tables import distributed
 
             report = distributed.predict_to(out, paths, fitted, level, address=address, on_rows=on_rows)

@@ -6,9 +6,8 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
     from lvd.tables.verdict import Verdict
 
 
-class Guarantee(StrEnum):
-    """What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
-
-    local = "local"
-    calibrated = "calibrated"
-    randomized = "randomized"
-    transductive = "transductive"
-
-
+Guarantee = Literal["local", "calibrated", "randomized", "transductive"]
+"""What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
 Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]
 Data = Annotated[Path, argument("DATA", "A table with a header: .csv, .csv.gz or .parquet.")]
 Levels = Annotated[
