@@ -47,10 +47,6 @@ class TestBuiltIn:
             assert torch.equal(mine.bias, other.bias)
         assert len(ours) == 2 * len(linears) - 1
 
-    def test_dropout_stands_before_every_linear_layer(self):
-        net = build_mlp(4, (5,), 1, generator=torch.Generator(), dropout=0.2)
-        assert [type(layer).__name__ for layer in net] == ["Dropout", "Linear", "ReLU", "Dropout", "Linear"]
-
     def test_batches_are_drawn_with_replacement_from_the_legacy_generator(self):
         rng = np.random.RandomState(9)
         for batch in draw_with_replacement(20, 4, 15, 9):

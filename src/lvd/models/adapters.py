@@ -12,10 +12,10 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix, keep
 from lvd.models.coding import InputCoding, column_means, fill_in
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
-from lvd.models.model import Evaluation, each_its_own
+from lvd.models.model import Evaluation, RowwiseModel
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 """Of scikit-learn's MLPRegressor."""
 
 
-class SklearnModel(BaseEstimator):
+class SklearnModel(RowwiseModel, BaseEstimator):
     """A regressor with the methods of scikit-learn's: one of its own, a Pipeline, boosted trees of another library,
     a skorch network, or any object that has `fit` and `predict`.
 
@@ -43,9 +43,7 @@ class SklearnModel(BaseEstimator):
     """
 
     def __init__(self, estimator: Any, *, prefit: bool = False, embed: Embed | None = None) -> None:
-        self.estimator = estimator
-        self.prefit = prefit
-        self.embed = embed
+        keep(self, locals())
 
     def __sklearn_clone__(self) -> SklearnModel:
         estimator = self.estimator if self.prefit else unfitted_copy(self.estimator)
@@ -72,10 +70,6 @@ class SklearnModel(BaseEstimator):
         if texts is not None:
             return texts
         return check_matrix(X, n_columns=n_columns, missing=takes(self.estimator, "allow_nan"))
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SklearnModel:
         """Train a clone, or take the estimator as it is when it is fitted already."""
@@ -171,7 +165,7 @@ class SklearnModel(BaseEstimator):
         return X.astype(np.float32) if is_matrix(X) and self._is_skorch else X
 
 
-class FunctionModel:
+class FunctionModel(RowwiseModel):
     """A trained model given as functions from rows to an array: `predict`, and `embed` or None.
 
     Without `embed` the inputs, as numbers (:class:`InputCoding`), and the predictions are the embedding.
@@ -188,10 +182,6 @@ class FunctionModel:
         if not hasattr(X, "__len__"):
             raise InputError("X must have rows that can be counted; pass an array, a frame or a list")
         return X
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FunctionModel:
         """Nothing to train."""
@@ -217,7 +207,7 @@ class FunctionModel:
 
 
 def _as_texts(X: Any) -> NDArray | None:
-    """A column of texts, as the vectorizers of scikit-learn take them; None where it is no such thing."""
+    """A column of texts, as scikit-learn's vectorizers take them; None for anything else."""
     rows = X if isinstance(X, list | tuple) or np.ndim(X) == 1 else ()
     if not len(rows) or not all(isinstance(text, str) for text in rows):
         return None

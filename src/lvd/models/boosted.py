@@ -15,6 +15,7 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
+    keep,
     present_rows,
     seed_from,
     to_numpy,
@@ -62,11 +63,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         min_samples_leaf: int = 20,
         random_state: RandomState = None,
     ) -> None:
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.max_leaf_nodes = max_leaf_nodes
-        self.min_samples_leaf = min_samples_leaf
-        self.random_state = random_state
+        keep(self, locals())
 
     def check(self, X: ArrayLike) -> Any:
         """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""

@@ -17,9 +17,9 @@ from lvd.models.model import Model, takes_missing_targets
 from lvd.models.scaling import refuse_unknown
 
 N_FOLDS, FEWEST_ROWS = 5, 20
-"""Errors on held-out rows come from so many folds; with fewer rows than this the model's own serve."""
+"""The folds for errors on held-out rows; with fewer rows than this the model's own errors are used."""
 JUDGED_ROWS = 1000
-"""As many folds are judged as hold so many rows."""
+"""Only as many folds are judged as hold this many rows."""
 
 
 def held_out_folds(n_rows: int, seed: int) -> list[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]:

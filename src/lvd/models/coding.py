@@ -18,7 +18,7 @@ from lvd._validation import InputError, is_matrix, to_numpy
 MOST_LEVELS, LEAST_LEVEL = 30, 0.005
 """Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
 MOST_CODES = 250
-"""Histogram boosting takes so many levels of a category."""
+"""Histogram boosting accepts at most this many levels of a category."""
 WIDE, N_AXES = 200, 50
 """A sparse matrix of more columns than the first is projected to as many as the second."""
 
@@ -43,16 +43,9 @@ class InputCoding:
         """The coding of these rows: a frame, an array, or a sparse matrix."""
         if issparse(inputs):
             return cls(axes=_main_axes(inputs) if inputs.shape[1] > WIDE else None)
-        columns = [_column_values(column) for column in input_columns(inputs)]
-        numbers = [column.dtype.kind == "f" for column in columns]
-        return cls(
-            tuple(_mean(c) if number else None for c, number in zip(columns, numbers, strict=True)),
-            tuple(
-                number and bool(np.isnan(c).any()) and not bool(np.isnan(c).all())
-                for c, number in zip(columns, numbers, strict=True)
-            ),
-            tuple(() if number else _frequent(c) for c, number in zip(columns, numbers, strict=True)),
-        )
+        coded = [_learn_coding(column) for column in input_columns(inputs)]
+        means, gaps, levels = zip(*coded, strict=True) if coded else ((), (), ())
+        return cls(means, gaps, levels)
 
     @property
     def categorical(self) -> bool:
@@ -169,10 +162,13 @@ def input_columns(inputs: Any) -> list[Any]:
     return list(array.T)
 
 
-def _column_values(column: Any) -> NDArray:
-    """Numbers, with NaN for what is missing, or else texts."""
+def _learn_coding(column: Any) -> tuple[float | None, bool, tuple[str, ...]]:
+    """The mean of a column of numbers and whether some are missing; of any other its frequent levels."""
     values = None if is_category(column) else _read_numbers(column)
-    return read_texts(column) if values is None else values
+    if values is None:
+        return None, False, _frequent(read_texts(column))
+    missing = np.isnan(values)
+    return _mean(values), bool(missing.any() and not missing.all()), ()
 
 
 def is_category(column: Any) -> bool:

@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator, clone
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import check_matrix
 from lvd.models.coding import InputCoding
-from lvd.models.model import Evaluation, each_its_own, takes_missing_targets
+from lvd.models.model import Evaluation, RowwiseModel, takes_missing_targets
 
 
-class FilledModel(BaseEstimator):
+class FilledModel(RowwiseModel, BaseEstimator):
     """The model sees the column's mean in place of what is missing and, where training rows lack it, a flag that
     tells so (:class:`InputCoding`)."""
 
@@ -27,10 +27,6 @@ class FilledModel(BaseEstimator):
     def takes_missing_targets(self) -> bool:
         """As the model has it."""
         return takes_missing_targets(self.model)
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FilledModel:
         """Learn what to fill in, and train the model on it."""

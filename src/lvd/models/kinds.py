@@ -27,7 +27,7 @@ def is_of(estimator: Any, package: str) -> bool:
 
 
 def takes(estimator: Any, what: str) -> bool:
-    """What an estimator says of its inputs by the tags of scikit-learn; one that has none takes numbers only."""
+    """Whether an estimator accepts such inputs, by scikit-learn's tags; one without tags takes numbers only."""
     if is_pipeline(estimator) and what == "allow_nan":
         names = [type(step).__name__ for step in estimator]
         fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]

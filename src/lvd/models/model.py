@@ -46,7 +46,15 @@ class Model(Protocol):
         ...
 
 
-class EvaluatingRegressor(RegressorMixin, ABC):
+class RowwiseModel:
+    """A model to which each row is a case of its own."""
+
+    def same_case(self, X: Any) -> NDArray:
+        """A label for each row, all different."""
+        return each_its_own(X)
+
+
+class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
     """What a regressor of scikit-learn's kind offers, made of `evaluate`; whether y was a vector, `fit` notes."""
 
     _flat: bool
@@ -54,10 +62,6 @@ class EvaluatingRegressor(RegressorMixin, ABC):
     @abstractmethod
     def evaluate(self, X: Any) -> Evaluation:
         """Predictions (n, t) and embeddings (n, h) in one pass."""
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def predict(self, X: ArrayLike) -> Any:
         """Predictions, (n,) or (n, t) as y was in `fit`."""

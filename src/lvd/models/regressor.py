@@ -128,9 +128,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
         arrays by the names of its arguments."""
-        named = isinstance(X, NamedRows | Mapping) and not hasattr(
-            X, "toarray"
-        )  # one sparse matrix is a dict
+        # One kind of sparse matrix is a dict.
+        named = isinstance(X, NamedRows | Mapping) and not hasattr(X, "toarray")
         if named and self.module is not None:
             return NamedRows.of(X, getattr(self, "input_names_", None))
         n_columns = getattr(self, "n_features_in_", None)
@@ -240,17 +239,13 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
 
     def _check_parameters(self) -> None:
-        for name in ("n_batches", "epochs"):
+        for name in ("n_batches", "epochs", "batch_size", "learning_rate"):
             if getattr(self, name) is not None:
-                check_positive(getattr(self, name), name, integer=True)
+                check_positive(getattr(self, name), name, integer=name != "learning_rate")
         if self.n_batches is not None and self.epochs is not None:
             raise InputError("give n_batches or epochs, not both")
         for size in self.hidden_sizes or ():
             check_positive(size, "hidden_sizes", integer=True)
-        if self.batch_size is not None:
-            check_positive(self.batch_size, "batch_size", integer=True)
-        if self.learning_rate is not None:
-            check_positive(self.learning_rate, "learning_rate")
         given = next((n for n in ("module", "n_batches", "epochs") if vars(self)[n] is not None), None)
         if self.early_stopping and given is not None:
             raise InputError(

@@ -20,23 +20,15 @@ from lvd.models.rows import NamedRows
 
 
 def build_mlp(
-    n_inputs: int,
-    hidden_sizes: Sequence[int],
-    n_outputs: int,
-    *,
-    generator: torch.Generator,
-    dropout: float = 0.0,
+    n_inputs: int, hidden_sizes: Sequence[int], n_outputs: int, *, generator: torch.Generator
 ) -> nn.Sequential:
-    """ReLU layers; with `dropout` > 0 a dropout layer comes before every Linear layer.
+    """Linear layers with ReLUs in between.
 
     The weights are those of torch's default Linear initialisation (weights, then bias, layer by layer), drawn
     from `generator`: nothing touches the generator of the process.
     """
     layers: list[nn.Module] = []
-    sizes = [n_inputs, *hidden_sizes, n_outputs]
-    for n_in, n_out in pairwise(sizes):
-        if dropout > 0:
-            layers.append(nn.Dropout(dropout))
+    for n_in, n_out in pairwise([n_inputs, *hidden_sizes, n_outputs]):
         linear: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
         nn.init.kaiming_uniform_(linear.weight, a=math.sqrt(5), generator=generator)
         nn.init.uniform_(linear.bias, -(n_in**-0.5), n_in**-0.5, generator=generator)
@@ -92,12 +84,11 @@ def train(
     batches: Iterable[Int[NDArray, "b"]],
     *,
     learning_rate: float,
-    weight_decay: float = 0.0,
-    loss: Loss | None = None,
-    on_batch: Callable[[], None] | None = None,
+    weight_decay: float,
+    loss: Loss,
+    on_batch: Callable[[], None] | None,
 ) -> None:
-    """Train `module` in place, one Adam step per batch; the loss is the mean squared error by default."""
-    loss = nn.functional.mse_loss if loss is None else loss
+    """Train `module` in place, one Adam step per batch."""
     optimizer = torch.optim.Adam(module.parameters(), lr=learning_rate, weight_decay=weight_decay)
     module.train()
     value = targets.new_zeros(())

@@ -1,6 +1,6 @@
 """Boosted trees of other libraries: parameters in JSON, trees in the library's own format, which holds no code.
 
-What is said of scikit-learn's trees in :mod:`lvd.store.estimators` holds here too: a file made up by an enemy runs
+What is said of scikit-learn's trees in :mod:`lvd.store.estimators` holds here too: a forged file runs
 nothing, but may crash the library that reads it.
 """
 

@@ -265,7 +265,7 @@ def _spoken(path: str) -> str:
 
 
 def _available(device: str) -> str:
-    """The saved device, or ``"auto"`` where this machine has none such."""
+    """The saved device, or ``"auto"`` where this machine does not have it."""
     torch.device("cpu" if device == "auto" else device)
     try:
         resolve_device(device)

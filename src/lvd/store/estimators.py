@@ -35,7 +35,7 @@ TRUSTED = frozenset(
 """Scikit-learn's own classes that skops does not trust by itself. By name, because a rule such as "all of
 sklearn" would let in functions. The one function, which only looks at an array, histogram boosting of categories
 calls through a ``partial``; what is in a ``partial`` must be trusted too. The trees among them hold indices that
-scikit-learn does not check: a file made up by an enemy cannot run code, but can crash the process."""
+scikit-learn does not check: a forged file cannot run code, but can crash the process."""
 
 
 SCHEMA_BYTES = 64 << 20
