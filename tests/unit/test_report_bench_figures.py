@@ -9,11 +9,15 @@ import lvd
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
 from lvd.reproduction import bench_figures
-from lvd.reproduction.bands import illustration, synthetic_band, thought_experiment
-from lvd.reproduction.bench_figures import coverage_level_figure
+from lvd.reproduction.bench_figures import (
+    coverage_level_figure,
+    illustration,
+    synthetic_band,
+    thought_experiment,
+)
 from lvd.reproduction.collect import collect
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.result_store import Result
+from lvd.reproduction.result_store import Result, write_result
 from lvd.reproduction.runs import BenchRun
 
 
@@ -89,14 +93,13 @@ def test_figures_are_drawn_from_one_protocol(tmp_path):
     sound = Result(
         BenchRun("sound", "yacht", "split", 0), paper.rows, paper.y, paper.y_pred, paper.intervals, 1.0
     )
-    both = bench_figures.FigureSource(collect([paper, sound]), [paper, sound])
-    chosen = both.of_protocol("sound")
-    assert ({row.protocol for row in chosen.rows}, chosen.results) == ({"sound"}, [sound])
-    path = bench_figures.draw_figure("coverage_level", chosen, tmp_path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+    for one in (paper, sound):
+        write_result(tmp_path, one)
+    rows, results = bench_figures.read_source(tmp_path, "sound")
+    assert ({row.protocol for row in rows}, [one.run for one in results]) == ({"sound"}, [sound.run])
     for wrong in (None, "honest"):
         with pytest.raises(InputError, match="protocol must be one of those the results have, paper, sound"):
-            both.of_protocol(wrong)
+            bench_figures.read_source(tmp_path, wrong)
 
 
 def test_titles_of_the_synthetic_figure_tell_the_coverage(monkeypatch):

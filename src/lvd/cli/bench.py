@@ -239,12 +239,13 @@ def figures(
     protocol: AnyProtocol = None,
 ) -> None:
     """Draw the figures: from results where possible; those on the synthetic data train their methods first."""
-    from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, draw_figure, read_source
+    from lvd.reproduction.bench_figures import FIGURES, NEED_INTERVALS, read_source
+    from lvd.reproduction.figures import save_figure
 
-    source = read_source(results).of_protocol(protocol)
+    rows, intervals = read_source(results, protocol)
     out.mkdir(parents=True, exist_ok=True)
-    for name in FIGURES:
-        if source.results is None and name in NEED_INTERVALS:
+    for name, draw in FIGURES.items():
+        if intervals is None and name in NEED_INTERVALS:
             console.complain(
                 "warning",
                 f"{name} is not drawn: it needs the interval of every row, which tables do not hold; "
@@ -252,8 +253,8 @@ def figures(
             )
             continue
         with console.working(f"drawing {name}"):
-            path = draw_figure(name, source, out)
-        console.show(str(path))
+            save_figure(draw(rows, intervals or ()), out / f"{name}.png")
+        console.show(str(out / f"{name}.png"))
 
 
 @bench.command(

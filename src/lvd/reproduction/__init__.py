@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from lvd.reproduction.registry import ENTRIES, Entry
     from lvd.tables.splits import split_indices, three_way_split
 
-_PARTS = {
-    "lvd._files": ("cache_folder",),
-    "lvd.reproduction.datasets": (
-        *("NAMES", "PROTOCOLS", "Availability", "Dataset", "available", "export", "load", "make_synthetic"),
-    ),
-    "lvd.reproduction.printed": ("PrintedCell", "printed_cells"),
-    "lvd.reproduction.registry": ("ENTRIES", "Entry"),
-    "lvd.tables.splits": ("split_indices", "three_way_split"),
+_DATASETS = "lvd.reproduction.datasets"
+"""The home of all names that have no other."""
+_HOMES = {
+    "PrintedCell": "lvd.reproduction.printed",
+    "cache_folder": "lvd._files",
+    "printed_cells": "lvd.reproduction.printed",
+    "split_indices": "lvd.tables.splits",
+    "three_way_split": "lvd.tables.splits",
 }
-_HOMES = {name: module for module, names in _PARTS.items() for name in names}
 
 __all__ = [
     "ENTRIES",
@@ -53,9 +52,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a part when it is first used: importing the package stays fast."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES.get(name, _DATASETS)), name)
 
 
 def __dir__() -> list[str]:

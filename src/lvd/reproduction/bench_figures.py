@@ -1,26 +1,34 @@
-"""The paper's figures: drawn from results, or from methods trained on the synthetic data."""
+"""The paper's figures: drawn from results, or from bands over one input, computed here: the synthetic data, the
+introduction's three kinds of band, and a thought experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from sklearn.linear_model import LinearRegression
 
 from lvd._parallel import workers
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
-from lvd.intervals import widths
+from lvd.conformal import LocalConformal
+from lvd.intervals import from_radius, widths
+from lvd.kernels import MahalanobisKernel
 from lvd.methods import (
     DiscriminativeJackknifeRegressor,
     IntervalRegressor,
     JackknifePlusRegressor,
+    LVDRegressor,
     SplitConformalRegressor,
 )
-from lvd.reproduction.bands import LEVEL, illustration, synthetic_band
+from lvd.methods.conformal import ConformalBase
+from lvd.quantiles import conformal_quantile
 from lvd.reproduction.collect import Measured, collect, compact_tables, read_results
-from lvd.reproduction.figures import WidthErrorPanel, band_figure, panels_of, save_figure, width_error_figure
+from lvd.reproduction.datasets import load
+from lvd.reproduction.figures import Band, WidthErrorPanel, band_figure, panels_of, width_error_figure
 from lvd.reproduction.layout import dataset_order, dataset_title, method_title
 from lvd.reproduction.method_grids import FEATURED
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
@@ -29,6 +37,8 @@ from lvd.reproduction.result_tables import only_protocol
 from lvd.reproduction.runs import grouped
 from lvd.reproduction.significance import sample_of
 
+LEVEL = 0.9
+GRID_POINTS = 400
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#767676", "#111111")
 _STYLES = dict(zip(FEATURED, zip(_COLOURS, "os^vDPX*", strict=True), strict=True))
 """Colours that colour-blind readers can tell apart (Okabe and Ito), and marks that need no colour."""
@@ -66,9 +76,6 @@ def coverage_level_figure(rows: Sequence[Measured]) -> Figure:
     return figure
 
 
-_RED = "#C00000"
-
-
 def synthetic() -> Figure:
     """All methods of the paper's comparison on the synthetic data; trained here, on no results."""
     return _synthetic_panels({method_title(method, "synthetic"): REGRESSORS[method] for method in FEATURED})
@@ -95,7 +102,7 @@ def three_bands() -> Figure:
     figure = band_figure(titled, LEVEL, x_label="x (rings: a badly predicted cluster)")
     for axes, band in zip(figure.axes, bands.values(), strict=True):
         x, y = band.x_rows[cluster], band.y_rows[cluster]
-        axes.scatter(x, y, s=70, facecolors="none", edgecolors=_RED, linewidths=1.0, zorder=6)
+        axes.scatter(x, y, s=70, facecolors="none", edgecolors="#C00000", linewidths=1.0, zorder=6)
     return figure
 
 
@@ -121,46 +128,26 @@ def width_error(results: Sequence[Result]) -> Figure:
     return width_error_figure(panels)
 
 
-@dataclass(frozen=True)
-class FigureSource:
-    """What figures are drawn from: metrics, and the intervals of every row, None where only tables are left."""
-
-    rows: Sequence[Measured]
-    results: Sequence[Result] | None
-
-    def of_protocol(self, protocol: str | None) -> FigureSource:
-        """What belongs to one protocol; it need not be named where there is only one."""
-        chosen = only_protocol(self.rows, protocol)
-        return FigureSource(
-            [row for row in self.rows if row.protocol == chosen],
-            self.results and [result for result in self.results if result.run.protocol == chosen],
-        )
+def read_source(path: Path, protocol: str | None) -> tuple[list[Measured], list[Result] | None]:
+    """Metrics of one protocol, and the intervals of every row, None where only tables are left."""
+    results = None if compact_tables(path) else read_all(path)
+    rows = read_results(path) if results is None else collect(results)
+    chosen = only_protocol(rows, protocol)
+    return (
+        [row for row in rows if row.protocol == chosen],
+        None if results is None else [one for one in results if one.run.protocol == chosen],
+    )
 
 
-def read_source(path: Path) -> FigureSource:
-    """From a folder of runs, or from compact tables."""
-    if compact_tables(path):
-        return FigureSource(read_results(path), None)
-    results = read_all(path)
-    return FigureSource(collect(results), results)
-
-
-FIGURES: dict[str, Callable[[FigureSource], Figure]] = {
-    "three_bands": lambda source: three_bands(),
-    "synthetic": lambda source: synthetic(),
-    "jackknife": lambda source: jackknife(),
-    "width_error": lambda source: width_error(source.results or ()),
-    "coverage_level": lambda source: coverage_level_figure(source.rows),
+FIGURES: dict[str, Callable[[Sequence[Measured], Sequence[Result]], Figure]] = {
+    "three_bands": lambda rows, results: three_bands(),
+    "synthetic": lambda rows, results: synthetic(),
+    "jackknife": lambda rows, results: jackknife(),
+    "width_error": lambda rows, results: width_error(results),
+    "coverage_level": lambda rows, results: coverage_level_figure(rows),
 }
 NEED_INTERVALS = ("width_error",)
 """Figures that compact tables do not suffice for."""
-
-
-def draw_figure(name: str, source: FigureSource, folder: Path) -> Path:
-    """Draw one of `FIGURES` from the results of one protocol into a folder; returns the file."""
-    path = folder / f"{name}.png"
-    save_figure(FIGURES[name](source), path)
-    return path
 
 
 def _synthetic_panels(regressors: dict[str, type[IntervalRegressor]]) -> Figure:
@@ -177,3 +164,94 @@ def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
     ]
     latest_first = sorted(fitting, key=lambda result: -result.run.seed)
     return {dataset_title(result.run.dataset): result for result in latest_first}
+
+
+Predict = Callable[[Float[NDArray, "n"]], tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]]
+"""From positions to predictions and intervals."""
+
+
+def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
+    """A method with its default settings, LVD as in the paper, on the synthetic data.
+
+    A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
+    """
+    data = load("synthetic")
+    train, calib, test = np.split(np.arange(len(data.y)), 3)
+    settings: dict[str, Any] = {"preset": "paper"} if regressor is LVDRegressor else {}
+    model = regressor(random_state=0, **settings)
+    if isinstance(model, ConformalBase):
+        model.set_params(calib_size=None).fit(data.X[train], data.y[train])
+        model.conformalize(data.X[calib], data.y[calib])
+    else:
+        model.fit(data.X[train], data.y[train])
+    return _band(_by_position(model), data.X[test, 0], data.y[test])
+
+
+def illustration() -> tuple[dict[str, Band], Bool[NDArray, "n"]]:
+    """A curve with a cluster of rows that its prediction misses: the introduction's figure, and these rows.
+
+    The constant band is split conformal. The one that is too narrow follows the mean error of the rows nearby:
+    it says where errors are large, not how large they get. The local one is LVD's with a kernel of fixed width.
+    """
+    rng = np.random.default_rng(1)
+    x_calib, y_calib, _ = _curve_with_cluster(4000, rng)
+    x_rows, y_rows, cluster = _curve_with_cluster(300, rng)
+    scores = np.abs(y_calib - _curve(x_calib))
+    kernel = MahalanobisKernel.from_components([[8.0]], mean=[0.0], scale=[1.0], device="cpu")
+    local = LocalConformal(kernel).conformalize(x_calib[:, None], scores)
+    constant = float(conformal_quantile(scores, np.array([LEVEL]), quantile="finite_sample")[0])
+
+    def mean_error(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+        weights = np.asarray(kernel(x[:, None], x_calib[:, None]))
+        return weights @ scores / weights.sum(axis=1)
+
+    def around_curve(radius: Callable[[Float[NDArray, "n"]], Float[NDArray, "n"]]) -> Band:
+        return _band(lambda x: (_curve(x), from_radius(_curve(x), radius(x))), x_rows, y_rows)
+
+    bands = {
+        "Marginally valid": around_curve(lambda x: np.full_like(x, constant)),
+        "Discriminative, not valid": around_curve(mean_error),
+        "Locally valid": around_curve(lambda x: local.radius(x[:, None], LEVEL)),
+    }
+    return bands, cluster
+
+
+def thought_experiment(repeats: int = 20) -> Band:
+    """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
+
+    X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0,
+    and next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
+    """
+    x = np.arange(-10.0, 11.0)
+    X = np.repeat(x, repeats)[:, None]
+    line = LinearRegression(fit_intercept=False)
+    model = JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
+    y_pred, intervals = _by_position(model)(x)
+    return Band(x, y_pred, intervals, x, np.abs(x), intervals)
+
+
+def _by_position(model: Any) -> Predict:
+    def predict(x: Float[NDArray, "n"]) -> tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]:
+        y_pred, intervals = model.predict_interval(x[:, None], LEVEL)
+        return y_pred, intervals[:, :, 0]
+
+    return predict
+
+
+def _band(predict: Predict, x_rows: Float[NDArray, "n"], y_rows: Float[NDArray, "n"]) -> Band:
+    x = np.linspace(x_rows.min(), x_rows.max(), GRID_POINTS)
+    return Band(x, *predict(x), x_rows, y_rows, predict(x_rows)[1])
+
+
+def _curve(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+    return np.sin(x) + 0.3 * x
+
+
+def _curve_with_cluster(
+    n_rows: int, rng: np.random.Generator
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"], Bool[NDArray, "n"]]:
+    """Rows around the curve; those with x from 6.1 to 6.9 are well above it, and spread widely."""
+    x = rng.uniform(0.0, 10.0, n_rows)
+    cluster = (x > 6.1) & (x < 6.9)
+    error = np.where(cluster, rng.normal(2.2, 0.8, n_rows), rng.normal(0.0, 0.35, n_rows))
+    return x, _curve(x) + error, cluster

@@ -6,8 +6,6 @@ kernels and intervals can be computed, again and elsewhere, without it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,7 +25,7 @@ from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.protocols import Protocol, get_protocol
-from lvd.reproduction.runs import Job, grouped, has_tasks
+from lvd.reproduction.runs import Job, content_digest, grouped, has_tasks
 from lvd.tables.splits import Parts, split_group_indices, split_indices
 
 N_MEMBERS = 5
@@ -63,8 +61,7 @@ class Network:
         about = asdict(self)
         if self.split == "random":
             del about["split"]
-        content = json.dumps([about, asdict(RECIPE)], sort_keys=True)
-        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+        digest = content_digest([about, asdict(RECIPE)])
         return folder / "networks" / f"{self.table}-{self.seed}-{self.role}-{digest}.safetensors"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lvd._files import write_text
 from lvd._validation import InputError
-from lvd.reproduction.bands import thought_experiment
+from lvd.reproduction.bench_figures import thought_experiment
 from lvd.reproduction.collect import Measured, read_results
 from lvd.reproduction.figures import Band
 from lvd.reproduction.formats import Grid, render_markdown, to_latex, to_markdown

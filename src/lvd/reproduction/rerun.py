@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from lvd._validation import InputError
@@ -52,10 +51,10 @@ def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
 def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> list[str]:
     by_dataset = grouped(pairs, lambda pair: dataset_title(pair[0].dataset))
     same = [[_same(pair) for pair in by_dataset.get(name, [])] for name in datasets]
-    shares = [(_with_share(first), _with_share(second)) for first, second in pairs]
+    finite = [(100.0 * a.finite_count / a.n_test, 100.0 * b.finite_count / b.n_test) for a, b in pairs]
     differences = (
         *(_points_apart(_values(pairs, name)) for name in ("MCR", "TCR")),
-        _points_apart(_values(shares, "finite_count")),
+        _points_apart([pair for pair in finite if not any(map(math.isnan, pair))]),
         *(_percent_apart(_values(pairs, name)) for name in ("MAD", "width")),
         *(_points_apart(_means(pairs, name)) for name in ("MCR", "TCR")),
         *(_percent_apart(_means(pairs, name)) for name in ("MAD", "width")),
@@ -65,10 +64,6 @@ def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> 
         *(f"{sum(members)} of {len(members)}" for members in same),
         *(f"{value:.1f}" for value in differences),
     ]
-
-
-def _with_share(row: Measured) -> Measured:
-    return replace(row, finite_count=100.0 * row.finite_count / row.n_test)
 
 
 def _same(pair: Pair) -> bool:

@@ -78,7 +78,7 @@ def read_result(path: Path) -> Result:
     with _explained(path):
         table = pq.read_table(path)
         about = _about(table.schema)
-        run = _run_of(about)
+        run: BenchRun = about["run"]
         column = {name: table[name].to_numpy() for name in table.column_names}
         y_pred, lower, upper = (
             np.stack([column[f"{name}_{level:g}"] for level in run.levels], axis=1) for name in _COLUMNS
@@ -90,14 +90,13 @@ def read_result(path: Path) -> Result:
 def read_run(path: Path) -> BenchRun:
     """The run whose result is stored there; its rows are not read."""
     with _explained(path):
-        return _run_of(_about(pq.read_schema(path)))
+        return _about(pq.read_schema(path))["run"]
 
 
 def read_error(path: Path) -> str | None:
     """The error of a stored run, None if it went well; its rows are not read."""
     with _explained(path):
-        error: str | None = _about(pq.read_schema(path))["error"]
-        return error
+        return _about(pq.read_schema(path))["error"]
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -122,12 +121,10 @@ def files_by_split(folder: Path) -> list[list[Path]]:
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((schema.metadata or {})[b"lvd"])
-    return about
-
-
-def _run_of(about: dict[str, Any]) -> BenchRun:
-    return BenchRun(**{**about["run"], "levels": tuple(about["run"]["levels"])})
+    """The run that is stored, its seconds and its error."""
+    about = json.loads((schema.metadata or {})[b"lvd"])
+    run = BenchRun(**about["run"] | {"levels": tuple(about["run"]["levels"])})
+    return {"run": run, "seconds": about["seconds"], "error": about["error"]}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lvd._validation import InputError
 from lvd.reproduction.protocols import get_protocol
@@ -68,8 +68,12 @@ class BenchRun:
     def key(self) -> str:
         """A name made of the run's content: the protocol's choices, not only its name, are part of it."""
         content = asdict(self) | {"protocol": get_protocol(self.protocol).choices, "format": FORMAT}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-        return f"{self.protocol}-{self.dataset}-{self.method}-{self.seed}-{digest}"
+        return f"{self.protocol}-{self.dataset}-{self.method}-{self.seed}-{content_digest(content)}"
+
+
+def content_digest(content: Any) -> str:
+    """Twelve letters that stand for what can be written as JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
