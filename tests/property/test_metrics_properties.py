@@ -17,7 +17,7 @@ from lvd.metrics import (
     width_error_correlation,
     winkler_score,
 )
-from lvd.metrics.slabs import lowest_run
+from lvd.metrics.conditional import lowest_run
 from lvd.metrics.strata import quantile_bins
 
 INF = np.inf

@@ -8,8 +8,7 @@ import pytest
 import lvd
 from lvd.models import Evaluation
 from lvd.scores import EvaluatedRows, JointResidual, TrainingRows
-from lvd.scores.covariance import LocalCovariance, covariance_misfit, global_moments, kept_off_zero
-from lvd.scores.joint import BoundJoint
+from lvd.scores.joint import BoundJoint, LocalCovariance, covariance_misfit, global_moments, kept_off_zero
 
 RNG = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lvd import metrics
-from lvd.metrics.slabs import lowest_run
+from lvd.metrics.conditional import lowest_run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from lvd import InputError
 from lvd.metrics import worst_slab_coverage
-from lvd.metrics.slabs import lowest_run
+from lvd.metrics.conditional import lowest_run
 
 
 def intervals_that_cover(hits):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -49,6 +48,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     """Whether the method works on a model that is trained already, and leaves it untouched."""
     nested: ClassVar[bool] = True
     """Whether an interval at a higher level always contains the one at a lower level."""
+
+    @abstractmethod
+    def _new_model(self, seed: int) -> Any:
+        """The model to train."""
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -144,13 +147,13 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             raise InputError(str(error)) from None
         return self.model_.check(X)
 
-    def _begin(self, X: ArrayLike, y: ArrayLike, new_model: Callable[[int], Any]) -> tuple[Any, NDArray, int]:
+    def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:
         """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
         self._check_parameters()
         self._check_bounds()
         check_levels(self.confidence_level)
         seed = seed_from(self.random_state)
-        self.model_: Model = new_model(seed)
+        self.model_: Model = self._new_model(seed)
         inputs, targets = self._check_rows(X, y)
         if len(targets) < 2:
             raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")

@@ -318,17 +318,13 @@ class ConformalBase(IntervalRegressor):
         if choices.get("guarantee") == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
-        n_sides = len(plans[0].columns)
-        radius = np.empty((len(bound.y_pred), n_sides, len(levels), len(self.conformals_)))
+        wanted = np.array([plan.columns for plan in plans])
+        radius = np.empty((len(bound.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
         for place, columns in enumerate(self.conformals_):
-            for side in range(n_sides):
-                wanted = [plan.columns[side] for plan in plans]
-                for number in set(wanted):
-                    asked = [j for j, column in enumerate(wanted) if column == number]
-                    found = columns[number].radius(
-                        rows.embeddings, [plans[j].level for j in asked], **choices
-                    )
-                    radius[:, side, asked, place] = to_numpy(found)
+            for number in np.unique(wanted):
+                asked, sides = np.nonzero(wanted == number)
+                found = columns[number].radius(rows.embeddings, [plans[j].level for j in asked], **choices)
+                radius[:, sides, asked, place] = to_numpy(found)
         if self._infinite_when_unknown:
             radius[~self._known(rows)] = np.inf
         return radius

@@ -76,7 +76,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
                 f"got {self.adversarial_step!r}; 0.01 is usual"
             )
 
-    def _new_model(self) -> Any:
+    def _new_model(self, seed: int) -> Any:
         if self.estimator is not None:
             return clone(self.estimator).ensemble(self.n_members)
         return NetStack(self.n_members, self.hidden_sizes, outputs_per_target=2, device=self.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, refuse_choices
-from lvd.models import NetRegressor, as_model
+from lvd.models import Model, NetRegressor, as_model
 from lvd.models.influence import (
     flatten_module,
     leave_one_out_parameters,
@@ -74,9 +73,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
         """Train on all rows, and work out the parameters without each of them."""
-        estimator = "paper" if self.estimator is None and not self.prefit else self.estimator
-        new_model = partial(as_model, estimator, prefit=self.prefit, device=self.device)
-        inputs, targets, _ = self._begin(X, y, lambda seed: new_model(random_state=seed))
+        inputs, targets, _ = self._begin(X, y)
         network = self._network()
         self._check_memory(
             _count_parameters(network, len(inputs), inputs.shape[1], targets.shape[1]), len(targets)
@@ -97,6 +94,10 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         errors = scaled - outputs_of_own_row(run, self.leave_one_out_parameters_, rows)
         self.residuals_ = errors.abs().cpu().numpy() * network.y_scale_
         return self
+
+    def _new_model(self, seed: int) -> Model:
+        estimator = "paper" if self.estimator is None and not self.prefit else self.estimator
+        return as_model(estimator, prefit=self.prefit, device=self.device, random_state=seed)
 
     def _check_parameters(self) -> None:
         if self.order not in (1, 2):

@@ -65,7 +65,7 @@ class JackknifePlusRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
         """Train on all rows, and on all but each row or fold."""
-        inputs, targets, seed = self._begin(X, y, self._new_model)
+        inputs, targets, seed = self._begin(X, y)
         self.folds_ = _folds(len(targets), self.cv, seed)
         start = perf_counter()
         self.model_.fit(inputs, targets)

@@ -132,16 +132,11 @@ class LVDRegressor(LocalRegressor):
     def _new_model(self, seed: int) -> Model | Candidates:
         name = self.settings.estimator if self.estimator is None and not self.prefit else self.estimator
         named = {"auto": ("net", "trees"), "net": ("net",)}.get(name, ()) if isinstance(name, str) else ()
-        if named and self.embedding is None and not self.prefit:
-            models = (as_model(one, device=self.device, random_state=seed) for one in named)
-            return Candidates(dict(zip(named, models, strict=True)))
-        return as_model(
-            "net" if named else name,
-            prefit=self.prefit,
-            embedding=self.embedding,
-            device=self.device,
-            random_state=seed,
-        )
+        embedding, device = self.embedding, self.device
+        if named and embedding is None and not self.prefit:
+            return Candidates({one: as_model(one, device=device, random_state=seed) for one in named})
+        given = "net" if named else name
+        return as_model(given, prefit=self.prefit, embedding=embedding, device=device, random_state=seed)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -85,7 +85,7 @@ class MCDropoutRegressor(MixtureRegressor):
         check_positive(self.length_scale, "length_scale")
         check_positive(self.n_passes, "n_passes", integer=True)
 
-    def _new_model(self) -> NetStack:
+    def _new_model(self, seed: int) -> NetStack:
         return NetStack(1, self.hidden_sizes, device=self.device)
 
     def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:

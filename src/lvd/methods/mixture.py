@@ -23,10 +23,6 @@ class NormalRegressor(IntervalRegressor):
     model_: Any
 
     @abstractmethod
-    def _new_model(self) -> Any:
-        """The untrained networks."""
-
-    @abstractmethod
     def _train(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> None:
         """Train ``model_``."""
 
@@ -40,7 +36,7 @@ class NormalRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
         """Train on all rows."""
-        self._train(*self._begin(X, y, lambda _: self._new_model()))
+        self._train(*self._begin(X, y))
         return self
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:

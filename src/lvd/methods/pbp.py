@@ -52,7 +52,7 @@ class PBPRegressor(NormalRegressor):
     def _check_parameters(self) -> None:
         check_training(self.hidden_sizes, self.epochs)
 
-    def _new_model(self) -> ProbabilisticNet:
+    def _new_model(self, seed: int) -> ProbabilisticNet:
         return ProbabilisticNet(self.hidden_sizes)
 
     def _train(self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], seed: int) -> None:

@@ -35,7 +35,7 @@ from lvd.scores import (
     ScaledResidual,
     SidedResidual,
 )
-from lvd.scores.covariance import LocalCovariance
+from lvd.scores.joint import LocalCovariance
 from lvd.scores.residuals import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
 from lvd.store import OutdatedError, Saved, load_object, read_manifest, register

@@ -5,6 +5,12 @@ asked for; numpy, pandas and torch are welcome; rates are fractions, and an inte
 """
 
 from lvd.intervals import binomial_band
+from lvd.metrics.conditional import (
+    TargetCoverageRisk,
+    WorstSlab,
+    excess_risk_of_target_coverage,
+    worst_slab_coverage,
+)
 from lvd.metrics.coverage import (
     CalibrationCurve,
     calibration_curve,
@@ -21,7 +27,6 @@ from lvd.metrics.discrimination import (
 )
 from lvd.metrics.distribution import crps
 from lvd.metrics.scorer import IntervalScorer
-from lvd.metrics.slabs import WorstSlab, worst_slab_coverage
 from lvd.metrics.strata import (
     GroupCoverage,
     coverage_gap,
@@ -30,7 +35,6 @@ from lvd.metrics.strata import (
     size_stratified_coverage,
 )
 from lvd.metrics.summary_table import Summary, summary
-from lvd.metrics.target_coverage import TargetCoverageRisk, excess_risk_of_target_coverage
 from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, mean_log_volume, winkler_score
 
 __all__ = [

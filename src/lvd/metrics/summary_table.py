@@ -11,9 +11,9 @@ import numpy as np
 from lvd._typing import ArrayLike, Levels
 from lvd._validation import InputError, check_same_length, check_vector
 from lvd.metrics._check import check_intervals, check_levels_of
+from lvd.metrics.conditional import excess_risk_of_target_coverage
 from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
 from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
-from lvd.metrics.target_coverage import excess_risk_of_target_coverage
 from lvd.metrics.width import finite_fraction, mean_finite_width
 
 _COLUMNS = {
