@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix, keep
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix
 from lvd.models.coding import InputCoding, column_means, fill_in
 from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, RowwiseModel
@@ -31,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 """Of scikit-learn's MLPRegressor."""
 
 
+@dataclass(eq=False, repr=False)
 class SklearnModel(RowwiseModel, BaseEstimator):
     """A regressor with the methods of scikit-learn's: one of its own, a Pipeline, boosted trees of another library,
     a skorch network, or any object that has `fit` and `predict`.
@@ -42,8 +43,10 @@ class SklearnModel(RowwiseModel, BaseEstimator):
     estimator of its own, and the embedding is made of the inputs.
     """
 
-    def __init__(self, estimator: Any, *, prefit: bool = False, embed: Embed | None = None) -> None:
-        keep(self, locals())
+    estimator: Any
+    _: KW_ONLY
+    prefit: bool = False
+    embed: Embed | None = None
 
     def __sklearn_clone__(self) -> SklearnModel:
         estimator = self.estimator if self.prefit else unfitted_copy(self.estimator)
@@ -165,17 +168,16 @@ class SklearnModel(RowwiseModel, BaseEstimator):
         return X.astype(np.float32) if is_matrix(X) and self._is_skorch else X
 
 
+@dataclass(eq=False, repr=False)
 class FunctionModel(RowwiseModel):
     """A trained model given as functions from rows to an array: `predict`, and `embed` or None.
 
     Without `embed` the inputs, as numbers (:class:`InputCoding`), and the predictions are the embedding.
     """
 
+    predict: Embed
+    embed: Embed | None = None
     prefit: ClassVar[bool] = True
-
-    def __init__(self, predict: Embed, embed: Embed | None = None) -> None:
-        self.predict = predict
-        self.embed = embed
 
     def check(self, X: ArrayLike) -> Any:
         """Inputs are the functions' own affair; only rows must be countable."""

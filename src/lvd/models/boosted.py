@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
-    keep,
     present_rows,
     seed_from,
     to_numpy,
@@ -26,6 +26,7 @@ from lvd.models.scaling import refuse_unknown
 from lvd.models.trees import TreeEnsemble
 
 
+@dataclass(eq=False, repr=False)
 class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     """Boosted trees, scikit-learn's HistGradientBoosting, kept as plain arrays that are safe to save.
 
@@ -52,18 +53,12 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     """Trees nearly reproduce the targets of their training rows."""
     takes_missing_targets: ClassVar[bool] = True
 
-    ensembles_: list[TreeEnsemble]
-
-    def __init__(
-        self,
-        *,
-        max_iter: int = 100,
-        learning_rate: float = 0.1,
-        max_leaf_nodes: int = 31,
-        min_samples_leaf: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    _: KW_ONLY
+    max_iter: int = 100
+    learning_rate: float = 0.1
+    max_leaf_nodes: int = 31
+    min_samples_leaf: int = 20
+    random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Any:
         """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""
@@ -93,7 +88,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         if self.blocks_:
             settings["categorical_features"] = list(range(len(self.blocks_)))
         refuse_unknown(targets)
-        self.ensembles_ = [
+        self.ensembles_: list[TreeEnsemble] = [
             TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
             for column, some in ((column, present_rows(column)) for column in targets.T)
         ]

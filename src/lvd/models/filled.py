@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import BaseEstimator, clone
@@ -12,12 +13,12 @@ from lvd.models.coding import InputCoding
 from lvd.models.model import Evaluation, RowwiseModel, takes_missing_targets
 
 
+@dataclass(eq=False, repr=False)
 class FilledModel(RowwiseModel, BaseEstimator):
     """The model sees the column's mean in place of what is missing and, where training rows lack it, a flag that
     tells so (:class:`InputCoding`)."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    model: Any
 
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
         """A matrix in which numbers may be missing, with the columns of `fit`."""

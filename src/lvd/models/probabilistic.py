@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -88,11 +89,11 @@ def certain(inputs: Float[NDArray, "n p"]) -> Gaussians:
     return with_bias(Gaussians(inputs, np.zeros_like(inputs)))
 
 
+@dataclass(eq=False)
 class ProbabilisticNet:
     """One network per target, on standardised inputs and targets."""
 
-    def __init__(self, hidden_sizes: Sequence[int]) -> None:
-        self.hidden_sizes = hidden_sizes
+    hidden_sizes: Sequence[int]
 
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
         """A finite matrix with the columns of `fit`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,6 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_targets,
-    keep,
     resolve_device,
     seed_from,
     to_numpy,
@@ -60,6 +60,7 @@ PAPER_SIZES, PAPER_RATE, PAPER_BATCH = (100,), 1e-2, 100
 VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
 
 
+@dataclass(eq=False, repr=False)
 class NetRegressor(EvaluatingRegressor, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
 
@@ -102,28 +103,22 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
     takes_missing_targets: ClassVar[bool] = True
 
-    module_: nn.Module
-
-    def __init__(
-        self,
-        module: nn.Module | None = None,
-        *,
-        hidden_sizes: Sequence[int] | None = None,
-        n_batches: int | None = None,
-        epochs: int | None = None,
-        early_stopping: bool | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        scale_inputs: bool = True,
-        scale_target: bool = True,
-        loss: Loss | None = None,
-        embedding_layer: str | None = None,
-        prefit: bool = False,
-        device: str = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        keep(self, locals())
+    module: nn.Module | None = None
+    _: KW_ONLY
+    hidden_sizes: Sequence[int] | None = None
+    n_batches: int | None = None
+    epochs: int | None = None
+    early_stopping: bool | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    scale_inputs: bool = True
+    scale_target: bool = True
+    loss: Loss | None = None
+    embedding_layer: str | None = None
+    prefit: bool = False
+    device: str = "auto"
+    random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
@@ -177,7 +172,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             for array in (self.standardised(X), (targets - self.y_mean_) / self.y_scale_)
         )
         with workers(1):
-            self.module_ = train_validated(
+            self.module_: nn.Module = train_validated(
                 inputs,
                 scaled,
                 self.sizes(self.n_targets_, len(X)),

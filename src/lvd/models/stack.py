@@ -7,6 +7,7 @@ the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures bo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 import torch
@@ -103,24 +104,18 @@ def map_outputs(
         return run(evaluate, chunk_slices(len(inputs), max(1, EVALUATION_NUMBERS // (n_members * widest))))
 
 
+@dataclass(eq=False)
 class NetStack:
     """A stack of networks on standardised inputs and targets.
 
     `outputs_per_target` is 1 for networks that predict a value, 2 for those that predict mean and variance.
     """
 
-    def __init__(
-        self,
-        n_members: int,
-        hidden_sizes: Sequence[int],
-        *,
-        outputs_per_target: int = 1,
-        device: str = "auto",
-    ) -> None:
-        self.n_members = n_members
-        self.hidden_sizes = hidden_sizes
-        self.outputs_per_target = outputs_per_target
-        self.device = device
+    n_members: int
+    hidden_sizes: Sequence[int]
+    _: KW_ONLY
+    outputs_per_target: int = 1
+    device: str = "auto"
 
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
         """A finite matrix with the columns of `fit`."""
