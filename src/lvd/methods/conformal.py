@@ -443,7 +443,7 @@ def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
     if joint and np.isnan(columns).all():
         raise InputError(
             f"a joint region needs rows in which all targets are known, but none of {len(columns)} rows has them "
-            "all; give such rows, or choose a conformity_score for single targets"
+            "all; give such rows, or fit each target on its own"
         )
     refuse_unknown(columns)
 

@@ -162,7 +162,7 @@ class LVDRegressor(LocalRegressor):
         if score.joint and self.settings.kernel_target != "errors":
             raise InputError(
                 "joint regions need kernel_target 'errors', as one kernel learns the errors of all targets, got "
-                "'y', which is also that of preset 'paper'; choose 'errors', or another conformity_score"
+                "'y', which is also that of preset 'paper'; choose 'errors', or leave the joint region out"
             )
         return score
 

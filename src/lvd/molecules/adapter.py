@@ -75,7 +75,7 @@ def find_featurizer(module: MPNN, names: tuple[str, ...]) -> str:
             return name
     raise InputError(
         f"the network takes {messages['d_v']} features per atom and {messages['d_e']} per bond, which none of "
-        f"chemprop's featurizers {', '.join(names)} gives; networks with features of their own are not supported"
+        f"chemprop's featurizers {', '.join(names)} gives; networks with custom features are not supported"
     )
 
 
