@@ -45,7 +45,7 @@ BAD_TABLES = {
     "infinity as target": ((GOOD + "1,-inf\n").encode(), "target 'y': 1 infinite value (row 31)"),
     "dates in no known order": (
         b"x,y\n" + b"".join(b"%02d.01.2020,%d\n" % (i, i) for i in range(1, 29)),
-        "column 'x': '01.01.2020' is no date or time (28 such values, rows 1, 2, 3, 4, 5, ...); write dates as",
+        "column 'x': '01.01.2020' is not a date or time (28 such values, rows 1, 2, 3, 4, 5, ...); write dates as",
     ),
     "dates that do not exist": (
         b"x,y\n" + b"".join(b"2021-02-%02d,%d\n" % (i, i) for i in range(1, 31)),

@@ -206,7 +206,7 @@ class TestDates:
             encoder.transform, pa.table({"a": ["2024-01-01", "soon"]}), numbers=np.array([11, 12])
         )
         assert message.startswith(
-            "column 'a': 'soon' is no date or time (1 such value, row 12); write dates as"
+            "column 'a': 'soon' is not a date or time (1 such value, row 12); write dates as"
         )
         assert "must hold dates or times, as in fit" in refused(encoder.transform, pa.table({"a": [1.0]}))
 
@@ -312,9 +312,9 @@ class TestRefusedInFit:
             ([datetime.date(2020, 1, 1)] * 2, "is the same moment in every row"),
             (
                 ["31.12.2020 12:00", "1.1.2021 13:00"],
-                "'31.12.2020 12:00' is no date or time (2 such values, rows",
+                "'31.12.2020 12:00' is not a date or time (2 such values, rows",
             ),
-            (["12/31/99", "01/01/00"], "'12/31/99' is no date or time"),
+            (["12/31/99", "01/01/00"], "'12/31/99' is not a date or time"),
             (["2020-02-31", "2020-02-01"], "holds a date or time that does not exist"),
             (["12:30", "25:00"], "holds a date or time that does not exist"),
             (

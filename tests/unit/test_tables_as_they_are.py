@@ -317,7 +317,7 @@ class TestCard:
     def test_a_changed_card_is_noticed(self, tmp_path, fitted):
         replace(fitted, card=self.card(tmp_path).to_dict()).save(tmp_path / "model")
         (tmp_path / "model" / "card.md").write_text("perfect")
-        with pytest.raises(lvd.InputError, match=r"card\.md in .* another size"):
+        with pytest.raises(lvd.InputError, match=r"card\.md in .* different size"):
             TableModel.load(tmp_path / "model")
 
     @pytest.mark.parametrize("content", [3, {}, [], {"source": 3}])

@@ -56,8 +56,8 @@ def evaluate_table(
 
     Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
 
-    Use rows that the model has not seen; it warns of those it was trained on. lvd fit --test-out keeps the test
-    rows for this.
+    Use rows that the model has not seen; those it was trained on cause a warning. lvd fit --test-out keeps the
+    test rows for this.
 
     With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the

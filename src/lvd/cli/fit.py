@@ -110,7 +110,7 @@ def fit(
         str | None,
         option(
             "median",
-            "Take missing values: boosted trees get missing numbers as they are, networks a typical one; "
+            "Accept missing values: boosted trees get missing numbers as they are, networks a typical one; "
             "missing text is a category of its own.",
             "missing values are refused",
         ),

@@ -114,8 +114,8 @@ def notes(report: FitReport) -> Iterator[str]:
         )
     for column in report.dated:
         yield (
-            f"column {column!r} holds dates: rows much later than the training rows will be unknown; for a model "
-            f"of rows to come, fit with --split time:{column}"
+            f"column {column!r} holds dates: rows much later than the training rows will be unknown; to predict "
+            f"future rows, fit with --split time:{column}"
         )
     for column, example in report.formatted.items():
         yield (

@@ -77,7 +77,7 @@ def update_model(
     if json:
         console.show_json({"model": str(out or model), **asdict(report)})
         return
-    console.show(f"{report.n_added:,} rows added; {report.n_calib:,} rows calibrate now")
+    console.show(f"{report.n_added:,} rows added; there are {report.n_calib:,} calibration rows now")
     console.show_left_out(report.n_skipped, report.n_unlabelled)
     console.show_unknown(0, report.unseen, report.n_added)
     console.show(f"model written to {out or model}")

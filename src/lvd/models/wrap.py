@@ -51,8 +51,8 @@ def as_model(
         )
     if embed is not None and not is_sklearn:
         raise InputError(
-            "embedding is a function, which is for scikit-learn estimators; of a torch module give the name of a "
-            "layer, and two functions (predict, embed) as estimator bring their own"
+            "embedding is a function, which only scikit-learn estimators need; for a torch module give the name of "
+            "a layer, and a pair of functions (predict, embed) has its own"
         )
     if foreign is not None:
         model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)

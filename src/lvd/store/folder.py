@@ -166,7 +166,7 @@ def _read_file(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
     try:
         size = (folder / name).stat().st_size
         if size != entry.get("bytes"):
-            _refuse_file(folder, name, "has another size than when it was saved")
+            _refuse_file(folder, name, "has a different size than when it was saved")
         data = read_regular(folder / name, min(size, _memory()))
     except OSError as error:
         _refuse_file(folder, name, f"cannot be read ({error.strerror})")

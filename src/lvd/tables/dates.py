@@ -115,7 +115,7 @@ def _parse(values: pa.ChunkedArray, numbers: RowNumbers) -> pa.ChunkedArray:
 
 
 def _refuse(
-    texts: pa.ChunkedArray, wrong: Bool[NDArray, "n"], numbers: RowNumbers, why: str = "is no date or time"
+    texts: pa.ChunkedArray, wrong: Bool[NDArray, "n"], numbers: RowNumbers, why: str = "is not a date or time"
 ) -> None:
     wrong = wrong & ~to_mask(texts.is_null())
     if wrong.any():

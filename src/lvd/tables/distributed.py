@@ -103,7 +103,7 @@ def _check_answers(ray: Any, address: str) -> None:
 
 @contextmanager
 def own_errors(ray: Any) -> Iterator[None]:
-    """What a worker refuses is refused here; a worker killed again and again is told as such."""
+    """What a worker refuses is refused here; a worker killed repeatedly is reported as such."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
@@ -112,7 +112,7 @@ def own_errors(ray: Any) -> Iterator[None]:
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         raise InputError(
-            "a worker was killed again and again, perhaps because memory ran out; finished runs are kept: "
+            "a worker was killed repeatedly, perhaps because memory ran out; finished runs are kept: "
             "start again with fewer workers"
         ) from error
 

@@ -88,7 +88,9 @@ def table_format(path: str | os.PathLike[str]) -> str:
     for suffix in SUFFIXES:
         if os.fspath(path).lower().endswith(suffix):
             return suffix[1:]
-    raise InputError(f"{path} must end in one of {', '.join(SUFFIXES)}; lvd reads and writes no other tables")
+    raise InputError(
+        f"{path} must end in one of {', '.join(SUFFIXES)}; lvd reads and writes no other formats"
+    )
 
 
 def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:

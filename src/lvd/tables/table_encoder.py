@@ -27,6 +27,7 @@ from lvd.tables.column_coding import (
 )
 from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers
 from lvd.tables.reading import BATCH_ROWS
+from lvd.tables.review import check_some_left
 
 DAMAGED = "the description of the table's columns is damaged"
 
@@ -87,10 +88,7 @@ class TableEncoder:
         if both := [name for name in targets if name in drop]:
             raise InputError(f"column {both[0]!r} is the target and cannot be dropped; name another one")
         names = [name for name in table.column_names if name not in {*targets, *drop}]
-        if not names:
-            raise InputError(
-                "no column is left to predict from besides the target and those dropped; keep one"
-            )
+        check_some_left(names, {})
         check_targets_vary(table, targets)
         limit = level_limit(table.select(names))
         columns = for_each_column(

@@ -258,15 +258,22 @@ class TableModel:
         examples = {name: tuple(found.to_pylist()[:EXAMPLES]) for name, found in texts.items()}
         return Unseen(n_groups, int(np.logical_or.reduce(list(masks.values())).sum()), examples)
 
-    def infer(self, rows: pa.Table, levels: Levels, *, numbers: Int[NDArray, "n"]) -> tuple[Any, Prediction]:
-        """The inputs of usable rows, and what the regressor says of them.
+    def infer(
+        self, rows: pa.Table, levels: Float[NDArray, "l"], *, numbers: Int[NDArray, "n"]
+    ) -> tuple[Any, Prediction]:
+        """The inputs of usable rows, and what the regressor says about them, for each target.
 
         A row with a level that no training row has is not known, whatever else it holds. `numbers` are those of the
         rows in their table, for the error messages.
         """
-        X = self.inputs(rows, numbers=numbers)
+        X, n = self.inputs(rows, numbers=numbers), len(numbers)
         with counting_in_table(numbers):
-            return X, self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
+            found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
+        return X, found._replace(
+            y_pred=found.y_pred.reshape(n, -1),
+            intervals=found.intervals.reshape(n, 2, len(levels), -1),
+            n_effective=found.n_effective.reshape(n, -1),
+        )
 
     def new_levels(self, rows: pa.Table) -> Bool[NDArray, "n"]:
         """Whether each row holds a level that no training row has."""
@@ -303,11 +310,10 @@ class TableModel:
         known = np.full(len(usable), None, dtype=object)
         if usable.any():
             some = rows.filter(pa.array(usable))
-            X, predicted = self.infer(some, levels, numbers=numbers[usable])
+            _, predicted = self.infer(some, levels, numbers=numbers[usable])
             known[usable] = predicted.known
-            y_pred[usable] = predicted.y_pred.reshape(len(X), -1)
-            intervals[usable] = predicted.intervals.reshape(len(X), 2, len(levels), -1)
-            n_effective[usable] = predicted.n_effective.reshape(len(X), -1)
+            y_pred[usable], n_effective[usable] = predicted.y_pred, predicted.n_effective
+            intervals[usable] = predicted.intervals
         columns = {}
         for t, target in enumerate(self.encoder.targets):
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
@@ -437,8 +443,7 @@ class TableModel:
                 continue
             X, found = self.infer(rows, levels, numbers=numbers)
             y = encoder.target(rows).reshape(len(X), -1)
-            y_pred = found.y_pred.reshape(len(X), -1)[:, places]
-            interval = found.intervals.reshape(len(X), 2, len(levels), -1)[..., places]
+            y_pred, interval = found.y_pred[:, places], found.intervals[..., places]
             hits = hits_together(y, interval, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
             parts.append((y, y_pred, interval, hits, found.known, features))

@@ -152,8 +152,8 @@ def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: 
         kind = "cannot tell"
         sentence = (
             f"These rows cannot tell whether the intervals hold: {contain}, which does not exclude a "
-            f"coverage below {percent(enough)}; where the level is just met, that takes about "
-            f"{rows_to_tell(confidence_level):,} rows."
+            f"coverage below {percent(enough)}; that takes about {rows_to_tell(confidence_level):,} rows where the "
+            "level is just met."
         )
     elif compared.is_better:
         kind = "holds, and tells rows apart"

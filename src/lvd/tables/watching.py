@@ -18,7 +18,7 @@ from lvd.tables.writing import Unseen
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """How many rows were added, how many rows calibrate now, and which were left out.
+    """How many rows were added, how many calibration rows there are now, and which rows were left out.
 
     `n_repeated` of the added rows repeat a training row, `unseen` are those with new groups and levels.
     """
@@ -98,7 +98,7 @@ def watch(
         n_skipped, n_unlabelled = n_skipped + part.n_skipped, n_unlabelled + part.n_unlabelled
         if not len(numbers):
             continue
-        X, found = model.infer(rows, [level], numbers=numbers)
+        X, found = model.infer(rows, np.array([level]), numbers=numbers)
         with counting_in_table(numbers):
             scores, hits = monitor.judge(X, model.encoder.target(rows), level, model.group_labels(rows))
         monitor.watch.take(scores, hits | (~found.known & infinite))
