@@ -231,7 +231,7 @@ def test_unknown_names_are_refused(given, message):
 
 def test_a_missing_table_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setenv("LVD_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match="table 'airfoil' is not there"):
+    with pytest.raises(InputError, match="table 'airfoil' was not found"):
         arena.plan_arena(tables=["airfoil"], data_dir=tmp_path)
 
 

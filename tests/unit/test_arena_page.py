@@ -45,7 +45,7 @@ def test_scores_are_means_over_seeds_beside_split():
     assert board.score("a", "lvd") == pytest.approx(0.7)
     assert board.score("b", "lvd") == pytest.approx(1.1)
     assert math.isnan(board.score("a", "cv-plus"))
-    standings = {row.method: row for row in board.standings()}
+    standings = {row.method: row for row in board.standings}
     assert standings["lvd"].score == pytest.approx(0.9)
     assert (standings["lvd"].wins, standings["lvd"].losses) == (1, 1)
     assert standings["ten-lines"].ert == pytest.approx(0.03)
@@ -66,7 +66,7 @@ def test_ranks_by_hand_and_the_critical_difference():
 
 def test_the_way_to_the_floor():
     results = [result("c", "split", 10.0, floor=5.0), result("c", "lvd", 6.0, floor=5.0), *small_arena()]
-    way = {row.method: row.way for row in ArenaBoard(results, "network", 0.9).standings()}
+    way = {row.method: row.way for row in ArenaBoard(results, "network", 0.9).standings}
     assert way["lvd"] == pytest.approx(0.8)
     assert way["split"] == 0.0
 
@@ -80,7 +80,7 @@ def test_bands_hold_the_mean_and_grow_with_the_spread(rng):
             for seed, score in enumerate(seeds)
             for one in (result(f"t{table}", "split", 1.0, seed), result(f"t{table}", "lvd", score, seed))
         ]
-        return {row.method: row for row in ArenaBoard(tables, "network", 0.9).standings()}["lvd"]
+        return {row.method: row for row in ArenaBoard(tables, "network", 0.9).standings}["lvd"]
 
     narrow, wide = board(0.01), board(0.2)
     for row in (narrow, wide):
@@ -100,7 +100,7 @@ def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
     written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
     text = (tmp_path / "arena.md").read_text()
     assert [path.name for path in written] == ["arena-network.svg", "arena-network-ranks.svg", "arena.md"]
-    assert "**This is a part of the arena only**: 2 of 20 tables and 2 of 10 seeds" in text
+    assert "**This is only a part of the arena**: 2 of 20 tables and 2 of 10 seeds" in text
     assert "| b | 1.100 | ten lines | 0.800 |" in text
     assert "| a | 0.700 |" not in text  # there LVD is the best
     assert "Of 2 tables LVD is better on 1 and worse on 1." in text
@@ -126,8 +126,8 @@ class TestChoices:
         texts = {row[0].text: row[1].text for row in grid.rows}
         assert texts["the best interval score"] == "ten lines (0.800, ERT 0.030)"
         assert texts["coverage near each row, with a promise"] == "LVD (0.900, ERT 0.050)"
-        assert texts["it for fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
-        assert texts["it for more than 5,000 rows"] == "\N{EN DASH}"
+        assert texts["the best score with fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
+        assert texts["the best score with more than 5,000 rows"] == "\N{EN DASH}"
 
     def test_what_takes_long_to_fit_is_no_quick_choice(self):
         slow = [
@@ -153,7 +153,7 @@ def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
     ]
     (board,) = make_boards([*small_arena(), *outside])
     assert board.tables == ["a", "b"]
-    rows = {row[0].text: [one.text for one in row[1:]] for row in outside_grid(board, board.standings()).rows}
+    rows = {row[0].text: [one.text for one in row[1:]] for row in outside_grid(board).rows}
     assert rows["split"] == ["0.0", "0.0", "40.0"]
     assert rows["LVD"] == ["1.0", "100.0", "\N{EN DASH}"]
     write_arena_page([*small_arena(), *outside], [], tmp_path / "arena.md")

@@ -79,17 +79,16 @@ def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
 
 def _view(board: ArenaBoard) -> dict[str, Any]:
     """What the page shows of one model at one level."""
-    standings = board.standings()
     return {
         "model": board.model,
         "level": board.level,
-        "short": _short_grid(board, standings),
-        "sentences": _sentences(board, standings),
+        "short": _short_grid(board),
+        "sentences": _sentences(board),
         "losses": _losses_grid(board),
-        "full": _full_grid(board, standings),
-        "by_table": _by_table_grid(board, standings),
+        "full": _full_grid(board),
+        "by_table": _by_table_grid(board),
         "critical_difference": figure_text(board.critical_difference(), ".1f"),
-        "outside": outside_grid(board, standings),
+        "outside": outside_grid(board),
     }
 
 
@@ -97,7 +96,7 @@ def draw_scatter(board: ArenaBoard) -> Figure:
     """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
     figure = Figure(figsize=(8.5, 5.5), layout="constrained")
     axes = figure.add_subplot()
-    rows = sorted((row for row in board.standings() if not math.isnan(row.ert)), key=lambda row: -row.ert)
+    rows = sorted((row for row in board.standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
     axes.set_xscale("log")
     for place, row in enumerate(rows):
         color = _colour(row.method)
@@ -149,11 +148,11 @@ def failures_grid(results: Sequence[ArenaResult]) -> Grid:
     return Grid("What did not run", "", ("method", "model", "tables", "results", "reason"), lines)
 
 
-def _short_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
+def _short_grid(board: ArenaBoard) -> Grid:
     """The best by score, split conformal among them in any case."""
-    best = list(standings[:SHORT_LINES])
+    best = list(board.standings[:SHORT_LINES])
     if REFERENCE not in {row.method for row in best}:
-        best[-1:] = [row for row in standings if row.method == REFERENCE]
+        best[-1:] = [row for row in board.standings if row.method == REFERENCE]
     rows: list[list[str | GridEntry]] = [
         [
             GridEntry(_title(row.method), emphasis="bold" if CONTESTANTS[row.method].ours else ""),
@@ -168,17 +167,17 @@ def _short_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
     return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
 
 
-def _sentences(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> list[str]:
+def _sentences(board: ArenaBoard) -> list[str]:
     """Who should take what, from the figures."""
-    by_score, with_ert = standings[0], [row for row in standings if not math.isnan(row.ert)]
+    by_score, with_ert = board.standings[0], [row for row in board.standings if not math.isnan(row.ert)]
     lines = [
         f"**Sharpest: {_title(by_score.method)}**, {by_score.score:.3f} of split conformal's interval score."
     ]
     if with_ert:
         even = min(with_ert, key=lambda row: row.ert)
         lines.append(f"**Most even: {_title(even.method)}**, with an excess risk of {even.ert:.3f}.")
-    promised = [row for row in standings if row.method == OURS]
-    rivals = [row for row in standings if not CONTESTANTS[row.method].ours]
+    promised = [row for row in board.standings if row.method == OURS]
+    rivals = [row for row in board.standings if not CONTESTANTS[row.method].ours]
     if promised and rivals:
         ours, rival = promised[0], rivals[0]
         wins, losses = board.duel(OURS, rival.method)
@@ -204,37 +203,37 @@ def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
 
 
 def _quick(board: ArenaBoard) -> list[ArenaStanding]:
-    rows = board.standings()
+    rows = board.standings
     (unit,) = (row.mean("fit_seconds") for row in rows if row.method == REFERENCE)
     return [row for row in rows if row.mean("fit_seconds") <= QUICK * unit]
 
 
 Wish = Callable[[ArenaBoard], list[ArenaStanding]]
 WANTED: dict[str, Wish] = {
-    "the best interval score": lambda board: board.standings(),
+    "the best interval score": lambda board: board.standings,
     "coverage that is as even as possible": lambda board: sorted(
-        (row for row in board.standings() if not math.isnan(row.ert)), key=lambda row: row.ert
+        (row for row in board.standings if not math.isnan(row.ert)), key=lambda row: row.ert
     ),
     "coverage near each row, with a promise": lambda board: [
-        row for row in board.standings() if row.method == OURS
+        row for row in board.standings if row.method == OURS
     ],
-    "only finite intervals": lambda board: [row for row in board.standings() if row.mean("finite") == 1.0],
+    "only finite intervals": lambda board: [row for row in board.standings if row.mean("finite") == 1.0],
     f"a fit that takes at most {QUICK:g} times split's": _quick,
-    f"it for fewer than {SMALL_TABLE:,} rows": lambda board: board.among(
-        lambda rows: rows < SMALL_TABLE
-    ).standings(),
-    f"it for more than {LARGE_TABLE:,} rows": lambda board: board.among(
-        lambda rows: rows > LARGE_TABLE
-    ).standings(),
+    f"the best score with fewer than {SMALL_TABLE:,} rows": lambda board: (
+        board.among(lambda rows: rows < SMALL_TABLE).standings
+    ),
+    f"the best score with more than {LARGE_TABLE:,} rows": lambda board: (
+        board.among(lambda rows: rows > LARGE_TABLE).standings
+    ),
 }
 """What somebody may want of a method, and the standings that it leaves, the best first."""
 
 
-def outside_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
+def outside_grid(board: ArenaBoard) -> Grid:
     """What became of rows from outside: the share flagged, and the coverage of what is not."""
     tables = list(dict.fromkeys(table for table, _ in board.outside))
     lines = []
-    for row in standings if tables else []:
+    for row in board.standings if tables else []:
         texts = []
         for table in tables:
             ran = board.outside.get((table, row.method), [])
@@ -268,7 +267,7 @@ def _losses_grid(board: ArenaBoard) -> Grid:
     return Grid(f"Where LVD loses, {board.model}", caption, headings, rows)
 
 
-def _full_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
+def _full_grid(board: ArenaBoard) -> Grid:
     """All measures of all methods."""
     headings = (
         "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
@@ -291,14 +290,14 @@ def _full_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
             figure_text(row.rank, ".1f"),
             *(figure_text(row.mean(name), ".2f") for name in ("fit_seconds", "predict_seconds")),
         )
-        for row in standings
+        for row in board.standings
     ]
     return Grid(f"{board.model.capitalize()}, {board.level:.0%}", "", headings, lines)
 
 
-def _by_table_grid(board: ArenaBoard, standings: Sequence[ArenaStanding]) -> Grid:
+def _by_table_grid(board: ArenaBoard) -> Grid:
     """The score of every method on every table, the best in bold."""
-    methods = [row.method for row in standings]
+    methods = [row.method for row in board.standings]
     rows = []
     for table in board.tables:
         scores = [board.score(table, method) for method in methods]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
+from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -51,6 +52,7 @@ class ArenaBoard:
         """Mean Winkler score relative to split conformal's of the same seeds; NaN where the method did not run."""
         return _ratio(*self.paired(table, method), "winkler")
 
+    @cached_property
     def standings(self) -> list[ArenaStanding]:
         """All methods, the best score first."""
         ranks = self.ranks()

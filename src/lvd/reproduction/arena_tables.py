@@ -106,8 +106,8 @@ def arena_file(name: str, data_dir: Path | None) -> Path:
         if file.is_file():
             return file
     raise InputError(
-        f"the arena's table {name!r} is not there, looked for {files[0]}; give the folder above it as data_dir, "
-        "or leave the table out"
+        f"the arena's table {name!r} was not found: {files[0]} does not exist; give the folder that holds arena as "
+        "data_dir, or leave the table out"
     )
 
 

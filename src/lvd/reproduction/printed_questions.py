@@ -58,8 +58,8 @@ def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
     return Grid(
         "QM9 with 3,054 molecules more: mean error",
         "The paper's table has 3,054 molecules whose geometry became that of another molecule than their SMILES "
-        "says; our copy leaves them out. With them: what is to be expected where their values are as far from the "
-        "prediction as those of any two molecules of the same formula."
+        "names; our copy leaves them out. With them: the error to expect if their values are as far from the "
+        "prediction as those of two molecules of the same formula are from each other."
         + (" Trained: networks on our copy, as it is and with as many SMILES swapped." if trained else ""),
         ("", "printed", "ours", "with them", *trained),
         lines,
@@ -84,8 +84,8 @@ def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
         if lines:
             grids.append(
                 Grid(
-                    f"CQR on {table.upper()}, trained for less long: mean error",
-                    "Targets as they are, so many batches of 50 molecules at one learning rate; ours: 30 epochs.",
+                    f"CQR on {table.upper()}, trained more briefly: mean error",
+                    "Targets are not standardised. Columns: batches of 50 molecules at a learning rate; ours: 30 epochs.",
                     ("", "printed", "ours", *map(_setting_text, short)),
                     lines,
                 )
@@ -118,7 +118,7 @@ def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
     if not lines:
         return None
     return Grid(
-        "A network of a deep ensemble, trained for less long: mean error",
+        "A network of a deep ensemble, trained more briefly: mean error",
         "Mean over tasks. The variance is the softplus of an output, or its absolute value.",
         ("", "printed", "ours", *map(_setting_text, settings)),
         lines,
