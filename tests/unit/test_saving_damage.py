@@ -105,7 +105,7 @@ class TestFiles:
     def test_truncated_tensors(self, folder):
         data = (folder / "tensors.safetensors").read_bytes()
         (folder / "tensors.safetensors").write_bytes(data[:-8])
-        with pytest.raises(lvd.InputError, match=r"tensors.safetensors in .* has another size"):
+        with pytest.raises(lvd.InputError, match=r"tensors.safetensors in .* has a different size"):
             lvd.load(folder)
 
     def test_an_edited_number_in_the_manifest(self, folder):
