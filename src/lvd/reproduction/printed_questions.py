@@ -82,14 +82,9 @@ def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
             for task, name in names.items()
         ]
         if lines:
-            grids.append(
-                Grid(
-                    f"CQR on {table.upper()}, trained more briefly: mean error",
-                    "Targets are not standardised. Columns: batches of 50 molecules at a learning rate; ours: 30 epochs.",
-                    ("", "printed", "ours", *map(_setting_text, short)),
-                    lines,
-                )
-            )
+            title = f"CQR on {table.upper()}, trained more briefly: mean error"
+            caption = "Targets not standardised. Columns: batches of 50 molecules at a learning rate; ours: 30 epochs."
+            grids.append(Grid(title, caption, ("", "printed", "ours", *map(_setting_text, short)), lines))
     return grids
 
 
