@@ -83,7 +83,9 @@ def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
         ]
         if lines:
             title = f"CQR on {table.upper()}, trained more briefly: mean error"
-            caption = "Targets not standardised. Columns: batches of 50 molecules and their rate; ours: 30 epochs."
+            caption = (
+                "Targets not standardised. Columns: batches of 50 molecules and their rate; ours: 30 epochs."
+            )
             grids.append(Grid(title, caption, ("", "printed", "ours", *map(_setting_text, short)), lines))
     return grids
 
