@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -81,6 +81,9 @@ class ConformalBase(IntervalRegressor):
     radii into intervals. A method only names its score and its kernel.
     """
 
+    guarantee: ClassVar[str] = "marginal"
+    post_hoc: ClassVar[bool] = True
+
     estimator: Any = None
     _: KW_ONLY
     calib_size: float | None = 0.25
@@ -90,6 +93,9 @@ class ConformalBase(IntervalRegressor):
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
         """What is calibrated."""
+
+    def _check_parameters(self) -> None:
+        self._conformity_score()
 
     @abstractmethod
     def _kernel_template(self) -> MahalanobisKernel | None:

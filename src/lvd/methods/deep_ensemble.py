@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,9 +48,6 @@ class DeepEnsembleRegressor(MixtureRegressor):
     >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
     (5, 2, 2)
     """
-
-    guarantee: ClassVar[str] = "none"
-    post_hoc: ClassVar[bool] = False
 
     estimator: Any = None
     _: KW_ONLY
@@ -99,9 +96,6 @@ class DeepEnsembleRegressor(MixtureRegressor):
             learning_rate=self.learning_rate,
             seed=seed,
         )
-
-    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Any) -> list[Any]:
-        return self.model_.map_outputs(function, X)
 
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
         return mixture_moments(*mean_and_variance(outputs))

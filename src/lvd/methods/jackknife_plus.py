@@ -93,10 +93,9 @@ class JackknifePlusRegressor(IntervalRegressor):
         return self
 
     def _check_parameters(self) -> None:
-        if self.cv is not None:
-            check_positive(self.cv, "cv", integer=True)
-        if self.n_jobs is not None:
-            check_positive(self.n_jobs, "n_jobs", integer=True)
+        for name in ("cv", "n_jobs"):
+            if vars(self)[name] is not None:
+                check_positive(vars(self)[name], name, integer=True)
 
     def _new_model(self, seed: int) -> Model:
         model = as_model(self.estimator, device=self.device, random_state=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -123,6 +123,8 @@ class Explanation:
 @dataclass(eq=False, repr=False)
 class LocalRegressor(PredictiveDistribution):
     """A conformal method with a kernel: its calibration rows can be added, forgotten, watched and shown."""
+
+    guarantee: ClassVar[str] = "local"
 
     _: KW_ONLY
     kernel: MahalanobisKernel | None = None

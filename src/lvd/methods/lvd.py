@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any
 
 from lvd._validation import InputError, check_choice
 from lvd.methods.conformal import as_score
@@ -106,9 +106,6 @@ class LVDRegressor(LocalRegressor):
     >>> bool(np.isfinite(intervals).all())
     True
     """
-
-    guarantee: ClassVar[str] = "local"
-    post_hoc: ClassVar[bool] = True
 
     _: KW_ONLY
     preset: str = "default"

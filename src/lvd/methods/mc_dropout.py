@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,9 +52,6 @@ class MCDropoutRegressor(MixtureRegressor):
     >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
     (5, 2, 2)
     """
-
-    guarantee: ClassVar[str] = "none"
-    post_hoc: ClassVar[bool] = False
 
     _: KW_ONLY
     hidden_sizes: Sequence[int] = (100,)

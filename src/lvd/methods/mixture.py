@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from lvd.methods.base import IntervalRegressor, refuse_choices
 class NormalRegressor(IntervalRegressor):
     """All rows train, every prediction is a normal distribution, and its central intervals are the intervals."""
 
+    guarantee: ClassVar[str] = "none"
+    post_hoc: ClassVar[bool] = False
     model_: Any
 
     @abstractmethod
@@ -61,9 +63,9 @@ class MixtureRegressor(NormalRegressor):
     Inside, inputs and targets are standardised; what leaves is in the units of y.
     """
 
-    @abstractmethod
     def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Any) -> list[Any]:
         """``function(rows, outputs)`` for chunks of rows, with the outputs of all parts of the mixture."""
+        return self.model_.map_outputs(function, X)
 
     @abstractmethod
     def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -41,9 +41,6 @@ class PBPRegressor(NormalRegressor):
     >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
     (5, 2, 2)
     """
-
-    guarantee: ClassVar[str] = "none"
-    post_hoc: ClassVar[bool] = False
 
     _: KW_ONLY
     hidden_sizes: Sequence[int] = (50,)

@@ -57,9 +57,6 @@ class SplitConformalRegressor(EqualWeights):
     ((5,), (5, 2, 2))
     """
 
-    guarantee: ClassVar[str] = "marginal"
-    post_hoc: ClassVar[bool] = True
-
     def _conformity_score(self) -> ConformityScore:
         return AbsoluteResidual()
 
@@ -90,9 +87,6 @@ class MADSplitRegressor(EqualWeights):
     >>> reg.predict_interval(X[:5], [0.5, 0.9])[1].shape
     (5, 2, 2)
     """
-
-    guarantee: ClassVar[str] = "marginal"
-    post_hoc: ClassVar[bool] = True
 
     _: KW_ONLY
     error_estimator: Any = None
@@ -131,7 +125,6 @@ class ConformalizedQuantileRegressor(EqualWeights):
     (5, 2, 2)
     """
 
-    guarantee: ClassVar[str] = "marginal"
     post_hoc: ClassVar[bool] = False
     nested: ClassVar[bool] = False
 
@@ -165,14 +158,8 @@ class ConformalRegressor(ConformalBase):
     (5, 2, 1)
     """
 
-    guarantee: ClassVar[str] = "marginal"
-    post_hoc: ClassVar[bool] = True
-
     conformity_score: str | ConformityScore = "absolute"
     kernel: MahalanobisKernel | None = None
-
-    def _check_parameters(self) -> None:
-        as_score(self.conformity_score)
 
     def _conformity_score(self) -> ConformityScore:
         return as_score(self.conformity_score)

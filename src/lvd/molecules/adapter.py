@@ -37,19 +37,15 @@ from lvd.store.decoding import load_state
 
 VERSIONS = chemprop_version, rdkit_version
 """Of what decides the features of a molecule."""
-MESSAGES = {"BondMessagePassing": BondMessagePassing, "AtomMessagePassing": AtomMessagePassing}
-AGGREGATIONS = {
-    "MeanAggregation": MeanAggregation,
-    "SumAggregation": SumAggregation,
-    "NormAggregation": NormAggregation,
-    "AttentiveAggregation": AttentiveAggregation,
-}
-PREDICTORS = {
-    "RegressionFFN": RegressionFFN,
-    "MveFFN": MveFFN,
-    "QuantileFFN": QuantileFFN,
-    "EvidentialFFN": EvidentialFFN,
-}
+MESSAGES, AGGREGATIONS, PREDICTORS = (
+    {part.__name__: part for part in parts}
+    for parts in (
+        (BondMessagePassing, AtomMessagePassing),
+        (MeanAggregation, SumAggregation, NormAggregation, AttentiveAggregation),
+        (RegressionFFN, MveFFN, QuantileFFN, EvidentialFFN),
+    )
+)
+"""The parts that a network may have, by name."""
 OF_TRAINING = ("metrics.", "predictor.criterion.")
 """Beginnings of names in a state dict that no prediction depends on."""
 OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform", "graph_transform")

@@ -122,8 +122,6 @@ class BoundJoint(BoundScore):
     A radius r reaches ``r * unit_t`` from the prediction of target t, in both.
     """
 
-    y_pred: Float[NDArray, "n t"]
-    unit: Float[NDArray, "n t"]
     shapes: Float[NDArray, "n t t"] | None = None
 
     def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 1"]:

@@ -10,7 +10,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.models import Model
 from lvd.models.quantile_model import QuantileModel
-from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,6 @@ class BoundQuantiles(BoundScore):
     With ends of their own the two parts of the maximum are columns of their own.
     """
 
-    y_pred: Float[NDArray, "n t"]
-    unit: Float[NDArray, "n t"]
     quantiles: Float[NDArray, "n 2 k t"]
     levels: Float[NDArray, "k"]
     symmetric: bool
@@ -62,9 +60,6 @@ class QuantileResidual(ConformityScore):
         """One network for each level, trained with the pinball loss."""
         self.levels_ = levels
         return QuantileModel.of(model, levels)
-
-    def fit(self, training: TrainingRows) -> None:
-        """The networks have learned all there is."""
 
     def bind(self, rows: EvaluatedRows) -> BoundQuantiles:
         """The quantiles of these rows."""

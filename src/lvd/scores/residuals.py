@@ -28,8 +28,6 @@ def error_unit(error_pred: Float[NDArray, "n *t"]) -> Float[NDArray, "n *t"]:
 class BoundResidual(BoundScore):
     """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each by its own measure."""
 
-    y_pred: Float[NDArray, "n t"]
-    unit: Float[NDArray, "n t"]
     below: Float[NDArray, "n t"]
     above: Float[NDArray, "n t"]
 
@@ -50,9 +48,6 @@ class BoundResidual(BoundScore):
 @dataclass(frozen=True, eq=False)
 class BoundSigned(BoundScore):
     """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has a radius of its own."""
-
-    y_pred: Float[NDArray, "n t"]
-    unit: Float[NDArray, "n t"]
 
     def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 2 t"]:
         """Two columns."""
@@ -79,9 +74,6 @@ class AbsoluteResidual(ConformityScore):
     >>> reg.predict_interval(X[:5])[1].shape
     (5, 2, 1)
     """
-
-    def fit(self, training: TrainingRows) -> None:
-        """Nothing to learn."""
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors as they are."""
@@ -168,9 +160,6 @@ class SignedResidual(ConformityScore):
 
     For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
     """
-
-    def fit(self, training: TrainingRows) -> None:
-        """Nothing to learn."""
 
     def bind(self, rows: EvaluatedRows) -> BoundSigned:
         """The errors as they are."""

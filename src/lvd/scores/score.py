@@ -141,6 +141,7 @@ class Plan(NamedTuple):
     level: float
 
 
+@dataclass(frozen=True, eq=False)
 class BoundScore(ABC):
     """A score bound to rows: what their targets score, and which targets score at most a radius.
 
@@ -193,9 +194,8 @@ class ConformityScore(BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot work."""
 
-    @abstractmethod
     def fit(self, training: TrainingRows) -> None:
-        """Learn from the training rows; the calibration rows stay unseen."""
+        """Learn from the training rows, by default nothing; the calibration rows stay unseen."""
 
     @abstractmethod
     def bind(self, rows: EvaluatedRows) -> BoundScore:
