@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.tables.reading import count_rows, iter_batches, read_table
+from lvd.tables.reading import count_rows, read_rows, read_table
 from lvd.tables.table_encoder import TableEncoder
 
 N_ROWS = 40
@@ -84,7 +84,7 @@ def use(path, encoder: TableEncoder) -> int:
         assert not np.isinf(learned.target(table)).any()
 
     def predict() -> None:
-        for batch in iter_batches(path, batch_rows=16):
+        for batch in read_rows(path, batch_rows=16):
             X = encoder.transform(batch)
             assert X.shape == (batch.num_rows, len(encoder.feature_names))
             assert np.isfinite(X).all()

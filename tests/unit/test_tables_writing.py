@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lvd._validation import InputError
-from lvd.tables.reading import iter_batches, read_table
+from lvd.tables.reading import read_rows, read_table
 from lvd.tables.writing import TableWriter
 
 TABLE = pa.table({"id": ["007", "a,b", ""], "x": [1.0, None, 0.1], "day": pa.array([0, 1, 2], pa.date32())})
@@ -73,7 +73,7 @@ def test_categorical_columns_of_several_batches(tmp_path):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=2)
     for name in ("out.parquet", "out.csv"):
         with TableWriter(tmp_path / name) as writer:
-            for batch in iter_batches(tmp_path / "in.parquet", batch_rows=2):
+            for batch in read_rows(tmp_path / "in.parquet", batch_rows=2):
                 writer.write(batch)
         assert read_table(tmp_path / name)["c"].to_pylist() == ["u", "v", "v", "w"]
 
@@ -82,7 +82,7 @@ def test_input_may_be_overwritten(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a\n1\n2\n")
     with TableWriter(path) as writer:
-        for batch in iter_batches(path, batch_rows=1):
+        for batch in read_rows(path, batch_rows=1):
             writer.write(batch, {"b": np.array([0.5])})
     assert path.read_text() == "a,b\n1,0.5\n2,0.5\n"
 

@@ -140,7 +140,7 @@ def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], 
     if not sys.stderr.isatty():
         yield lambda stage: None
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
     start, total, done, ends = monotonic(), sum(weights.values()), 0.0, math.inf
 
@@ -148,7 +148,7 @@ def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], 
         left = ends - monotonic()
         return "" if math.isinf(left) else f"about {max(1, round(left))} s left"
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = SpinnerColumn(), "{task.description}", BarColumn(), TimeElapsedColumn()
     with Progress(*columns, _live_column(text_left), console=_console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
 
@@ -180,23 +180,10 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda n_rows: None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), *times
     with Progress(
         *columns, console=_console(stderr=True), transient=True, speed_estimate_period=_HOUR
     ) as bar:

@@ -46,20 +46,17 @@ def read_table(path: str | os.PathLike[str], *, as_text: bool = False) -> pa.Tab
     return as_table(table)
 
 
-def iter_batches(path: str | os.PathLike[str], *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """The table in parts of at most `batch_rows` rows; memory does not grow with the file.
+def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
+    """The table in parts; memory does not grow with the file.
 
     The cells of a CSV file are texts, so that no column changes its type from one part to the next.
     """
-    check_positive(batch_rows, "batch_rows", integer=True)
     path = _check_path(path)
-    batches = _parquet_batches(path, batch_rows) if table_format(path) == "parquet" else _csv_batches(path)
     n_rows = 0
     with _told_as_refusal(path):
-        for batch in batches:
+        for batch in _parquet_batches(path) if table_format(path) == "parquet" else _csv_batches(path):
             n_rows += batch.num_rows
-            for start in range(0, batch.num_rows, batch_rows):
-                yield as_table(batch.slice(start, batch_rows))
+            yield as_table(batch)
     if n_rows == 0:
         _refuse_no_rows(path)
 
@@ -165,6 +162,7 @@ def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
 
     A product of matrices rounds a row differently in batches of different sizes.
     """
+    check_positive(n_rows, "batch_rows", integer=True)
     waiting: list[pa.Table] = []
     missing = n_rows
     for table in tables:
@@ -185,10 +183,10 @@ def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
     yield from csv_text.iter_text(path, names)
 
 
-def _parquet_batches(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with _open_parquet(path) as file:
         _check_unique(path, file.schema_arrow.names)
-        for batch in file.iter_batches(batch_rows):
+        for batch in file.iter_batches(BATCH_ROWS):
             batch.validate(full=True)
             yield batch
 
