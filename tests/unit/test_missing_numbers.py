@@ -8,8 +8,7 @@ import pytest
 from sklearn.utils import get_tags
 
 import lvd
-from lvd.models.candidates import Candidates
-from lvd.models.filled import FilledModel
+from lvd.models.candidates import Candidates, FilledModel
 from lvd.models.kinds import takes
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder

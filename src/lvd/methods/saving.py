@@ -17,8 +17,8 @@ from lvd.methods.conformal import SCORES
 from lvd.methods.lvd import LVDRegressor
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import EarlierEmbedding, FunctionModel, SklearnModel
+from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
-from lvd.models.filled import FilledModel
 from lvd.models.kinds import last_step
 from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
 from lvd.models.model import Fitted

@@ -1,4 +1,4 @@
-"""The better of the built-in models, by cross-validation on the training rows."""
+"""The better of the built-in models, by cross-validation on the training rows, some of which may lack numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd.models.filled import FilledModel
+from lvd._validation import check_matrix
+from lvd.models.coding import InputCoding
 from lvd.models.kinds import takes
-from lvd.models.model import Model, takes_missing_targets
+from lvd.models.model import Evaluation, Model, RowwiseModel, takes_missing_targets
 from lvd.models.scaling import refuse_unknown
 
 N_FOLDS, FEWEST_ROWS = 5, 20
@@ -49,7 +50,7 @@ class Candidates:
 
     def check(self, X: ArrayLike) -> Any:
         """A matrix in which numbers may be missing."""
-        return FilledModel(self.first).check(X)
+        return check_matrix(X, missing=True)
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -58,7 +59,7 @@ class Candidates:
 
     def same_case(self, X: Any) -> NDArray:
         """As the models have it."""
-        return self.first.same_case(X)
+        return next(iter(self.models.values())).same_case(X)
 
     def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> Choice:
         """The model with the smallest squared error on rows held out; of very few rows, the first.
@@ -86,10 +87,38 @@ class Candidates:
         best = min(errors, key=errors.__getitem__)
         return Choice(models[best], held_out[best], errors)
 
+
+@dataclass(eq=False, repr=False)
+class FilledModel(RowwiseModel, BaseEstimator):
+    """The model sees the column's mean in place of what is missing and, where training rows lack it, a flag that
+    tells so (:class:`InputCoding`)."""
+
+    model: Any
+
+    def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
+        """A matrix in which numbers may be missing, with the columns of `fit`."""
+        return check_matrix(X, n_columns=getattr(self, "n_features_in_", None), missing=True)
+
     @property
-    def first(self) -> Model:
-        """The one that is preferred."""
-        return next(iter(self.models.values()))
+    def takes_missing_targets(self) -> bool:
+        """As the model has it."""
+        return takes_missing_targets(self.model)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FilledModel:
+        """Learn what to fill in, and train the model on it."""
+        self.n_features_in_, self.coding_ = X.shape[1], InputCoding.of(X)
+        self.model_ = clone(self.model).fit(self.coding_(X), y)
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The model's answer to the rows as it sees them."""
+        found: Evaluation = self.model_.evaluate(self.coding_(X))
+        return found._replace(inputs=self.coding_.filled_inputs(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
 
 def accepting(model: Model, X: Float[NDArray, "n p"]) -> Model:

@@ -275,11 +275,6 @@ class TableModel:
             n_effective=found.n_effective.reshape(n, -1),
         )
 
-    def new_levels(self, rows: pa.Table) -> Bool[NDArray, "n"]:
-        """Whether each row holds a level that no training row has."""
-        masks = list(self.encoder.unseen(rows).values())
-        return np.logical_or.reduce(masks) if masks else np.zeros(rows.num_rows, dtype=bool)
-
     @property
     def y_range(self) -> tuple[float, float]:
         """What y can be: the bounds that clip intervals, infinite where there are none."""
@@ -340,12 +335,11 @@ class TableModel:
         return None if self.cells is None else KnownMolecules(self.cells)
 
     def choices(self, rows: pa.Table) -> dict[str, Any]:
-        """What the regressor is told beside the inputs of these rows."""
-        return {
-            "guarantee": self.guarantee,
-            "groups": self.group_labels(rows),
-            "unknown": self.new_levels(rows),
-        }
+        """What the regressor is told beside the inputs: rows with a level that no training row has are unknown."""
+        unknown = np.zeros(rows.num_rows, dtype=bool)
+        for new in self.encoder.unseen(rows).values():
+            unknown |= new
+        return {"guarantee": self.guarantee, "groups": self.group_labels(rows), "unknown": unknown}
 
     def predict_to(
         self,
