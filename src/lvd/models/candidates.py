@@ -59,7 +59,7 @@ class Candidates:
 
     def same_case(self, X: Any) -> NDArray:
         """As the models have it."""
-        return next(iter(self.models.values())).same_case(X)
+        return self.first.same_case(X)
 
     def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> Choice:
         """The model with the smallest squared error on rows held out; of very few rows, the first.
@@ -86,6 +86,11 @@ class Candidates:
         }
         best = min(errors, key=errors.__getitem__)
         return Choice(models[best], held_out[best], errors)
+
+    @property
+    def first(self) -> Model:
+        """The one that is preferred."""
+        return next(iter(self.models.values()))
 
 
 @dataclass(eq=False, repr=False)
