@@ -229,7 +229,7 @@ def test_output_folders_that_are_missing_or_forbidden(lvd_here, homes, tmp_path)
     forbidden = tmp_path / "forbidden"
     forbidden.mkdir(mode=0o555)
     if not os.access(forbidden, os.W_OK):  # root may write anywhere
-        check_refused(lvd_here(*fit, forbidden / "model"), "is not yours to write to")
+        check_refused(lvd_here(*fit, forbidden / "model"), "you may not write to")
         check_refused(
             lvd_here("predict", homes.model, homes.new, "--out", forbidden / "o.csv"), "Permission denied"
         )

@@ -70,12 +70,13 @@ class _Encoder:
         self._given: dict[int, tuple[str, Any]] = {}
         self._by_type: dict[Any, Callable[[Any, str, str | None], Any]] = {
             np.generic: self._scalar,  # before float: numpy's float64 is one, and must come back as it was
-            float: self._float,
+            float: lambda value, name, path: value if math.isfinite(value) else {"float": str(value)},
             (list, tuple): self._sequence,
             dict: self._dict,
             np.ndarray: self._array,
-            Tensor: self._tensor,
-            RANDOM: self._random,
+            Tensor: lambda tensor, name, path: {"tensor": self._keep(name, tensor)},
+            # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
+            RANDOM: lambda generator, name, path: None,
             (*STORABLES, nn.Module, BaseEstimator): self._object,
         }
 
@@ -91,9 +92,6 @@ class _Encoder:
         if callable(value):
             return {"given": [self._path(value, name, path), _called(value)]}
         raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
-
-    def _float(self, value: float, name: str, path: str | None) -> Any:
-        return value if math.isfinite(value) else {"float": str(value)}
 
     def _sequence(self, values: Any, name: str, path: str | None) -> Any:
         if type(values) not in (list, tuple):
@@ -121,14 +119,6 @@ class _Encoder:
     def _scalar(self, value: Any, name: str, path: str | None) -> Any:
         _check_dtype(str(value.dtype), name)
         return {"scalar": [self.value(value.item(), name, None), str(value.dtype)]}
-
-    def _tensor(self, tensor: Tensor, name: str, path: str | None) -> Any:
-        self._keep(name, tensor)
-        return {"tensor": name}
-
-    def _random(self, generator: Any, name: str, path: str | None) -> Any:
-        # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
-        return None
 
     def _object(self, value: Any, name: str, path: str | None) -> Any:
         if id(value) not in self._numbers:

@@ -120,31 +120,18 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def check_replaceable(target: Path) -> None:
     """A model can be saved to `target`: to find out before it is trained."""
+    refusal, parent = f"cannot save to {str(target)!r}", Path(os.path.realpath(target)).parent
     try:
-        _check_replaceable(target)
+        if not parent.is_dir():
+            raise InputError(f"{refusal}: the folder {str(parent)!r} does not exist")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise InputError(f"{refusal}: you may not write to {str(parent)!r}")
+        if target.exists() and not (target.is_dir() and _is_ours(target)):
+            raise InputError(
+                f"{refusal}: it holds something else; give a new folder, or one that holds a saved model to replace"
+            )
     except OSError as error:  # a name that is too long, or a folder that may not be entered
-        raise InputError(
-            f"cannot save to {str(target)!r}: {error.strerror or error}; give another folder"
-        ) from error
-
-
-def _check_replaceable(target: Path) -> None:
-    parent = Path(os.path.realpath(target)).parent
-    if not parent.is_dir():
-        raise InputError(f"cannot save to {str(target)!r}: the folder {str(parent)!r} does not exist")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"cannot save to {str(target)!r}: {str(parent)!r} is not yours to write to")
-    try:
-        ours = _is_ours(target)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        ours = False
-    if not ours:
-        raise InputError(
-            f"cannot save to {str(target)!r}: it holds something else; give a new folder, or one that "
-            "holds a saved model to replace"
-        )
+        raise InputError(f"{refusal}: {error.strerror or error}; give another folder") from error
 
 
 def _is_ours(target: Path) -> bool:
