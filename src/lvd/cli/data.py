@@ -13,6 +13,9 @@ from lvd.cli import console
 from lvd.cli.console import argument, option
 from lvd.cli.shared import Json
 
+Folder = Annotated[
+    Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA", "--folder")
+]
 data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the experiments.")
 
 
@@ -21,9 +24,7 @@ data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the 
     epilog=console.examples("lvd data list", "lvd data list --folder downloads", "lvd data list --json"),
 )
 def list_datasets(
-    folder: Annotated[
-        Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA")
-    ] = None,
+    folder: Folder = None,
     json: Json = False,
 ) -> None:
     """List the datasets of the experiments, and where each is on this machine.
@@ -52,9 +53,7 @@ def list_datasets(
 def export_dataset(
     name: Annotated[str, argument("NAME", "A name of lvd data list.")],
     out: Annotated[Path, argument("FILE", "A .csv, .csv.gz or .parquet file to write.")],
-    folder: Annotated[
-        Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA")
-    ] = None,
+    folder: Folder = None,
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
     from lvd._files import check_output

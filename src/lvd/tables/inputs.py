@@ -123,10 +123,10 @@ class CellEncoder:
         try:
             (smiles,), targets = check_texts([content["smiles"]]), check_texts(content["targets"])
             skip_invalid = content["skip_invalid"]
-        except (KeyError, TypeError) as error:
+            if not targets or len({*targets, smiles}) <= len(targets) or not isinstance(skip_invalid, bool):
+                raise ValueError("a name is missing or repeated")
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{DAMAGED} ({error!r}); save the model again") from None
-        if not targets or len({*targets, smiles}) <= len(targets) or not isinstance(skip_invalid, bool):
-            raise InputError(f"{DAMAGED}: a name is missing or repeated; save the model again")
         return cls(targets, smiles, skip_invalid)
 
 

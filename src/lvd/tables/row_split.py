@@ -90,21 +90,17 @@ class KeptRows:
     @classmethod
     def from_dict(cls, content: Any, n_rows: Any, *, of_cells: bool) -> KeptRows:
         """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
-        damaged = "the list of the model's rows is damaged"
         try:
             added = content.get("added", 0)
             calibration = _row_numbers(content["calibration"], n_rows + added)
             test = _row_numbers(content["test"], n_rows)
             cells = check_texts(content["smiles"]) if of_cells else None
+            if type(added) is not int or added < 0 or np.intersect1d(calibration, test).size:
+                raise ValueError("the rows overlap, or a count is wrong")
+            if cells is not None and len(cells) != len(calibration):
+                raise ValueError(f"{len(cells)} cells of {len(calibration)} rows")
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{damaged} ({error!r}); fit again") from None
-        if (
-            np.intersect1d(calibration, test).size
-            or (cells is not None and len(cells) != len(calibration))
-            or type(added) is not int
-            or added < 0
-        ):
-            raise InputError(f"{damaged}; fit again")
+            raise InputError(f"the list of the model's rows is damaged ({error!r}); fit again") from None
         return cls(calibration, test, cells, added)
 
 

@@ -152,11 +152,11 @@ class TableEncoder:
             targets = check_texts(content["targets"])
             columns = tuple(column_from_dict(entry) for entry in content["columns"])
             fills = content.get("fills", True)  # as models of older versions do
+            names = [*targets, *(column.name for column in columns)]
+            if not targets or not columns or len(set(names)) < len(names) or not isinstance(fills, bool):
+                raise ValueError("a name is missing or repeated")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{DAMAGED} ({error!r}); save the model again") from None
-        names = [*targets, *(column.name for column in columns)]
-        if not targets or not columns or len(set(names)) < len(names) or not isinstance(fills, bool):
-            raise InputError(f"{DAMAGED}: a name is missing or repeated; save the model again")
         return cls(targets, columns, fills)
 
 
