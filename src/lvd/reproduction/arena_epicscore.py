@@ -61,15 +61,14 @@ class ScoreDistribution:
 
     def _mixtures(self, X: Float[NDArray, "n p"]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Weights, means and deviations of all passes, for a block of rows after the other."""
-        inputs = torch.as_tensor((X - self.mean) / self.scale, dtype=torch.float32)
-        with torch.no_grad():
-            return [self._passes(block) for block in inputs.split(ROWS_AT_ONCE)]
-
-    def _passes(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # Masks are the same for all rows of a pass and all calls: F is one function, fixed before calibration.
-        generator = torch.Generator().manual_seed(self.seed)
-        outputs = torch.stack([_forward(self.network, inputs, generator) for _ in range(PASSES)])
-        return _split_outputs(outputs.double())  # in float32 F would be 1 well before its end
+        inputs, mixtures = torch.as_tensor((X - self.mean) / self.scale, dtype=torch.float32), []
+        for block in inputs.split(ROWS_AT_ONCE):
+            # Masks are the same for all rows of a pass and all calls: F is one function, fixed before calibration.
+            generator = torch.Generator().manual_seed(self.seed)
+            with torch.no_grad():
+                outputs = torch.stack([_forward(self.network, block, generator) for _ in range(PASSES)])
+            mixtures.append(_split_outputs(outputs.double()))  # in float32 F would be 1 well before its end
+        return mixtures
 
 
 def learn_scores(X: Float[NDArray, "n p"], errors: Float[NDArray, "n"], seed: int) -> ScoreDistribution:

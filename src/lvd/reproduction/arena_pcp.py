@@ -118,19 +118,21 @@ def _ridge(Z: Float[NDArray, "n p1"], below: NDArray) -> Float[NDArray, "p1 l"]:
     return vectors @ (target[:, None] / (np.maximum(values, 0.0)[:, None] + PENALTIES))
 
 
-def _mirror(E: Float[NDArray, "n t"], parts: Float[NDArray, "k t"], *, steps: int) -> Float[NDArray, "n k"]:
-    """Logarithms of the weights on the simplex that bring ``W @ parts`` close to E, by mirror descent."""
-    log_weights = log_softmax(-0.5 * np.square(E[:, None] - parts).sum(axis=2), axis=1)
-    for step in range(steps):
-        log_weights = _mirror_step(log_weights, E, parts, step)
-    return log_weights
-
-
-def _mirror_step(
-    log_weights: Float[NDArray, "n k"], E: Float[NDArray, "n t"], parts: Float[NDArray, "k t"], step: int
+def _mirror(
+    E: Float[NDArray, "n t"],
+    parts: Float[NDArray, "k t"],
+    *,
+    steps: int,
+    start: Float[NDArray, "n k"] | None = None,
 ) -> Float[NDArray, "n k"]:
-    gradient = (np.exp(log_weights) @ parts - E) @ parts.T
-    return log_softmax(log_weights - 0.1 * gradient / np.sqrt(0.1 * step + 1.0), axis=1)
+    """Logarithms of the weights on the simplex that bring ``W @ parts`` close to E, by mirror descent."""
+    if start is None:
+        start = log_softmax(-0.5 * np.square(E[:, None] - parts).sum(axis=2), axis=1)
+    log_weights = start
+    for step in range(steps):
+        gradient = (np.exp(log_weights) @ parts - E) @ parts.T
+        log_weights = log_softmax(log_weights - 0.1 * gradient / np.sqrt(0.1 * step + 1.0), axis=1)
+    return log_weights
 
 
 def _factorize(
@@ -141,8 +143,7 @@ def _factorize(
     log_weights = _mirror(E, parts, steps=0)
     explained = -np.inf
     for _ in range(ALTERNATIONS):
-        for step in range(MIRROR_STEPS):
-            log_weights = _mirror_step(log_weights, E, parts, step)
+        log_weights = _mirror(E, parts, steps=MIRROR_STEPS, start=log_weights)
         weights = np.exp(log_weights)
         parts = np.linalg.pinv(weights.T @ weights) @ weights.T @ E
         before, explained = explained, 1.0 - np.square(E - weights @ parts).sum() / np.square(E).sum()

@@ -216,14 +216,14 @@ def illustration() -> tuple[dict[str, Band], Bool[NDArray, "n"]]:
     return bands, cluster
 
 
-def thought_experiment(repeats: int = 20) -> Band:
+def thought_experiment() -> Band:
     """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
 
     X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0,
     and next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
     """
     x = np.arange(-10.0, 11.0)
-    X = np.repeat(x, repeats)[:, None]
+    X = np.repeat(x, 20)[:, None]
     line = LinearRegression(fit_intercept=False)
     model = JackknifePlusRegressor(line, random_state=0).fit(X, np.abs(X[:, 0]))
     y_pred, intervals = _by_position(model)(x)

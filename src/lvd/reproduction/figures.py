@@ -73,7 +73,7 @@ class WidthErrorPanel:
     split_radius: float
 
 
-def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x", y_label: str = "y") -> Figure:
+def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x") -> Figure:
     """One panel per title, all on the same axes."""
     figure, all_axes = panels_of(len(bands), shared=True)
     values = np.concatenate([[*band.intervals.ravel(), *band.y_rows] for band in bands.values()])
@@ -89,7 +89,7 @@ def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x", 
         axes.plot(band.x, band.y_pred, color=_BLUE, linewidth=1.6, label="prediction", zorder=3)
         draw_rows(axes, band.x_rows, band.y_rows, band.covered)
         _legend_below(axes)
-    figure.supylabel(y_label, fontsize="medium")
+    figure.supylabel("y", fontsize="medium")
     return figure
 
 
