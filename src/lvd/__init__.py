@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lvd._version import __version__
 
-_METHODS = "lvd.methods"
-"""The home of all names that have no other."""
 _HOMES = {
     "ChempropEstimator": "lvd.molecules",
     "InputError": "lvd._validation",
@@ -100,7 +98,7 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(_PACKAGES[name])
     if name in __all__:
-        return getattr(import_module(_HOMES.get(name, _METHODS)), name)
+        return getattr(import_module(_HOMES.get(name, "lvd.methods")), name)
     raise AttributeError(f"module 'lvd' has no attribute {name!r}")
 
 

@@ -296,8 +296,6 @@ class ConformalBase(IntervalRegressor):
                 f"predict_region takes one confidence_level, got {len(levels)}; call it for each"
             )
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        if not self.kernels_:
-            refuse_choices(self, choices)
         rows, bound = self._bind(self._check_inputs(X))
         (region,) = self._regions(bound, self._radii(rows, bound, levels, **choices))
         return region
@@ -312,8 +310,6 @@ class ConformalBase(IntervalRegressor):
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
-        if not self.kernels_:
-            refuse_choices(self, choices)
         rows, bound = self._bind(X)
         return bound.y_pred, bound.intervals(self._radii(rows, bound, levels, **choices), levels)
 
@@ -321,6 +317,8 @@ class ConformalBase(IntervalRegressor):
         self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
     ) -> Float[NDArray, "n s l r"]:
         """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
+        if not self.kernels_:
+            refuse_choices(self, choices)
         if choices.get("guarantee") == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
