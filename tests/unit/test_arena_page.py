@@ -141,15 +141,7 @@ class TestChoices:
 def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
     outside = [
         result("concrete-old", "split", 5.0, outside_rows=9, outside_flagged=0.0, outside_coverage=0.4),
-        result(
-            "concrete-old",
-            "lvd",
-            5.0,
-            finite=0.99,
-            outside_rows=9,
-            outside_flagged=1.0,
-            outside_coverage=math.nan,
-        ),
+        result("concrete-old", "lvd", 5.0, finite=0.99, outside_rows=9, outside_flagged=1.0),
     ]
     (board,) = make_boards([*small_arena(), *outside])
     assert board.tables == ["a", "b"]

@@ -36,6 +36,7 @@ pytest.importorskip("chemprop", reason="the extra 'molecules' is not installed")
 
 from lvd.molecules import Recipe
 
+QUICK = Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1)
 METHODS = (MAIN_VARIANT, "LVD-NN-smooth-MN", "split", "MADSplit", "CQR", "DE")
 TASKS = ("E1-CC2", "f1-CC2")
 
@@ -57,7 +58,7 @@ def results(tmp_path_factory):
     """All methods on two tasks of one split, under both protocols; what was trained, wave by wave."""
     folder, waves = tmp_path_factory.mktemp("results"), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1))
+        patch.setattr(networks, "RECIPE", QUICK)
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(networks, "AT_ONCE", 3)
         patch.setattr(protocols, "MahalanobisKernel", partial(MahalanobisKernel, max_iter=20))
@@ -128,7 +129,7 @@ def study(tmp_path_factory):
     """The methods of today on one task, at random and by scaffold."""
     folder = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1))
+        patch.setattr(networks, "RECIPE", QUICK)
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(runner, "load", lambda *_, **__: small_table(rings=True))
         runs = plan_study(tables=["qm8(E1-CC2)"], methods=STUDY, seeds=[0])
@@ -160,9 +161,7 @@ class TestStudy:
     def test_folds_have_not_seen_what_they_predict(self, study):
         table = small_table(rings=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                networks, "RECIPE", Recipe(hidden_size=8, n_epochs=2, batch_size=8, warmup_epochs=1)
-            )
+            patch.setattr(networks, "RECIPE", QUICK)
             second = networks.network_of("held_out_errors", "qm8", 0, SOUND)
             found = networks.held_out_predictions(second, table, study)
             train = networks.rows_of(second, table)

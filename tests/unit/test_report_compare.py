@@ -27,17 +27,7 @@ PRINTED = PrintedCell("coverage", "MCR", 0.9, "Yacht", "MADSplit", 82.4, 7.1, Fa
 
 
 def ours(mean: float, std: float, n: int = 10, printed: PrintedCell = PRINTED) -> ComparedCell:
-    cell = Cell(
-        printed.table,
-        printed.metric,
-        printed.confidence_level,
-        printed.dataset,
-        printed.method,
-        Sample(mean, std, n),
-        printed.decimals,
-        "",
-    )
-    return ComparedCell(cell, printed)
+    return ComparedCell(Cell(*printed.place, Sample(mean, std, n), printed.decimals, ""), printed)
 
 
 def test_the_printed_cell_itself():

@@ -83,15 +83,8 @@ def test_the_page_says_what_changes(as_printed):
 
 
 def test_the_page_tells_how_it_was_made_and_what_failed(as_printed):
-    call = Call(
-        "lvd bench run --out RESULTS",
-        "2024-05-01T10:00:00+00:00",
-        {"lvd": "0.1.0"},
-        "a box",
-        660,
-        90.0,
-        150.0,
-    )
+    made = ("lvd bench run --out RESULTS", "2024-05-01T10:00:00+00:00", {"lvd": "0.1.0"}, "a box")
+    call = Call(*made, runs=660, seconds=90.0, processor_seconds=150.0)
     failed = replace(as_printed[0], method="DJ", error="InputError: needs\n 3 | 4 GB", MCR=math.nan)
     page = page_of([*as_printed, failed, replace(failed, seed=1)], [call])
     assert "lvd bench run --out RESULTS" in page
