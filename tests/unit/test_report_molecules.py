@@ -156,7 +156,7 @@ class TestStudy:
         assert part.groups_held("LVD") == (30, 30)
         assert part.groups_held("split") == (0, 30)
         summary = study_summary([part], "random")
-        assert "best interval score on 1 of 2 tasks" in summary
+        assert "2 tasks. Best interval score, of the ways of LVD one at a time: LVD on 1" in summary
         assert "split conformal 0 of 30" in summary
         assert study_summary([part], "scaffold") == ""
 

@@ -12,6 +12,7 @@ from time import process_time
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError
@@ -19,6 +20,7 @@ from lvd.kernels import MahalanobisKernel
 from lvd.kernels.regression import KernelRegressor
 from lvd.models import Evaluation, NetRegressor
 from lvd.models.candidates import held_out_folds
+from lvd.models.heads import mixture_moments
 from lvd.models.model import each_its_own
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
@@ -171,10 +173,12 @@ class TaskSplit(Split):
         """The lower and upper quantiles of this task."""
         return self.functions("quantiles", self._pair, level=level), True
 
-    def members(self) -> Float[NDArray, "2 m n"]:
-        """Means and variances of this task by the networks of a deep ensemble."""
-        outputs = (self.stored("member", member=member) for member in range(networks.N_MEMBERS))
-        return np.stack([one.y_pred[:, self._pair].T for one in outputs], axis=1)
+    def ensemble(self, role: str = "member") -> Float[NDArray, "2 n"]:
+        """Mean and variance of this task by the mixture of a deep ensemble's networks."""
+        outputs = [self.stored(role, member=member).y_pred for member in range(networks.N_MEMBERS)]
+        means, variances = np.stack([one[:, self._pair].T for one in outputs], axis=1)
+        moments = mixture_moments(*(torch.as_tensor(part)[..., None] for part in (means, variances)))
+        return np.stack([moment[:, 0].numpy() for moment in moments])
 
     @property
     def embeddings(self) -> Float[NDArray, "n h"]:

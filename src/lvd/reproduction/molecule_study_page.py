@@ -8,20 +8,21 @@ from statistics import fmean, geometric_mean
 from lvd.reproduction.formats import MISSING, Grid
 from lvd.reproduction.functional_groups import FEWEST, held_of
 from lvd.reproduction.molecule_study import STUDY_SPLITS, MoleculeResult
-from lvd.reproduction.networks import HELD_OUT_MADSPLIT
+from lvd.reproduction.networks import HELD_OUT_MADSPLIT, LVD_ENSEMBLE
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.runs import TASK_TABLES, grouped, table_of
 
 STUDY_TITLES = {
     "LVD": "LVD",
     "LVD-widen": 'LVD, `when_unknown="widen"`',
+    LVD_ENSEMBLE: "LVD around a deep ensemble",
     MAIN_VARIANT: 'LVD, `preset="paper"`',
     "split": "split conformal",
     HELD_OUT_MADSPLIT: "MADSplit, out of fold",
     "CQR": "CQR",
     "DE": "deep ensemble",
 }
-OURS = ("LVD", "LVD-widen")
+OURS = ("LVD", "LVD-widen", LVD_ENSEMBLE)
 SPLIT_TITLES = {"random": "split at random", "scaffold": "new scaffolds"}
 SUMMARY_TITLES = {"random": "Test molecules like the others", "scaffold": "Test molecules of new scaffolds"}
 Scores = dict[str, dict[str, float]]
@@ -53,7 +54,7 @@ class StudyPart:
         }
 
     def tasks_won(self, method: str) -> int:
-        """On how many tasks its score is the best of all; of the two ways of LVD one takes part at a time."""
+        """On how many tasks its score is the best of all; of the ways of LVD one takes part at a time."""
         mine = method if method in OURS else OURS[0]
         others = [name for name in self.scores if name not in OURS or name == mine]
         return sum(
@@ -106,16 +107,18 @@ def study_parts(results: Sequence[MoleculeResult]) -> list[StudyPart]:
 
 
 def study_summary(parts: Sequence[StudyPart], split: str) -> str:
-    """In a sentence: how often LVD's score is best, and in how many groups each method holds."""
+    """In two sentences: on how many tasks each method's score is best, and in how many groups it holds."""
     chosen = [part for part in parts if part.split == split and "LVD" in part.by_method]
     if not chosen:
         return ""
-    won, tasks = sum(part.tasks_won("LVD") for part in chosen), sum(len(part.tasks) for part in chosen)
-    held = []
+    won, held = [], []
     for method in chosen[0].by_method:
-        counts = [part.groups_held(method) for part in chosen if method in part.by_method]
+        measured = [part for part in chosen if method in part.by_method]
+        counts = [part.groups_held(method) for part in measured]
+        won.append(f"{STUDY_TITLES[method]} on {sum(part.tasks_won(method) for part in measured)}")
         held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
     return (
-        f"{SUMMARY_TITLES[split]}: LVD has the best interval score on {won} of {tasks} tasks. Functional groups "
-        f"and tasks in which coverage holds: {', '.join(held)}."
+        f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of the "
+        f"ways of LVD one at a time: {', '.join(won)}. Functional groups and tasks in which coverage holds: "
+        f"{', '.join(held)}."
     )

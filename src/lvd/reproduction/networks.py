@@ -32,8 +32,8 @@ N_MEMBERS = 5
 AT_ONCE = 18
 """Networks trained at the same time: one alone leaves a large GPU idle."""
 RECIPE = Recipe()
-HELD_OUT_MADSPLIT = "MADSplit-held-out"
-_OF_ERRORS = ("errors", "held_out_errors")
+HELD_OUT_MADSPLIT, LVD_ENSEMBLE = "MADSplit-held-out", "LVD-ensemble"
+_OF_ERRORS, _MEMBERS = ("errors", "held_out_errors"), ("member", "training_member")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Network:
     """One network: what it learns (its role), on which rows, and whether on standardised targets.
 
     The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` the two
-    ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own. A ``fold``
-    is a base network without one fold of the training rows, whose number is `member`, and ``held_out_errors``
+    ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own; a
+    ``training_member`` learns from the training rows alone, so that its ensemble can be calibrated. A ``fold`` is a
+    base network without one fold of the training rows, whose number is `member`, and ``held_out_errors``
     learns the errors of the folds' networks on rows that these have not seen.
     """
 
@@ -67,7 +68,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A network's outputs on all rows of its table; only the base network's embeddings are kept."""
+    """A network's outputs on all rows of its table; embeddings are kept of the base network and the first member of
+    an ensemble that is calibrated."""
 
     y_pred: Float[NDArray, "n o"]
     embeddings: Float[NDArray, "n h"] | None
@@ -95,6 +97,8 @@ def needed(job: Job) -> list[Network]:
         networks += [make("member", member=member) for member in range(N_MEMBERS)]
     if any(method.endswith("-MN") or method == "MADSplit" for method in methods):
         networks.append(make("errors"))
+    if LVD_ENSEMBLE in methods:
+        networks += [make("training_member", member=member) for member in range(N_MEMBERS)]
     if methods & {"LVD", "LVD-widen", HELD_OUT_MADSPLIT}:
         networks += [make("fold", member=fold) for fold in range(candidates.N_FOLDS)]
     if HELD_OUT_MADSPLIT in methods:
@@ -126,7 +130,8 @@ def train_and_store(
             jobs = [_training_job(network, dataset, folder) for network in wave]
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
                 answer = trained.evaluate(molecules)
-                kept = answer.embeddings if network.role == "base" else None
+                embeds = network.role in {"base", "training_member"} and network.member == 0
+                kept = answer.embeddings if embeds else None
                 write_outputs(
                     network.path(folder), Outputs(answer.y_pred, kept, (perf_counter() - start) / len(wave))
                 )
@@ -198,7 +203,7 @@ def _training_job(network: Network, dataset: Dataset, folder: Path) -> NetworkJo
     rows = rows_of(network, dataset)
     train, valid, _ = inner_split(len(rows))
     targets, loss = _lesson(network, dataset, folder)
-    seed = network.member if network.role == "member" else 0
+    seed = network.member if network.role in _MEMBERS else 0
     return NetworkJob(
         *(targets, rows[train], rows[valid], loss), scale_target=network.scale_target, seed=seed
     )
@@ -209,7 +214,7 @@ def _lesson(network: Network, dataset: Dataset, folder: Path) -> tuple[Float[NDA
     y = dataset.y
     if network.role == "quantiles":
         return np.concatenate([y, y], axis=1), PinballLoss(network.level)
-    if network.role == "member":
+    if network.role in _MEMBERS:
         return y, NormalLoss()
     if network.role == "errors":
         (base,) = _learns_from(network)
