@@ -216,7 +216,7 @@ class TestPlaces:
         """As another user: root may enter every folder."""
         program = f"""
 import json, os, sys
-import lvd.tables.table_model, lvd.page.render
+import lvd.tables.table_model, lvd.page.render, rich.progress
 from lvd.cli import main
 os.setuid({NOBODY})
 for words in json.loads(sys.argv[1]):

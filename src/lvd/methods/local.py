@@ -237,7 +237,7 @@ class LocalRegressor(PredictiveDistribution):
         if len(self.conformals_) > 1:
             raise InputError(
                 f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each, or one "
-                "with conformity_score='box'"
+                "with a joint region"
             )
         if self.conformals_[0][0].calibration_.rows.weights is not None:
             raise InputError(
