@@ -297,8 +297,8 @@ class TestRefusals:
             ("ridge", {}, "estimator must be one of 'net', 'trees', 'paper', got 'ridge'"),
             (None, {"prefit": True}, "prefit=True needs a trained estimator; pass it as the first argument"),
             (Ridge(), {"embedding": "0"}, "embedding names a layer, which only torch modules have; give a"),
-            (NetRegressor(), {"embedding": len}, "embedding is a function, which is for scikit-learn"),
-            (nn.Linear(2, 1), {"embedding": len}, "embedding is a function, which is for scikit-learn"),
+            (NetRegressor(), {"embedding": len}, "embedding is a function, which only scikit-learn"),
+            (nn.Linear(2, 1), {"embedding": len}, "embedding is a function, which only scikit-learn"),
         ],
     )
     def test_combinations(self, estimator, changes, message):
