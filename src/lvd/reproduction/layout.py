@@ -22,7 +22,7 @@ DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete", "QM8", "
 
 @dataclass(frozen=True)
 class Block:
-    """One metric at one level for several methods; `field` is its name among the metrics of a run."""
+    """One metric at one level for several methods; `field` is its name in :class:`Measured` where that is another."""
 
     metric: str
     confidence_level: float
