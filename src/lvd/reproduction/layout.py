@@ -22,7 +22,7 @@ DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete", "QM8", "
 
 @dataclass(frozen=True)
 class Block:
-    """One metric at one level for several methods; `field` is its name in :class:`Measured` where that is another."""
+    """One metric at one level for several methods; `field` is what :class:`Measured` calls it, if not the same."""
 
     metric: str
     confidence_level: float
