@@ -28,9 +28,7 @@ def test_regrouped_batches_are_full_but_for_the_last(sizes):
 
 
 def test_dictionaries_of_different_files_are_joined():
-    parts = [
-        pa.table({"c": pa.array(values).dictionary_encode()}) for values in (["a", "b"], ["c", "a"])
-    ]
+    parts = [pa.table({"c": pa.array(values).dictionary_encode()}) for values in (["a", "b"], ["c", "a"])]
     (joined,) = regroup(parts, 10)
     assert joined["c"].to_pylist() == ["a", "b", "c", "a"]
 
