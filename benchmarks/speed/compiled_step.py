@@ -62,7 +62,8 @@ def add_weights(queries, own, blocks, y, sums):
     for block in range(len(y)):
         for i in range(len(queries)):
             if i % 2 == 0:
-                square_distances(queries[i], queries[min(i + 1, len(queries) - 1)], blocks, block, exponents)
+                following = queries[min(i + 1, len(queries) - 1)]
+                square_distances(queries[i], following, blocks, block, exponents[0], exponents[1])
             weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0
@@ -83,7 +84,8 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_batch, on_columns):  # 
     for block in range(len(y)):
         for i in range(len(queries)):
             if i % 2 == 0:
-                square_distances(queries[i], queries[min(i + 1, len(queries) - 1)], blocks, block, exponents)
+                following = queries[min(i + 1, len(queries) - 1)]
+                square_distances(queries[i], following, blocks, block, exponents[0], exponents[1])
             weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0

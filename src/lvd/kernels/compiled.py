@@ -221,10 +221,9 @@ def queries_together(blocks):
 
 @njit(**OPTIONS)
 @no_type_check
-def square_distances(first, second, blocks, block, exponents):
+def square_distances(first, second, blocks, block, left, right):
     """The squared distances of the rows of one block from two queries, as each row is then read once for both."""
     points, width = blocks.points[block], blocks.points.shape[2]
-    left, right = exponents[0], exponents[1]
     for j in range(width):
         left[j] = 0
         right[j] = 0
@@ -286,7 +285,14 @@ def sums_over_blocks(points, precisions, blocks, values, result):
             result[i] = 0.0
         for block in range(n_blocks):
             for pair in range(first, last, 2):
-                square_distances(queries[pair - first], queries[pair - first + 1], blocks, block, exponents)
+                square_distances(
+                    queries[pair - first],
+                    queries[pair - first + 1],
+                    blocks,
+                    block,
+                    exponents[0],
+                    exponents[1],
+                )
                 for i in range(pair, min(pair + 2, last)):
                     weigh(exponents[i - pair], dtype.type(precisions[i]), blocks, block, weights)
                     for c in range(values.shape[0]):
@@ -329,9 +335,8 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
                 around_centre(points[other], blocks, queries[other - i])
             for place in range(n_blocks):  # every fourth block comes first
                 block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
-                square_distances(
-                    queries[0], queries[1], blocks, block, both[:, place * width : (place + 1) * width]
-                )
+                at = slice(place * width, (place + 1) * width)
+                square_distances(queries[0], queries[1], blocks, block, both[0, at], both[1, at])
         distances, low, high = both[i % 2], 0, last
         while low < high:
             middle = (low + high) // 2
@@ -378,7 +383,14 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 narrow[i - first] = precisions[i]
         for block in range(n_blocks):
             for pair in range(first, last, 2):
-                square_distances(queries[pair - first], queries[pair - first + 1], blocks, block, exponents)
+                square_distances(
+                    queries[pair - first],
+                    queries[pair - first + 1],
+                    blocks,
+                    block,
+                    exponents[0],
+                    exponents[1],
+                )
                 for i in range(pair, min(pair + 2, last)):
                     some, x = weights[i - pair], exponents[i - pair]
                     spreads[i - first, block] = weigh(x, narrow[i - first], blocks, block, some)
@@ -403,7 +415,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 if wanted > 0.0 and block < n_blocks:
                     if block != held:
                         held, some = block, weights[PAIR]
-                        square_distances(query, query, blocks, block, exponents)
+                        square_distances(query, query, blocks, block, exponents[0], exponents[1])
                         weigh(exponents[0], narrow[i - first], blocks, block, some)
                     place, weight = _place(some, wanted, weight)
                     sure = _gap(weight, totals[0], masses, level) < -error
