@@ -127,8 +127,7 @@ def regressor(method: str, network: Any, n_targets: int, seed: int) -> Any:
     settings: dict[str, Any] = {"prefit": True, "calib_size": None, "random_state": seed}
     settings["confidence_level"] = own_level if shape == "Bonferroni" else LEVEL
     if kind == "local":
-        score = None if shape == "Bonferroni" else shape
-        return lvd.LVDRegressor(network, conformity_score=score, **settings)
+        return lvd.LVDRegressor(network, joint=None if shape == "Bonferroni" else shape, **settings)
     score: Any = "absolute" if shape == "Bonferroni" else lvd.scores.JointResidual(shape, scales=())
     return lvd.ConformalRegressor(network, score, **settings)
 

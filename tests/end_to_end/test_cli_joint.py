@@ -139,7 +139,7 @@ def test_one_target_and_other_scores_are_refused(lvd_here, folder, tmp_path):
     )
     assert (one.code, signed.code) == (2, 2)
     assert "give --target more than once, or leave --joint out" in one.err
-    assert "--joint goes with --score scaled or absolute, got signed" in signed.err
+    assert "--score must be 'scaled', 'absolute' or a ScaledResidual for joint regions" in signed.err
     assert not out.exists()
 
 

@@ -1,4 +1,4 @@
-"""LVDRegressor with a joint score: regions by brute force, what belongs to every regressor, and what is refused."""
+"""LVDRegressor(joint=...): regions by brute force, what belongs to every regressor, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 import lvd
 from lvd.quantiles import conformal_quantile
-from lvd.store.storable import STORABLES
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(900, 3))
@@ -28,8 +27,7 @@ def embed(rows):
 
 
 def regressor(shape, **changes):
-    score = lvd.scores.JointResidual(shape, scales=())
-    settings = {"conformity_score": score, "kernel": SHORT, "calib_size": None}
+    settings = {"joint": shape, "conformity_score": "absolute", "kernel": SHORT, "calib_size": None}
     settings |= {"random_state": 0, "when_unknown": "widen"} | changes
     return lvd.LVDRegressor((predict, embed), prefit=True, **settings)
 
@@ -98,7 +96,7 @@ def test_order_of_targets_changes_nothing(shape):
 @SHAPES
 def test_saved_and_loaded_it_gives_the_same_bits(shape, tmp_path):
     net = lvd.NetRegressor(n_batches=30)
-    reg = lvd.LVDRegressor(net, conformity_score=shape, kernel=SHORT, random_state=0).fit(X[:300], Y[:300])
+    reg = lvd.LVDRegressor(net, joint=shape, kernel=SHORT, random_state=0).fit(X[:300], Y[:300])
     reg.save(tmp_path / "model")
     loaded = lvd.load(tmp_path / "model")
     assert loaded.joint == shape
@@ -173,7 +171,7 @@ def test_training_rows_may_lack_a_target(shape):
 
 @SHAPES
 def test_evidence_names_the_target_that_makes_the_region_large(shape):
-    reg = fitted(shape, conformity_score=lvd.scores.JointResidual(shape, scales=("boosted",)))
+    reg = fitted(shape, conformity_score=lvd.scores.ScaledResidual(scales=("boosted",)))
     found = reg.predict_with_evidence(X[NEW], [0.5, 0.9])
     assert [part.shape for part in found[:3]] == [(100, 2), (100, 2, 2, 2), (100, 2)]
     assert len(found.regions) == 2
@@ -221,12 +219,12 @@ def test_without_a_kernel_there_is_one_region_for_all_rows():
     ("changes", "y", "message"),
     [
         ({}, Y[TRAIN, 0], "a joint region holds several targets together, and y has one"),
+        ({"joint": "ball"}, Y[TRAIN], "joint must be one of 'box', 'ellipsoid', got 'ball'"),
         (
-            {"conformity_score": lvd.scores.JointResidual("ball")},
+            {"conformity_score": "signed"},
             Y[TRAIN],
-            "shape must be one of 'box', 'ellipsoid', got 'ball'",
+            "conformity_score must be 'scaled', 'absolute' or a ScaledResidual",
         ),
-        ({"conformity_score": "ball"}, Y[TRAIN], "'sided', 'box', 'ellipsoid' or a score of lvd.scores"),
         ({"kernel_target": "y"}, Y[TRAIN], "joint regions need kernel_target 'errors'"),
         ({"preset": "paper"}, Y[TRAIN], "joint regions need kernel_target 'errors'.*that of preset 'paper'"),
     ],
@@ -237,17 +235,7 @@ def test_what_cannot_be_joint_is_refused_before_training(changes, y, message):
 
 
 def test_regions_are_asked_for_one_by_one_and_of_joint_models_alone():
-    with pytest.raises(lvd.InputError, match="fit it with conformity_score='box' or 'ellipsoid'"):
-        fitted("box", conformity_score="absolute").predict_region(X[NEW])
+    with pytest.raises(lvd.InputError, match="fit it with joint='box' or 'ellipsoid'"):
+        fitted(None).predict_region(X[NEW])
     with pytest.raises(lvd.InputError, match="predict_region takes one confidence_level, got 2"):
         fitted("box").predict_region(X[NEW], [0.5, 0.9])
-
-
-def test_the_old_spelling_is_told_and_its_saved_models_load():
-    with pytest.raises(lvd.InputError, match="give conformity_score='box' or 'ellipsoid' instead"):
-        lvd.LVDRegressor(joint="box")
-    upgrade = STORABLES[lvd.LVDRegressor].upgrade
-    for old, scales in ((None, 3), ("absolute", 0), (lvd.scores.ScaledResidual(("boosted",)), 1)):
-        score = upgrade({"conformity_score": old, "joint": "ellipsoid"}, {})[0]["conformity_score"]
-        assert (score.shape, len(score.scales)) == ("ellipsoid", scales)
-    assert upgrade({"conformity_score": "signed", "joint": None}, {})[0] == {"conformity_score": "signed"}

@@ -300,7 +300,8 @@ def fit(
         else _trained_network(checkpoint, device, target),
         prefit=checkpoint is not None,
         preset=preset,
-        conformity_score=_conformity_score(score, joint),
+        conformity_score=score,
+        joint=joint,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
         when_unknown=when_unknown,
         confidence_level=level,
@@ -336,18 +337,6 @@ def fit(
     else:
         chosen_model = model_text(fitted.regressor)
         show_fit(found, data, out, seed, page=report, chosen=chosen_model, joint=regressor.joint)
-
-
-def _conformity_score(score: ScoreName | None, joint: JointShape | None) -> Any:
-    """The score of single targets, or that of all together, in scaled units or the same ones at every row."""
-    from lvd._validation import InputError
-    from lvd.scores import JointResidual
-
-    if joint is None:
-        return score
-    if score not in (None, "scaled", "absolute"):
-        raise InputError(f"--joint goes with --score scaled or absolute, got {score}; leave one of them out")
-    return JointResidual(joint, scales=()) if score == "absolute" else joint
 
 
 def _as_bandwidth(text: str) -> float | str:

@@ -41,14 +41,13 @@ from lvd.scores import (
     BoundScore,
     ConformityScore,
     EvaluatedRows,
-    JointResidual,
     NormalizedResidual,
     ScaledResidual,
     SidedResidual,
     SignedResidual,
     TrainingRows,
 )
-from lvd.scores.joint import SHAPES, BoundJoint
+from lvd.scores.joint import BoundJoint
 from lvd.scores.score import interpolates
 
 SCORES: dict[str, type[ConformityScore]] = {
@@ -109,11 +108,6 @@ class ConformalBase(IntervalRegressor):
     def _new_model(self, seed: int) -> Model | Candidates:
         """The model for the estimator, or several of which the better is yet to be chosen."""
         return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
-
-    @property
-    def joint(self) -> str | None:
-        """The shape of the region that holds all targets together; None where each has its own interval."""
-        return getattr(self._conformity_score(), "shape", None)
 
     @property
     def _infinite_when_unknown(self) -> bool:
@@ -288,7 +282,7 @@ class ConformalBase(IntervalRegressor):
         levels = self._levels(confidence_level)
         if not self.score_.joint:
             raise InputError(
-                f"{type(self).__name__} gives each target its own interval; fit it with conformity_score='box' or "
+                f"{type(self).__name__} gives each target its own interval; fit it with joint='box' or "
                 "'ellipsoid' for a region of all targets together"
             )
         if len(levels) > 1:
@@ -413,11 +407,9 @@ def as_score(conformity_score: Any) -> ConformityScore:
     """An unfitted score of that name, or like the one given."""
     if isinstance(conformity_score, ConformityScore):
         return clone(conformity_score)
-    if conformity_score in SHAPES:
-        return JointResidual(conformity_score)
     if conformity_score not in SCORES:
         raise InputError(
-            f"conformity_score must be one of {', '.join(map(repr, (*SCORES, *SHAPES)))} or a score of lvd.scores, "
+            f"conformity_score must be one of {', '.join(map(repr, SCORES))} or a score of lvd.scores, "
             f"got {conformity_score!r}"
         )
     return SCORES[conformity_score]()

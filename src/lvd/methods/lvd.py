@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import wraps
 from typing import Any
 
 from lvd._validation import InputError, check_choice
@@ -13,7 +12,8 @@ from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
 from lvd.models.kinds import takes
-from lvd.scores import ConformityScore
+from lvd.scores import ConformityScore, JointResidual, ScaledResidual
+from lvd.scores.joint import SHAPES
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,7 @@ class LVDRegressor(LocalRegressor):
     conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
         ``"absolute"`` ones; ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors
         that are not symmetric, with a quantile for each end; ``"sided"``, errors measured by what is usual on their
-        side; or a score of :mod:`lvd.scores`. For several targets also regions that hold them together (see
-        :meth:`predict_region`), with one kernel of the errors for all targets: a ``"box"``, intervals that hold
-        together, or an ``"ellipsoid"``, smaller where the errors are correlated.
+        side; or a score of :mod:`lvd.scores`.
     kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
         invisible to a kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
@@ -73,6 +71,10 @@ class LVDRegressor(LocalRegressor):
     when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
         ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
         :meth:`predict_with_evidence`.
+    joint : for several targets, a region that holds them together instead of an interval for each (see
+        :meth:`predict_region`): a ``"box"``, intervals that hold together, or an ``"ellipsoid"``, smaller where the
+        errors are correlated. One kernel of the errors serves all targets, and `conformity_score` is ``"scaled"``,
+        or ``"absolute"`` for the same units at every row.
     kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
     confidence_level : the default level of :meth:`predict_interval`.
     calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
@@ -113,6 +115,7 @@ class LVDRegressor(LocalRegressor):
     kernel_target: str | None = None
     bandwidth: float | str | None = None
     when_unknown: str | None = None
+    joint: str | None = None
     embedding: str | Embed | None = None
 
     @property
@@ -155,7 +158,8 @@ class LVDRegressor(LocalRegressor):
         return self.settings.bandwidth, self.settings.mass
 
     def _conformity_score(self) -> ConformityScore:
-        score = as_score(self.settings.conformity_score)
+        given = self.settings.conformity_score
+        score = as_score(given) if self.joint is None else _joint_score(self.joint, given)
         if score.joint and self.settings.kernel_target != "errors":
             raise InputError(
                 "joint regions need kernel_target 'errors', as one kernel learns the errors of all targets, got "
@@ -164,16 +168,14 @@ class LVDRegressor(LocalRegressor):
         return score
 
 
-_store = LVDRegressor.__init__
-
-
-@wraps(_store)
-def _init(self: Any, *given: Any, **named: Any) -> None:
-    if "joint" in named:
+def _joint_score(shape: str, given: str | ConformityScore) -> ConformityScore:
+    """The score of all targets together that measures them as the given one does."""
+    check_choice(shape, "joint", SHAPES)
+    scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
+    chosen = scales.get(given) if isinstance(given, str) else given
+    if not isinstance(chosen, ScaledResidual):
         raise InputError(
-            "joint= is now a conformity_score: give conformity_score='box' or 'ellipsoid' instead"
+            "conformity_score must be 'scaled', 'absolute' or a ScaledResidual for joint regions, got "
+            f"{given!r}; leave joint= out for others"
         )
-    _store(self, *given, **named)
-
-
-LVDRegressor.__init__ = _init  # type: ignore[method-assign]
+    return JointResidual(shape, chosen.scales)

@@ -169,12 +169,8 @@ def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
 
 
 def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """LVDRegressor of version 0.1: score, sides and second model have become one score, as `joint` has later."""
+    """LVDRegressor of version 0.1: score, sides and second model have become one score."""
     parameters, learned = _upgrade(parameters, learned)
-    if shape := parameters.pop("joint", None):
-        given = parameters["conformity_score"]
-        scales = () if given == "absolute" else getattr(given, "scales", JointResidual().scales)
-        parameters["conformity_score"] = JointResidual(shape, scales)
     if "predictor" not in parameters:
         return parameters, learned
     kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
