@@ -33,7 +33,7 @@ class Region(ABC):
     >>> X = rng.uniform(-1, 1, size=(600, 2))
     >>> noise = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.9], [0.9, 1.0]], size=600)
     >>> net = lvd.NetRegressor(n_batches=200, random_state=0)
-    >>> reg = lvd.LVDRegressor(net, conformity_score="ellipsoid", random_state=0).fit(X, X + 0.1 * noise)
+    >>> reg = lvd.LVDRegressor(net, joint="ellipsoid", random_state=0).fit(X, X + 0.1 * noise)
     >>> region = reg.predict_region(X[:5])
     >>> region.centers.shape, region.axes.shape, region.radii.shape, region.project().shape
     ((5, 2), (5, 2, 2), (5, 2), (5, 2, 2))

@@ -275,7 +275,7 @@ class ConformalBase(IntervalRegressor):
     ) -> Region:
         """For each row a region that holds all targets together at one level; see :class:`lvd.Region`.
 
-        For scores of all targets together, such as ``LVDRegressor(conformity_score="ellipsoid")``. Its projections
+        For scores of all targets together, such as ``LVDRegressor(joint="ellipsoid")``. Its projections
         are the intervals of :meth:`predict_interval`, and the choices are those of that method.
         """
         self._check_calibrated()
