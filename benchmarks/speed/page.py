@@ -51,7 +51,7 @@ def write_page(target: Path, paths: Sequence[Path]) -> None:
         gpu=gpu,
         engine=_engine(by_kind["engine"]),
         training=_training(by_kind["training"]),
-        molecules=_molecules(by_kind["molecules"]),
+        molecules=[_molecules(path) for path in by_kind["molecules"]],
     )
     with atomic_path(target) as part:
         part.write_text(text, encoding="utf-8")
@@ -317,13 +317,11 @@ def _training(paths: list[Path]) -> dict[str, str] | None:
     return shown | {"least": duration(min(totals)), "most": duration(max(totals))}
 
 
-def _molecules(paths: list[Path]) -> Grid | None:
+def _molecules(path: Path) -> Grid:
     """What benchmarks.molecule_overhead tells, line by line."""
-    lines = []
-    for path in paths:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines += list(csv.reader(file))
-    return Grid("", "", ("LVD on top of a chemprop network, QM9", ""), lines) if lines else None
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *lines = csv.reader(file)
+    return Grid("", "", tuple(head), lines)
 
 
 def _rows(paths: list[Path]) -> list[dict[str, str]]:
