@@ -59,12 +59,13 @@ def add_weights(queries, own, blocks, y, sums):
     """Add the sums of weights times targets, and of weights; `own` are the rows that do not count."""
     width = y.shape[1]
     weights, exponents = np.empty(width, queries.dtype), np.empty((2, width), queries.dtype)
+    first = 0
     for block in range(len(y)):
         for i in range(len(queries)):
             if i % 2 == 0:
-                following = queries[min(i + 1, len(queries) - 1)]
-                square_distances(queries[i], following, blocks, block, exponents[0], exponents[1])
-            weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
+                first = min(i, len(queries) - 2)
+                square_distances(queries[first:], blocks, block, exponents[0], exponents[1])
+            weigh(exponents[i - first], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0
             products, total = np.float32(0), np.float32(0)
@@ -81,12 +82,13 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_batch, on_columns):  # 
     """Add how the loss pulls at the points of the batch and at those of all rows."""
     width = y.shape[1]
     weights, exponents = np.empty(width, queries.dtype), np.empty((2, width), queries.dtype)
+    first = 0
     for block in range(len(y)):
         for i in range(len(queries)):
             if i % 2 == 0:
-                following = queries[min(i + 1, len(queries) - 1)]
-                square_distances(queries[i], following, blocks, block, exponents[0], exponents[1])
-            weigh(exponents[i % 2], queries.dtype.type(1), blocks, block, weights)
+                first = min(i, len(queries) - 2)
+                square_distances(queries[first:], blocks, block, exponents[0], exponents[1])
+            weigh(exponents[i - first], queries.dtype.type(1), blocks, block, weights)
             if own[i] // width == block:
                 weights[own[i] % width] = 0
             for j in range(width):

@@ -26,7 +26,7 @@ from lvd.kernels.sums import weighted_sums
 from lvd.quantiles import Queries, SortedRows, similarities
 from lvd.quantiles.finite_sample import finite_sample_ranks
 
-CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**25}
+CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 2**21, 2**25
 """So many weights at a time: few fit into caches, many occupy a GPU."""
 
 
@@ -81,6 +81,6 @@ def transductive_radius(
                 found[:, column] = ends.kthvalue(rank, dim=1).values
         return found
 
-    chunk = max(1, CHUNK_ELEMENTS.get(queries.device.type, 2**21) // len(rows))
+    most = CHUNK_ELEMENTS if queries.device.type == "cpu" else GPU_CHUNK_ELEMENTS
     with workers() as run:
-        return torch.cat(run(work, chunk_slices(len(queries), chunk)))
+        return torch.cat(run(work, chunk_slices(len(queries), max(1, most // len(rows)))))

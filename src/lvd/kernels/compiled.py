@@ -221,12 +221,13 @@ def queries_together(blocks):
 
 @njit(**OPTIONS)
 @no_type_check
-def square_distances(first, second, blocks, block, left, right):
-    """The squared distances of the rows of one block from two queries, as each row is then read once for both."""
+def square_distances(queries, blocks, block, left, right):
+    """The squared distances of the rows of one block from the first two queries: each row is read once for both."""
     points, width = blocks.points[block], blocks.points.shape[2]
     for j in range(width):
         left[j] = 0
         right[j] = 0
+    first, second = queries[0], queries[1]
     for d in range(0, len(first), STRIDE):
         q0, q1, q2, q3, q4 = first[d], first[d + 1], first[d + 2], first[d + 3], first[d + 4]
         r0, r1, r2, r3, r4 = second[d], second[d + 1], second[d + 2], second[d + 3], second[d + 4]
@@ -277,23 +278,16 @@ def sums_over_blocks(points, precisions, blocks, values, result):
     n_blocks, n_components, width = blocks.points.shape
     dtype, together = blocks.points.dtype, queries_together(blocks)
     queries = np.zeros((together, n_components), dtype)
-    weights, exponents = np.empty(width, dtype), np.empty((2, width), dtype)
+    weights, exponents = np.empty(width, dtype), np.empty((PAIR, width), dtype)
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
             around_centre(points[i], blocks, queries[i - first])
             result[i] = 0.0
         for block in range(n_blocks):
-            for pair in range(first, last, 2):
-                square_distances(
-                    queries[pair - first],
-                    queries[pair - first + 1],
-                    blocks,
-                    block,
-                    exponents[0],
-                    exponents[1],
-                )
-                for i in range(pair, min(pair + 2, last)):
+            for pair in range(first, last, PAIR):
+                square_distances(queries[pair - first :], blocks, block, exponents[0], exponents[1])
+                for i in range(pair, min(pair + PAIR, last)):
                     weigh(exponents[i - pair], dtype.type(precisions[i]), blocks, block, weights)
                     for c in range(values.shape[0]):
                         total = 0.0
@@ -336,7 +330,7 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
             for place in range(n_blocks):  # every fourth block comes first
                 block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
                 at = slice(place * width, (place + 1) * width)
-                square_distances(queries[0], queries[1], blocks, block, both[0, at], both[1, at])
+                square_distances(queries, blocks, block, both[0, at], both[1, at])
         distances, low, high = both[i % 2], 0, last
         while low < high:
             middle = (low + high) // 2
@@ -371,8 +365,9 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
     """
     n_blocks, n_components, width = blocks.points.shape
     dtype, together = blocks.points.dtype, queries_together(blocks)
-    queries, narrow = np.zeros((together, n_components), dtype), np.ones(together, dtype)
-    weights, exponents = np.empty((3, width), dtype), np.empty((2, width), dtype)
+    # One more, so that the last has one beside it too.
+    queries, narrow = np.zeros((together + 1, n_components), dtype), np.ones(together, dtype)
+    weights, exponents = np.empty((PAIR + 1, width), dtype), np.empty((PAIR, width), dtype)
     sums, spreads = np.empty((together, n_blocks)), np.empty((together, n_blocks))
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
@@ -382,23 +377,16 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
             if len(precisions):
                 narrow[i - first] = precisions[i]
         for block in range(n_blocks):
-            for pair in range(first, last, 2):
-                square_distances(
-                    queries[pair - first],
-                    queries[pair - first + 1],
-                    blocks,
-                    block,
-                    exponents[0],
-                    exponents[1],
-                )
-                for i in range(pair, min(pair + 2, last)):
+            for pair in range(first, last, PAIR):
+                square_distances(queries[pair - first :], blocks, block, exponents[0], exponents[1])
+                for i in range(pair, min(pair + PAIR, last)):
                     some, x = weights[i - pair], exponents[i - pair]
                     spreads[i - first, block] = weigh(x, narrow[i - first], blocks, block, some)
                     sums[i - first, block] = _sum_by_fours(some)
                     if moments.shape[1]:
                         _add_moments(some, values, block, moments[i])
         for i in range(first, last):
-            query, blocks_of = queries[i - first], (sums[i - first], spreads[i - first])
+            blocks_of = sums[i - first], spreads[i - first]
             # Where queries come in pairs, the last block has just been weighed for this one.
             held, some = (n_blocks - 1, weights[i - first]) if together == PAIR else (-1, weights[PAIR])
             masses = (above[i] if len(above) else 1.0, below[i] if len(below) else 0.0)
@@ -415,7 +403,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 if wanted > 0.0 and block < n_blocks:
                     if block != held:
                         held, some = block, weights[PAIR]
-                        square_distances(query, query, blocks, block, exponents[0], exponents[1])
+                        square_distances(queries[i - first :], blocks, block, exponents[0], exponents[1])
                         weigh(exponents[0], narrow[i - first], blocks, block, some)
                     place, weight = _place(some, wanted, weight)
                     sure = _gap(weight, totals[0], masses, level) < -error

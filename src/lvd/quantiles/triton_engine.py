@@ -237,7 +237,7 @@ class Launches:
         self.moments = moments
         self.values = right.new_zeros(len(right) if moments else 1, dtype=torch.float32)
         n_sums = 3 if self.moments else 1
-        self.own = double.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
+        self.own = _usual_own(double, n)
         self.left = right.new_empty(n, calibration.width)
         self.margins = double.new_empty(n)
         self.sums = right.new_empty(self.cut.n_blocks, n, dtype=torch.float32)
@@ -342,7 +342,7 @@ class TrainingPoints:
         n, rows, given = len(queries), self.rows, queries.contiguous()
         margins, result, left = given.new_empty(n), given.new_empty(n), rows.right.new_empty(n, rows.width)
         if len(self.own) < n:
-            self.own = given.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
+            self.own = _usual_own(given, n)
         first_use, self._used = nullcontext() if self._used else perhaps_compiling(), True
         with torch.cuda.device_of(queries), first_use:
             rows.prepare(given, self.own, left, margins, self.counters)
@@ -358,6 +358,11 @@ def _join_answers(parts: list[Answer]) -> Answer:
     """The answers of several stretches of queries as one."""
     fields: list[Any] = [None if each[0] is None else torch.cat(each) for each in zip(*parts, strict=True)]
     return Answer(*fields)
+
+
+def _usual_own(like: Float[Tensor, "_ _"], n: int) -> Float[Tensor, "n 3"]:
+    """What n queries have of their own unless it is given: mass 1 at +inf, none at -inf, and ``1 / h^2 = 1``."""
+    return like.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
 
 
 def _processors(device: torch.device) -> int:

@@ -182,7 +182,7 @@ class TaskSplit(Split):
 
     @property
     def embeddings(self) -> Float[NDArray, "n h"]:
-        """Those of the base network: no other network's are kept."""
+        """Those of the base network, which the methods around it share."""
         embeddings = self.stored("base").embeddings
         assert embeddings is not None
         return embeddings
