@@ -15,10 +15,9 @@ if not torch.cuda.is_available():
 if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
+from lvd.models.losses import NormalLoss, PinballLoss, QuantilesLoss
 from lvd.molecules import (
     NetworkJob,
-    NormalLoss,
-    PinballLoss,
     Recipe,
     inner_split,
     read_molecules,
@@ -38,6 +37,7 @@ JOBS = [
     NetworkJob(Y, np.arange(37), VALID, seed=1),
     NetworkJob(np.concatenate([Y, Y], axis=1), TRAIN, VALID, PinballLoss(0.9)),
     NetworkJob(Y, TRAIN, VALID, NormalLoss(), scale_target=False),
+    NetworkJob(Y, TRAIN, VALID, QuantilesLoss()),
 ]
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 N_STEPS = 9

@@ -138,7 +138,7 @@ def study(tmp_path_factory):
     return folder
 
 
-STUDY = ("LVD", "LVD-widen", "LVD-ensemble", "split", "MADSplit-held-out")
+STUDY = ("LVD", "LVD-widen", "split-members", "CQR-members", "split", "MADSplit-held-out")
 
 
 class TestStudy:
@@ -219,7 +219,8 @@ class TestNetworks:
         assert roles("MADSplit") == ["base", "errors"]
         assert roles("CQR") == ["base", "quantiles", "quantiles"]
         assert roles("DE") == ["base", *["member"] * 5]
-        assert roles("LVD-ensemble") == ["base", *["training_member"] * 5]
+        assert roles("LVD", "CQR-members") == ["quantile_member"] * 5
+        assert roles("MADSplit-held-out") == ["base", *["fold"] * networks.candidates.N_FOLDS, "held_out_errors"]
 
     def test_what_the_protocols_share(self):
         def of_both(role: str, **which) -> list[networks.Network]:
@@ -235,7 +236,7 @@ class TestNetworks:
             round(0.6 * n_rows),
             round(0.8 * n_rows),
         ]
-        calibrated = of_both("training_member", member=1)
+        calibrated = of_both("quantile_member", member=1)
         assert [len(networks.rows_of(network, table)) for network in calibrated] == 2 * [round(0.6 * n_rows)]
 
 

@@ -19,7 +19,8 @@ from chemprop import nn as chemprop_nn
 from chemprop.data import BatchMolGraph
 from rdkit import Chem
 
-from lvd.models.losses import PinballLoss
+from lvd.models import candidates
+from lvd.models.losses import ERROR_SHARE, PinballLoss, SquaredLoss
 from lvd.molecules import TrainedMPNN, adapter
 
 SMILES = [
@@ -32,7 +33,7 @@ SHORT = lvd.MahalanobisKernel(max_iter=20)
 
 def estimator(**changes):
     return lvd.ChempropEstimator(
-        **({"hidden_size": 12, "n_epochs": 3, "device": "cpu", "random_state": 0} | changes)
+        **({"n_members": 2, "hidden_size": 12, "n_epochs": 3, "device": "cpu", "random_state": 0} | changes)
     )
 
 
@@ -87,6 +88,23 @@ class TestEstimator:
         np.testing.assert_array_equal(again.predict(NEW), fitted.predict(NEW))
         assert (estimator(random_state=1).fit(SMILES, Y[:, 0]).predict(NEW) != fitted.predict(NEW)).any()
 
+    def test_members_are_averaged_and_the_first_embeds(self, fitted):
+        alone = estimator(n_members=1).fit(SMILES, Y[:, 0])
+        np.testing.assert_array_equal(alone.embed(NEW), fitted.embed(NEW))
+        both = [network.evaluate(fitted.check(NEW)).y_pred for network in fitted.networks_]
+        np.testing.assert_array_equal(both[0], alone.networks_[0].evaluate(fitted.check(NEW)).y_pred)
+        assert (both[0] != both[1]).any()
+        quantiles = np.mean(both, axis=0)
+        np.testing.assert_array_equal(fitted.predict(NEW), quantiles[:, 1])
+        below, above = fitted.evaluate(NEW).spread[..., 0].T
+        np.testing.assert_allclose(below, ERROR_SHARE * (quantiles[:, 1] - quantiles[:, 0]))
+        np.testing.assert_allclose(above, ERROR_SHARE * (quantiles[:, 2] - quantiles[:, 1]))
+
+    def test_the_papers_network_tells_no_spread(self):
+        network = estimator(n_members=1, loss=SquaredLoss()).fit(SMILES, Y)
+        assert network.evaluate(NEW).spread is None
+        assert network.predict(NEW).shape == (3, 2)
+
     def test_small_tables_train_for_more_epochs(self):
         assert estimator(n_epochs=None).recipe(500).n_epochs == 100
         assert estimator(n_epochs=None).recipe(10_000).n_epochs == 30
@@ -102,9 +120,10 @@ class TestEstimator:
             ({"atom_featurizer": "v9"}, "atom_featurizer must be one of 'v1'"),
             ({"loss": "pinball"}, "loss must be None or a loss of lvd.models.losses, got 'pinball'"),
             ({"depth": 0}, "depth must be a positive integer, got 0"),
+            ({"n_members": 0}, "n_members must be a positive integer, got 0"),
             ({"warmup_epochs": 5}, "warmup_epochs must be at least 0 and below n_epochs=3, got 5"),
         ],
-        ids=["validation", "featurizer", "loss", "depth", "warm-up"],
+        ids=["validation", "featurizer", "loss", "depth", "members", "warm-up"],
     )
     def test_parameters_that_cannot_work(self, changes, message):
         with pytest.raises(lvd.InputError, match=message):
@@ -149,7 +168,29 @@ class TestMethods:
         assert isinstance(regressor.score_.error_model_.model, lvd.ChempropEstimator)
         assert not regressor.score_.error_model_.on_embeddings
         quantiles = lvd.ConformalizedQuantileRegressor(estimator(), confidence_level=0.8, random_state=0)
-        assert quantiles.fit(SMILES, Y[:, 0]).model_.models[0].network_.loss == PinballLoss(0.8)
+        assert quantiles.fit(SMILES, Y[:, 0]).model_.models[0].networks_[0].loss == PinballLoss(0.8)
+
+    def test_nothing_is_trained_again_where_the_networks_tell_their_errors(self, monkeypatch):
+        trained = []
+        fit = lvd.ChempropEstimator.fit
+        monkeypatch.setattr(
+            lvd.ChempropEstimator,
+            "fit",
+            lambda self, *rows: trained.append(self.n_members) or fit(self, *rows),
+        )
+        regressor = lvd.LVDRegressor(estimator(), kernel=SHORT, calib_size=0.4, random_state=0)
+        regressor.fit(SMILES, Y[:, 0])
+        assert trained == [2]
+        rows, bound = regressor._bind(regressor._check_inputs(NEW))
+        np.testing.assert_allclose(
+            bound.below, np.maximum(rows.evaluation.spread[:, 0], regressor.score_.least_)
+        )
+        np.testing.assert_allclose(
+            bound.above, np.maximum(rows.evaluation.spread[:, 1], regressor.score_.least_)
+        )
+        learned = lvd.scores.ScaledResidual(scales=("kernel", "boosted"))
+        regressor.set_params(conformity_score=learned).fit(SMILES, Y[:, 0])
+        assert trained == [2, 2, *[1] * candidates.N_FOLDS]
 
     def test_the_same_molecule_in_training_and_calibration(self):
         regressor = lvd.SplitConformalRegressor(estimator(), calib_size=None, random_state=0)

@@ -16,7 +16,7 @@ if importlib.util.find_spec("chemprop") is None:
 
 from chemprop.nn.metrics import MSE
 
-from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
+from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.molecules import (
     NetworkJob,
     Recipe,
@@ -118,6 +118,7 @@ def test_networks_trained_together_are_those_trained_alone(molecules, targets):
         job(targets, train=np.arange(30), seed=1),
         job(np.concatenate([targets, targets], axis=1), loss=PinballLoss(0.8)),
         job(targets, loss=NormalLoss(), scale_target=False),
+        job(targets, loss=QuantilesLoss()),
     ]
     for together, alone in zip(trained(molecules, *jobs), jobs, strict=True):
         (single,) = trained(molecules, alone)

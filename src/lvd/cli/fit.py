@@ -211,7 +211,15 @@ def fit(
         typer.Option(
             min=1,
             show_default="300",
-            help="Width of the graph network, with --smiles; narrower is faster but less accurate.",
+            help="Width of the graph networks, with --smiles; narrower is faster but less accurate.",
+        ),
+    ] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="5, for --preset paper 1",
+            help="How many graph networks predict together, with --smiles; one is faster but less accurate.",
         ),
     ] = None,
     seed: Annotated[
@@ -246,16 +254,18 @@ def fit(
     paper's network, one layer trained for 20 passes.
 
     The default preset learns where errors are large from rows held out of training: it trains the model six times,
-    once on all training rows and once without each of five folds. --preset paper trains it once.
+    once on all training rows and once without each of five folds; graph networks tell it themselves. --preset paper
+    trains it once.
 
     With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
     intervals and are counted.
 
-    With --smiles one graph network (chemprop's) reads the molecules and predicts all targets, and each target has a
-    kernel of its own. Rows with the same molecule, however it is written, are found by their canonical SMILES, kept
-    in one part of the split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the
-    neighbours by them, and lvd report draws them. With several targets, cells of the targets may be empty: each
-    target uses the rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
+    With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
+    errors are, and each target has a kernel of its own. --preset paper has one network, of squared errors. Rows
+    with the same molecule, however it is written, are found by their canonical SMILES, kept in one part of the
+    split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the neighbours by
+    them, and lvd report draws them. With several targets, cells of the targets may be empty: each target uses the
+    rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
     With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
     not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.
@@ -275,15 +285,17 @@ def fit(
         )
     if report is not None:
         check_page(report, target, data, out)
-    if smiles is None and (skip_invalid or hidden_size is not None or checkpoint is not None):
+    sizes = (hidden_size, members)
+    if smiles is None and (skip_invalid or sizes != (None, None) or checkpoint is not None):
         raise InputError(
-            "--skip-invalid, --hidden-size and --checkpoint are about molecules; give --smiles COLUMN with them"
+            "--skip-invalid, --hidden-size, --members and --checkpoint are about molecules; give --smiles COLUMN "
+            "with them"
         )
     if model is not None and (smiles is not None or (epochs is not None and model != "net")):
         raise InputError(
             "--model is about tables without molecules, and --epochs about the network; leave one of them out"
         )
-    _check_trust(checkpoint, trust=trust, trains=epochs is not None or hidden_size is not None)
+    _check_trust(checkpoint, trust=trust, trains=(epochs, *sizes) != (None, None, None))
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
             raise InputError(f"{name} must be a finite number, got {bound}")
@@ -295,7 +307,9 @@ def fit(
     resolve_device(device)
     table = read_table(data)
     regressor = LVDRegressor(
-        _estimator(model, epochs, hidden_size, device, seed, of_molecules=smiles is not None)
+        _network(preset, epochs, sizes, device, seed)
+        if smiles is not None and checkpoint is None
+        else _estimator(model, epochs, device, seed)
         if checkpoint is None
         else _trained_network(checkpoint, device, target),
         prefit=checkpoint is not None,
@@ -350,29 +364,32 @@ def _as_bandwidth(text: str) -> float | str:
         raise InputError(f"--bandwidth must be a number or adaptive, got {text!r}") from None
 
 
-def _estimator(
-    model: ModelName | None,
+def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
+    from lvd import NetRegressor
+
+    return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
+
+
+def _network(
+    preset: PresetName,
     epochs: int | None,
-    hidden_size: int | None,
+    sizes: tuple[int | None, int | None],
     device: str,
     seed: int,
-    *,
-    of_molecules: bool,
 ) -> Any:
-    from lvd import ChempropEstimator, NetRegressor
+    """Graph networks; `sizes` are their width and their number."""
+    from lvd import ChempropEstimator
+    from lvd.models.losses import SquaredLoss
 
-    if not of_molecules and epochs is None:
-        return model
-    if not of_molecules:
-        return NetRegressor(epochs=epochs, device=device, random_state=seed)
-    network = ChempropEstimator(
+    of_paper = {"loss": SquaredLoss(), "n_members": 1} if preset == "paper" else {}
+    given = dict(zip(("hidden_size", "n_members"), sizes, strict=True))
+    return ChempropEstimator(
         n_epochs=epochs,
         warmup_epochs=2.0 if epochs is None else min(2.0, epochs / 2),
         cache_features=False,  # rows that are predicted pass once: to keep them all would only fill the disk
         device=device,
         random_state=seed,
-    )
-    return network if hidden_size is None else network.set_params(hidden_size=hidden_size)
+    ).set_params(**of_paper | {name: value for name, value in given.items() if value is not None})
 
 
 def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:
@@ -390,7 +407,8 @@ def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:
         )
     if trains:
         raise InputError(
-            "--checkpoint takes the network as it is; leave --epochs and --hidden-size out, or --checkpoint"
+            "--checkpoint takes the network as it is; leave --epochs, --hidden-size and --members out, or "
+            "--checkpoint"
         )
 
 

@@ -20,7 +20,7 @@ from lvd.models.adapters import EarlierEmbedding, FunctionModel, SklearnModel
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
 from lvd.models.kinds import last_step
-from lvd.models.losses import NormalLoss, PinballLoss, SquaredLoss
+from lvd.models.losses import NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
@@ -267,7 +267,16 @@ for _part in (
         NetStack,
         ProbabilisticNet,
     ),
-    *(SquaredLoss, PinballLoss, NormalLoss, KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
+    *(
+        SquaredLoss,
+        PinballLoss,
+        NormalLoss,
+        QuantilesLoss,
+        KernelRegressor,
+        ErrorModel,
+        QuantileResidual,
+        *SCORES.values(),
+    ),
     *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Prior),
     *(JointResidual, LocalCovariance),
 ):

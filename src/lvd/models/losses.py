@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._typing import Float
+from lvd._typing import Float, NDArray
 from lvd.models.heads import gaussian_log_density, mean_and_variance
+
+ORDERS, ORDER_WEIGHTS = (0.05, 0.5, 0.95), (9.7, 2.5, 9.7)
+"""The quantiles that :class:`QuantilesLoss` learns. With these weights, ``1 / pdf`` of the standard normal at its
+quantiles, the least losses of normal errors are alike, so that the outer quantiles count as much as the median."""
+ERROR_SHARE = 0.485
+"""A normal distribution's mean absolute error, as a share of the distance from its median to its 95% quantile."""
+LEAST_LOSS = 1e-6
 
 
 @runtime_checkable
@@ -32,18 +40,26 @@ class ElementLoss(Protocol):
         """The network's outputs in the units of the targets."""
         ...
 
+    def total(self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
+        """What a step of training lowers: the mean of the elements whose target is known (1), 0 where none is."""
+        return (elements * known).sum() / known.sum().clamp(min=1.0)
+
+    def read(
+        self, outputs: Float[NDArray, "n o"]
+    ) -> tuple[Float[NDArray, "n o"], Float[NDArray, "n 2 t"] | None]:
+        """Predictions, and the errors below and above them that the network itself expects, if it does."""
+        return outputs, None
+
 
 def known_mean(
     loss: ElementLoss, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]
 ) -> Float[Tensor, ""]:
     """The mean loss of the targets that are known, 0 where none is."""
-    known = ~targets.isnan()
-    elements = loss.elements(outputs, targets.nan_to_num())
-    return (elements * known).sum() / known.sum().clamp(min=1)
+    return loss.total(loss.elements(outputs, targets.nan_to_num()), (~targets.isnan()).to(outputs.dtype))
 
 
 @dataclass(frozen=True)
-class SquaredLoss:
+class SquaredLoss(ElementLoss):
     """Squared errors; an epoch is judged by the root of their mean, in the units of each target."""
 
     outputs_per_target: ClassVar[int] = 1
@@ -64,7 +80,7 @@ class SquaredLoss:
 
 
 @dataclass(frozen=True)
-class PinballLoss:
+class PinballLoss(ElementLoss):
     """The pinball loss of the two quantiles of one level.
 
     The targets come twice: the first half of the columns are lower quantiles, the others upper ones.
@@ -97,7 +113,7 @@ class PinballLoss:
 
 
 @dataclass(frozen=True)
-class NormalLoss:
+class NormalLoss(ElementLoss):
     """The negative log-likelihood of a normal distribution: all means first, then all variances."""
 
     outputs_per_target: ClassVar[int] = 2
@@ -116,3 +132,46 @@ class NormalLoss:
         """Means in the units of the targets, variances in their squares."""
         means, variances = mean_and_variance(outputs)
         return torch.cat([means * scale + mean, variances * scale.square()], dim=-1)
+
+
+@dataclass(frozen=True)
+class QuantilesLoss(ElementLoss):
+    """Pinball losses of three quantiles: one predicts, and the others tell how large errors are on each side of it.
+
+    The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers the geometric
+    mean over the targets: a plain one would leave targets that are easy to predict to those that are hard.
+    """
+
+    outputs_per_target: ClassVar[int] = len(ORDERS)
+
+    def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
+        """The weighted sum of ``max(order * error, (order - 1) * error)``, ``error = target - quantile``."""
+        errors = [targets - part for part in outputs.split(targets.shape[1], dim=1)]
+        losses = [
+            weight * torch.maximum(order * error, (order - 1.0) * error)
+            for order, weight, error in zip(ORDERS, ORDER_WEIGHTS, errors, strict=True)
+        ]
+        return torch.stack(losses).sum(0)
+
+    def total(self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
+        """The mean over targets of the logarithm of the mean loss; targets that no row has do not count."""
+        n_known = known.sum(0)
+        means = (elements * known).sum(0) / n_known.clamp(min=1.0)
+        counts = n_known.clamp(max=1.0)
+        return ((means + LEAST_LOSS).log() * counts).sum() / counts.sum().clamp(min=1.0)
+
+    def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
+        """The mean of their logarithms; the targets' units shift it by a constant, which does not matter here."""
+        return (means + LEAST_LOSS).log().mean()
+
+    def unscale(
+        self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
+    ) -> Float[Tensor, "n o"]:
+        """The quantiles in the units of the targets, sorted where they cross."""
+        quantiles = outputs.unflatten(1, (len(ORDERS), -1)).sort(dim=1).values
+        return (quantiles * scale + mean).flatten(1)
+
+    def read(self, outputs: Float[NDArray, "n o"]) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"]]:
+        """The medians, and the error to expect on each side, from the distance to the outer quantiles."""
+        lowest, median, highest = np.split(outputs, len(ORDERS), axis=1)
+        return median, ERROR_SHARE * np.stack([median - lowest, highest - median], axis=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import RegressorMixin, clone
 
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, like
@@ -16,13 +16,15 @@ from lvd._validation import InputError, like
 class Evaluation(NamedTuple):
     """A model's answer for some rows: one column per target, embeddings, and quantiles where it has any.
 
-    `inputs` are the rows with numbers in place of what is missing; None where nothing is.
+    `inputs` are the rows with numbers in place of what is missing; None where nothing is. `spread` is the size of
+    errors to expect below and above the prediction, of models that tell it themselves.
     """
 
     y_pred: Float[NDArray, "n t"]
     embeddings: Float[NDArray, "n h"]
     quantiles: Float[NDArray, "n 2 l t"] | None = None
     inputs: Float[NDArray, "n p"] | None = None
+    spread: Float[NDArray, "n 2 t"] | None = None
 
 
 @runtime_checkable
@@ -86,6 +88,11 @@ def each_its_own(X: Any) -> NDArray:
 def came_trained(model: Any) -> bool:
     """Whether the model was given as trained: its `fit` trains nothing."""
     return bool(getattr(model, "prefit", False))
+
+
+def lighter(model: Any) -> Any:
+    """An untrained model like this one, to learn how large its errors are; an ensemble gives one of its members."""
+    return model.lighter() if hasattr(model, "lighter") else clone(model)
 
 
 def takes_missing_targets(model: Any) -> bool:

@@ -39,8 +39,11 @@ def _rebuild(holder: Any) -> None:
 
 
 def _place_on_device(estimator: ChempropEstimator) -> None:
-    if hasattr(estimator, "network_"):
-        estimator.network_.module.to(resolve_device(estimator.device))
+    if hasattr(estimator, "network_"):  # of earlier versions, which had one
+        estimator.networks_ = [estimator.network_]
+        del estimator.network_
+    for network in getattr(estimator, "networks_", ()):
+        network.module.to(resolve_device(estimator.device))
 
 
 def _place_all(stack: MoleculeStack) -> None:

@@ -1,4 +1,4 @@
-"""A graph network on molecules as a regressor, trained as chemprop trains it."""
+"""Graph networks on molecules as a regressor, trained as chemprop trains them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -20,13 +20,14 @@ from lvd._validation import (
     InputError,
     check_choice,
     check_fraction,
+    check_positive,
     check_same_length,
     check_targets,
     row_digests,
     seed_from,
     to_numpy,
 )
-from lvd.models.losses import ElementLoss, NormalLoss, SquaredLoss
+from lvd.models.losses import ElementLoss, NormalLoss, QuantilesLoss
 from lvd.models.model import Evaluation
 from lvd.models.scaling import mean_and_scale
 from lvd.molecules.epochs import NetworkJob, Recipe
@@ -40,23 +41,27 @@ LEAST_EPOCHS, LEAST_BATCHES = 30, 1000
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ChempropEstimator(RegressorMixin, BaseEstimator):
-    """chemprop's message passing network on SMILES, for one target or many, that also gives its last hidden layer.
+    """chemprop's message passing networks on SMILES, for one target or many, that also give a last hidden layer.
 
-    The network, its features and its training are those of chemprop 1 by default, with which the paper was made:
-    directed bond messages of `depth` steps, mean aggregation, one hidden layer after it, all of `hidden_size` ReLU
-    units; Adam, with a learning rate that rises over `warmup_epochs` and then falls exponentially; the epoch with
-    the least validation error is kept. A target that is not known is NaN, and does not count. On a GPU atoms are
-    summed in no fixed order: there two trainings, and the last digits of two predictions, may differ.
+    The prediction is the mean of a few networks, each from a start of its own, that learn quantiles of the targets:
+    the median predicts, and the outer ones tell how large errors are below and above it. A network, its features
+    and its training are those of chemprop 1 by default, with which the paper was made: directed bond messages of
+    `depth` steps, mean aggregation, one hidden layer after it, all of `hidden_size` ReLU units; Adam, with a
+    learning rate that rises over `warmup_epochs` and then falls exponentially; the epoch with the least validation
+    error is kept. The paper's own network is ``ChempropEstimator(n_members=1, loss=SquaredLoss())``. A target that
+    is not known is NaN, and does not count. On a GPU atoms are summed in no fixed order: there two trainings, and
+    the last digits of two predictions, may differ.
 
     Parameters
     ----------
+    n_members : how many networks there are; the first one embeds, and is the one that there would be alone.
     hidden_size, depth : width of all layers, and steps of message passing.
     n_epochs : length of training; by default 30, and more for small tables, so that there are 1000 batches.
     batch_size : the last batch of an epoch may be smaller.
     warmup_epochs, initial_rate, peak_rate, final_rate : of the learning rate.
     validation_size : share of the rows that is not learned from but chooses the epoch.
     scale_target : standardise every target with the training rows' mean and standard deviation.
-    loss : an object of ``lvd.models.losses``; squared errors by default.
+    loss : an object of ``lvd.models.losses``; :class:`lvd.models.losses.QuantilesLoss` by default.
     atom_featurizer : chemprop's atom features, ``"v1"`` (133 wide, of chemprop 1), ``"v2"`` (72 wide, of
         chemprop 2), ``"organic"`` or ``"rigr"``.
     cache_features, n_jobs : keep the features of large tables in lvd's cache folder; processes that compute them,
@@ -76,6 +81,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
 
     takes_missing_targets: ClassVar[bool] = True
 
+    n_members: int = 5
     hidden_size: int = 300
     depth: int = 3
     n_epochs: int | None = None
@@ -105,7 +111,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         return row_digests(X)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> ChempropEstimator:
-        """Train a new network."""
+        """Train new networks."""
         self.check_parameters()
         molecules, targets = self.check(X), check_targets(y, missing=True)
         check_same_length(X=molecules, y=targets)
@@ -116,16 +122,26 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
             )
         self.n_targets_, self._flat = targets.shape[1], to_numpy(y).ndim == 1
         seed = seed_from(self.random_state)
-        train, valid = self.split(len(molecules), seed)
-        loss = SquaredLoss() if self.loss is None else self.loss
-        job = NetworkJob(targets, train, valid, loss, self.scale_target, seed)
-        (self.network_,) = self.train(molecules, [job])
+        seeds = [seed, *np.random.SeedSequence(seed).generate_state(self.n_members - 1).tolist()]
+        loss = QuantilesLoss() if self.loss is None else self.loss
+        jobs = [
+            NetworkJob(targets, *self.split(len(molecules), one), loss, self.scale_target, one)
+            for one in seeds
+        ]
+        self.networks_ = self.train(molecules, jobs)
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """The network's outputs (n, o), which are the predictions unless `loss` says otherwise, and embeddings."""
-        check_is_fitted(self, "network_")
-        return self.network_.evaluate(self.check(X))
+        """Predictions (n, t), embeddings, and, with the default loss, the errors to expect.
+
+        Of losses that predict otherwise, as those of quantiles at one level, the outputs (n, o) as they are.
+        """
+        check_is_fitted(self, "networks_")
+        molecules = self.check(X)
+        answers = [network.evaluate(molecules) for network in self.networks_]
+        outputs = np.mean([answer.y_pred for answer in answers], axis=0)
+        y_pred, spread = self.networks_[0].loss.read(outputs)
+        return answers[0]._replace(y_pred=y_pred, spread=spread)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Predictions, (n,) or (n, t) as y was in `fit`."""
@@ -133,8 +149,12 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         return y_pred[:, 0] if self._flat and y_pred.shape[1] == 1 else y_pred
 
     def embed(self, X: ArrayLike) -> NDArray:
-        """The last hidden layer after its ReLU, (n, hidden_size)."""
+        """The last hidden layer of the first network after its ReLU, (n, hidden_size)."""
         return self.evaluate(X).embeddings
+
+    def lighter(self) -> ChempropEstimator:
+        """The same with a single network, untrained."""
+        return clone(self).set_params(n_members=1)
 
     def ensemble(self, n_members: int) -> MoleculeStack:
         """Networks of these settings, for deep ensembles."""
@@ -143,7 +163,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     def train(self, molecules: Molecules, jobs: list[NetworkJob]) -> list[MoleculeNetwork]:
         """The networks of some jobs, with a bar that moves with every epoch."""
         recipe = self.recipe(len(jobs[0].train))
-        with progress_bar("training the graph network", recipe.n_epochs, shown=self.progress) as advance:
+        with progress_bar("training the graph networks", recipe.n_epochs, shown=self.progress) as advance:
             return train_networks(molecules, jobs, recipe, device=self.device, on_epoch=lambda *_: advance())
 
     def split(self, n_rows: int, seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
@@ -162,6 +182,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     def check_parameters(self) -> None:
         """Refuse parameters that cannot work."""
         self.recipe(n_rows=1).check()
+        check_positive(self.n_members, "n_members", integer=True)
         check_choice(self.atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
         if self.loss is not None and not isinstance(self.loss, ElementLoss):
             raise InputError(f"loss must be None or a loss of lvd.models.losses, got {self.loss!r}")

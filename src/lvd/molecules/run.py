@@ -142,7 +142,7 @@ class TrainingRun:
         elements = self.loss.elements(outputs, self.targets.index_select(0, molecules))
         known = self.known.index_select(0, molecules)
         self._optimizer.zero_grad(set_to_none=True)
-        ((elements * known).sum() / known.sum().clamp(min=1.0)).backward()
+        self.loss.total(elements, known).backward()
         self._optimizer.step()
         self._step += 1
 

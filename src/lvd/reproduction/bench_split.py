@@ -15,12 +15,11 @@ import numpy as np
 import torch
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError
 from lvd.kernels import MahalanobisKernel
 from lvd.kernels.regression import KernelRegressor
 from lvd.models import Evaluation, NetRegressor
-from lvd.models.candidates import held_out_folds
 from lvd.models.heads import mixture_moments
+from lvd.models.losses import QuantilesLoss
 from lvd.models.model import each_its_own
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
@@ -173,9 +172,9 @@ class TaskSplit(Split):
         """The lower and upper quantiles of this task."""
         return self.functions("quantiles", self._pair, level=level), True
 
-    def ensemble(self, role: str = "member") -> Float[NDArray, "2 n"]:
+    def ensemble(self) -> Float[NDArray, "2 n"]:
         """Mean and variance of this task by the mixture of a deep ensemble's networks."""
-        outputs = [self.stored(role, member=member).y_pred for member in range(networks.N_MEMBERS)]
+        outputs = [self.stored("member", member=member).y_pred for member in range(networks.N_MEMBERS)]
         means, variances = np.stack([one[:, self._pair].T for one in outputs], axis=1)
         moments = mixture_moments(*(torch.as_tensor(part)[..., None] for part in (means, variances)))
         return np.stack([moment[:, 0].numpy() for moment in moments])
@@ -200,7 +199,7 @@ class TaskSplit(Split):
 
 
 class StoredModel:
-    """A model whose training is to find the stored network that was trained on the same rows."""
+    """The networks of :class:`lvd.ChempropEstimator` as it is by default, for one task, by stored outputs."""
 
     def __init__(self, split: TaskSplit) -> None:
         self.split = split
@@ -221,18 +220,23 @@ class StoredModel:
         return each_its_own(X)
 
     def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
-        """Find the network of these rows: all training rows, or those without a fold."""
-        train = self.split.train
-        if np.array_equal(X, train):
-            self.outputs_ = self.split.stored("base")
-            return self
-        for fold, (inside, _) in enumerate(held_out_folds(len(train), self.split.seed)):
-            if np.array_equal(X, train[inside]):
-                self.outputs_ = self.split.stored("fold", member=fold)
-                return self
-        raise InputError(f"no stored network was trained on these {len(X)} rows")
+        """Nothing to train."""
+        return self
 
     def evaluate(self, X: Int[NDArray, "a"]) -> Evaluation:
-        """Its predictions of the task; the base network embeds."""
-        y_pred = self.outputs_.y_pred[X][:, [self.split.task]]
-        return Evaluation(y_pred, self.split.embeddings[X].astype(np.float64))
+        """The mean of the networks; the first one embeds."""
+        y_pred, spread = QuantilesLoss().read(self.quantiles(X))
+        return Evaluation(y_pred, self.embed(X), spread=spread)
+
+    def quantiles(self, X: Int[NDArray, "a"]) -> Float[NDArray, "a q"]:
+        """Those of the task, from the lowest to the highest, means over the networks."""
+        split = self.split
+        columns = split.task + split.n_tasks * np.arange(QuantilesLoss.outputs_per_target)
+        members = [split.stored("quantile_member", member=member) for member in range(networks.N_MEMBERS)]
+        return np.mean([one.y_pred[X][:, columns] for one in members], axis=0)
+
+    def embed(self, X: Int[NDArray, "a"]) -> Float[NDArray, "a h"]:
+        """The first network's embeddings."""
+        embeddings = self.split.stored("quantile_member").embeddings
+        assert embeddings is not None
+        return embeddings[X].astype(np.float64)

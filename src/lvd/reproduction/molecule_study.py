@@ -18,7 +18,7 @@ from lvd.intervals import covered, widths
 from lvd.metrics.width import widened_range
 from lvd.molecules.domain import count_fingerprints
 from lvd.reproduction.functional_groups import GroupCount
-from lvd.reproduction.networks import HELD_OUT_MADSPLIT, LVD_ENSEMBLE, parts_of
+from lvd.reproduction.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT, parts_of
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.pool import Progress, finish_jobs, silent
 from lvd.reproduction.protocols import get_protocol
@@ -27,7 +27,7 @@ from lvd.reproduction.result_store import Result, path_of, read_result, read_res
 from lvd.reproduction.runner import Tables, do_job, execute, load_tables, plan
 from lvd.reproduction.runs import BenchRun, Job, group_by_split, task_of
 
-STUDY_METHODS = ("LVD", "LVD-widen", LVD_ENSEMBLE, MAIN_VARIANT, "split", HELD_OUT_MADSPLIT, "CQR", "DE")
+STUDY_METHODS = (*AROUND_MEMBERS, MAIN_VARIANT, "split", HELD_OUT_MADSPLIT, "CQR", "DE")
 STUDY_SPLITS = {"random": "sound", "scaffold": "scaffold"}
 """Kinds of split, and the protocol of each."""
 STUDY_LEVEL = 0.9

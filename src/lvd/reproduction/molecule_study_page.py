@@ -8,21 +8,22 @@ from statistics import fmean, geometric_mean
 from lvd.reproduction.formats import MISSING, Grid
 from lvd.reproduction.functional_groups import FEWEST, held_of
 from lvd.reproduction.molecule_study import STUDY_SPLITS, MoleculeResult
-from lvd.reproduction.networks import HELD_OUT_MADSPLIT, LVD_ENSEMBLE
+from lvd.reproduction.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.runs import TASK_TABLES, grouped, table_of
 
 STUDY_TITLES = {
     "LVD": "LVD",
     "LVD-widen": 'LVD, `when_unknown="widen"`',
-    LVD_ENSEMBLE: "LVD around a deep ensemble",
+    "split-members": "split conformal, LVD's networks",
+    "CQR-members": "CQR, LVD's networks",
     MAIN_VARIANT: 'LVD, `preset="paper"`',
     "split": "split conformal",
     HELD_OUT_MADSPLIT: "MADSplit, out of fold",
     "CQR": "CQR",
     "DE": "deep ensemble",
 }
-OURS = ("LVD", "LVD-widen", LVD_ENSEMBLE)
+OURS = AROUND_MEMBERS
 SPLIT_TITLES = {"random": "split at random", "scaffold": "new scaffolds"}
 SUMMARY_TITLES = {"random": "Test molecules like the others", "scaffold": "Test molecules of new scaffolds"}
 Scores = dict[str, dict[str, float]]

@@ -21,7 +21,7 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models import candidates
 from lvd.models.candidates import held_out_folds
-from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
+from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.protocols import Protocol, get_protocol
@@ -32,8 +32,11 @@ N_MEMBERS = 5
 AT_ONCE = 18
 """Networks trained at the same time: one alone leaves a large GPU idle."""
 RECIPE = Recipe()
-HELD_OUT_MADSPLIT, LVD_ENSEMBLE = "MADSplit-held-out", "LVD-ensemble"
-_OF_ERRORS, _MEMBERS = ("errors", "held_out_errors"), ("member", "training_member")
+HELD_OUT_MADSPLIT = "MADSplit-held-out"
+AROUND_MEMBERS = ("LVD", "LVD-widen", "split-members", "CQR-members")
+"""The methods around the networks of lvd's own default."""
+_MEMBERS = ("member", "quantile_member")
+_ALWAYS_SCALED = ("base", "fold", "errors", "held_out_errors", "quantile_member")
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,9 @@ class Network:
 
     The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` the two
     ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own; a
-    ``training_member`` learns from the training rows alone, so that its ensemble can be calibrated. A ``fold`` is a
-    base network without one fold of the training rows, whose number is `member`, and ``held_out_errors``
-    learns the errors of the folds' networks on rows that these have not seen.
+    ``quantile_member`` is one of the networks of :class:`lvd.ChempropEstimator` as it is by default. A ``fold`` is
+    a base network without one fold of the training rows, whose number is `member`, and ``held_out_errors`` learns
+    the errors of the folds' networks on rows that these have not seen.
     """
 
     table: str
@@ -68,8 +71,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A network's outputs on all rows of its table; embeddings are kept of the base network and the first member of
-    an ensemble that is calibrated."""
+    """A network's outputs on all rows of its table; embeddings are kept of the base network and the first one of
+    quantiles."""
 
     y_pred: Float[NDArray, "n o"]
     embeddings: Float[NDArray, "n h"] | None
@@ -81,7 +84,7 @@ def network_of(
 ) -> Network:
     """The network of that role in a split; the protocols share the base network and the second one."""
     rows = protocol.uncalibrated_rows if role == "member" else "train"
-    scaled = role in ("base", "fold", *_OF_ERRORS) or protocol.scale_target
+    scaled = role in _ALWAYS_SCALED or protocol.scale_target
     return Network(table, seed, role, protocol.sizes, rows, scaled, level, member, protocol.split)
 
 
@@ -89,7 +92,7 @@ def needed(job: Job) -> list[Network]:
     """The networks that the runs of a split need; those that others learn from come first."""
     methods = {run.method for run in job.runs}
     make = partial(network_of, table=job.table, seed=job.seed, protocol=get_protocol(job.protocol))
-    networks = [make("base")]
+    networks = [make("base")] if methods - set(AROUND_MEMBERS) else []
     if "CQR" in methods:
         levels = dict.fromkeys(level for run in job.runs for level in run.levels)
         networks += [make("quantiles", level=level) for level in levels]
@@ -97,11 +100,10 @@ def needed(job: Job) -> list[Network]:
         networks += [make("member", member=member) for member in range(N_MEMBERS)]
     if any(method.endswith("-MN") or method == "MADSplit" for method in methods):
         networks.append(make("errors"))
-    if LVD_ENSEMBLE in methods:
-        networks += [make("training_member", member=member) for member in range(N_MEMBERS)]
-    if methods & {"LVD", "LVD-widen", HELD_OUT_MADSPLIT}:
-        networks += [make("fold", member=fold) for fold in range(candidates.N_FOLDS)]
+    if methods & set(AROUND_MEMBERS):
+        networks += [make("quantile_member", member=member) for member in range(N_MEMBERS)]
     if HELD_OUT_MADSPLIT in methods:
+        networks += [make("fold", member=fold) for fold in range(candidates.N_FOLDS)]
         networks.append(make("held_out_errors"))
     return networks
 
@@ -130,7 +132,7 @@ def train_and_store(
             jobs = [_training_job(network, dataset, folder) for network in wave]
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
                 answer = trained.evaluate(molecules)
-                embeds = network.role in {"base", "training_member"} and network.member == 0
+                embeds = network.role in {"base", "quantile_member"} and network.member == 0
                 kept = answer.embeddings if embeds else None
                 write_outputs(
                     network.path(folder), Outputs(answer.y_pred, kept, (perf_counter() - start) / len(wave))
@@ -214,8 +216,10 @@ def _lesson(network: Network, dataset: Dataset, folder: Path) -> tuple[Float[NDA
     y = dataset.y
     if network.role == "quantiles":
         return np.concatenate([y, y], axis=1), PinballLoss(network.level)
-    if network.role in _MEMBERS:
+    if network.role == "member":
         return y, NormalLoss()
+    if network.role == "quantile_member":
+        return y, QuantilesLoss()
     if network.role == "errors":
         (base,) = _learns_from(network)
         return np.abs(y - read_outputs(base.path(folder)).y_pred), SquaredLoss()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lvd import methods
-from lvd._typing import Float, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd.methods import (
     ALL_METHODS,
     ConformalizedQuantileRegressor,
@@ -23,7 +23,7 @@ from lvd.methods import (
 from lvd.methods.conformal import ConformalBase
 from lvd.methods.mixture import normal_intervals
 from lvd.reproduction.bench_split import Split, StoredModel, TableSplit, TaskSplit
-from lvd.reproduction.networks import HELD_OUT_MADSPLIT, LVD_ENSEMBLE
+from lvd.reproduction.networks import HELD_OUT_MADSPLIT
 from lvd.scores import AbsoluteResidual, NormalizedResidual
 
 FOLDS = 10
@@ -111,12 +111,30 @@ def beyond_the_paper(
 def default_lvd(
     split: TaskSplit, levels: Float[NDArray, "l"], *, when_unknown: str | None = None
 ) -> MethodOutput:
-    """LVD as it is by default, with errors out of fold: the folds' networks are stored beside the base network.
+    """LVD as it is by default, around networks that tell which errors to expect.
 
     ``when_unknown="widen"`` gives finite intervals to rows that are far from all training rows.
     """
     fitted = split.stages.once("default LVD", lambda: fit_on(LVDRegressor(StoredModel(split)), split))
     return fitted_intervals(fitted.set_params(when_unknown=when_unknown), split, levels)
+
+
+def split_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
+    """Split conformal prediction around the networks of the default."""
+    return calibrated(SplitConformalRegressor(StoredModel(split)), split, levels)
+
+
+def cqr_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
+    """Conformalized quantile regression with the outer quantiles of the default's networks, whatever the level."""
+    model = StoredModel(split)
+
+    def outer(rows: Int[NDArray, "a"]) -> Float[NDArray, "a 2"]:
+        return model.quantiles(rows)[:, [0, -1]]
+
+    def make(level: float) -> ConformalBase:
+        return ConformalizedQuantileRegressor((outer, model.embed), confidence_level=level, prefit=True)
+
+    return by_level(make, split, levels)
 
 
 def held_out_madsplit(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
@@ -132,22 +150,6 @@ def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> Met
     """
     mean, variance = split.ensemble()[:, split.test]
     return same_at_all_levels(mean, normal_intervals(mean, np.sqrt(variance), levels))
-
-
-def lvd_around_ensemble(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """LVD around the mean of a deep ensemble, errors divided by its standard deviation.
-
-    Its networks have not seen the calibration rows; the first of them embeds.
-    """
-    mean, variance = split.ensemble("training_member")
-    embeddings = split.stored("training_member").embeddings
-    assert embeddings is not None
-
-    def model(values: Float[NDArray, "n"]) -> Any:
-        return lambda rows: values[rows, None], lambda rows: embeddings[rows]
-
-    score = NormalizedResidual(model(np.sqrt(variance)))
-    return calibrated(LVDRegressor(model(mean), conformity_score=score, prefit=True), split, levels)
 
 
 def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
@@ -228,7 +230,8 @@ TASK_METHODS: dict[str, Method] = {
 FURTHER_TASK_METHODS: dict[str, Method] = {
     "LVD": default_lvd,
     "LVD-widen": partial(default_lvd, when_unknown="widen"),
-    LVD_ENSEMBLE: lvd_around_ensemble,
+    "split-members": split_around_members,
+    "CQR-members": cqr_around_members,
     HELD_OUT_MADSPLIT: held_out_madsplit,
 }
 """What the paper does not have, and what is run only when it is asked for: it takes five or six networks more."""

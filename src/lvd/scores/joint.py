@@ -181,7 +181,7 @@ class JointResidual(ConformityScore):
     covariance_: LocalCovariance | None
 
     def __init__(
-        self, shape: str = "box", scales: tuple[str, ...] = ("kernel", "boosted", "network")
+        self, shape: str = "box", scales: tuple[str, ...] = ("own", "kernel", "boosted", "network")
     ) -> None:
         self.shape = shape
         self.scales = scales
@@ -205,9 +205,9 @@ class JointResidual(ConformityScore):
         self.residual_ = ScaledResidual(self.scales)
         self.residual_.fit(training)
         self.covariance_ = None
-        evaluation = training.rows.evaluation._replace(y_pred=training.held_out_predictions)
+        evaluation = training.rows.evaluation._replace(y_pred=training.telling_predictions)
         held_out = replace(training.rows, evaluation=evaluation)
-        errors = training.held_out_errors
+        errors = training.y - evaluation.y_pred
         if self.shape == "ellipsoid":
             some = present_rows(errors.sum(axis=1))
             scaled = errors[some] / self.residual_.bind(held_out).unit[some]

@@ -30,11 +30,13 @@ class ScaledResidual(ConformityScore):
     A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
     prediction; the mean of their logarithms is steadier than each. Whether they enter, and with which weights, is
     decided on the training rows, by the likelihood of errors on rows that they have not seen: on a few hundred rows
-    a constant may win.
+    a constant may win. Of a model that tells itself which errors to expect, as :class:`lvd.ChempropEstimator` does,
+    that is s, below and above the prediction, and nothing is learned.
 
     Parameters
     ----------
-    scales : which scales may enter, among ``"kernel"``, ``"boosted"`` and ``"network"``.
+    scales : which scales may enter, among ``"own"``, which is the model's where it has one, ``"kernel"``,
+        ``"boosted"`` and ``"network"``.
 
     Attributes
     ----------
@@ -58,15 +60,20 @@ class ScaledResidual(ConformityScore):
     weights_: list[dict[str, float]]
     learns_errors = True
 
-    def __init__(self, scales: tuple[str, ...] = ("kernel", "boosted", "network")) -> None:
+    def __init__(self, scales: tuple[str, ...] = ("own", "kernel", "boosted", "network")) -> None:
         self.scales = scales
 
     def _check_parameters(self) -> None:
         for name in self.scales:
-            check_choice(name, "scales", tuple(SCALES))
+            check_choice(name, "scales", ("own", *SCALES))
 
     def fit(self, training: TrainingRows) -> None:
         """Learn the scales of each target, and keep them where they are worth it."""
+        spread = self._own(training.rows)
+        if spread is not None:
+            self.scales_, self.weights_, self.typical_ = [], [], []
+            self.least_ = [LEAST_SHARE * float(np.median(side)) or 1.0 for side in spread.T]
+            return
         errors = np.abs(training.held_out_errors)
         features = features_of(training.rows, training.held_out_predictions)
         known = [present_rows(column) for column in errors.T]
@@ -84,10 +91,18 @@ class ScaledResidual(ConformityScore):
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the expected ones."""
+        spread = self._own(rows)
+        if spread is not None:
+            below, above = (np.maximum(spread[:, side], self.least_) for side in (0, 1))
+            return BoundResidual(rows.y_pred, (below + above) / 2.0, below, above)
         features = features_of(rows, rows.y_pred)
         columns = [self._scale(rows, features, target) for target in range(rows.y_pred.shape[1])]
         unit = np.stack(columns, axis=1)
         return BoundResidual(rows.y_pred, unit, unit, unit)
+
+    def _own(self, rows: EvaluatedRows) -> Float[NDArray, "n 2 t"] | None:
+        """What the model itself expects, where that is asked for."""
+        return rows.evaluation.spread if "own" in self.scales else None
 
     def _learn(
         self,
@@ -102,7 +117,7 @@ class ScaledResidual(ConformityScore):
             return {}, {}
         scales, crossed = {}, {}
         for name in self.scales:
-            if name == "kernel" and not training.rows.kernels:
+            if name == "own" or (name == "kernel" and not training.rows.kernels):
                 continue
             announce(f"learning how large errors are: {name} scale")
             inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
@@ -19,7 +19,7 @@ from lvd.kernels import MahalanobisKernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
 from lvd.models.candidates import FEWEST_ROWS, N_FOLDS, held_out_folds
-from lvd.models.model import came_trained
+from lvd.models.model import came_trained, lighter
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 
@@ -97,10 +97,18 @@ class TrainingRows:
             if np.isfinite(predictions[outside]).all():
                 continue
             announce(f"errors on rows held out: fold {number} of {N_FOLDS}")
-            model = clone(self.model)
+            model = lighter(self.model)
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
             predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
         return predictions
+
+    @property
+    def telling_predictions(self) -> Float[NDArray, "n t"]:
+        """Those whose errors tell which rows are alike: held out, or the model's own if it knows its own spread.
+
+        Such a model has no need of further ones, and which rows are alike is seen in its own errors as well.
+        """
+        return self.held_out_predictions if self.rows.evaluation.spread is None else self.rows.y_pred
 
     def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
