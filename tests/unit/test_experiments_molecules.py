@@ -220,7 +220,11 @@ class TestNetworks:
         assert roles("CQR") == ["base", "quantiles", "quantiles"]
         assert roles("DE") == ["base", *["member"] * 5]
         assert roles("LVD", "CQR-members") == ["quantile_member"] * 5
-        assert roles("MADSplit-held-out") == ["base", *["fold"] * networks.candidates.N_FOLDS, "held_out_errors"]
+        assert roles("MADSplit-held-out") == [
+            "base",
+            *["fold"] * networks.candidates.N_FOLDS,
+            "held_out_errors",
+        ]
 
     def test_what_the_protocols_share(self):
         def of_both(role: str, **which) -> list[networks.Network]:

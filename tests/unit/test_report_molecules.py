@@ -156,7 +156,9 @@ class TestStudy:
         assert part.groups_held("LVD") == (30, 30)
         assert part.groups_held("split") == (0, 30)
         summary = study_summary([part], "random")
-        assert "2 tasks. Best interval score, of the ways of LVD one at a time: LVD on 1" in summary
+        assert (
+            "2 tasks. Best interval score, of those around LVD's networks one at a time: LVD on 1" in summary
+        )
         assert "split conformal 0 of 30" in summary
         assert study_summary([part], "scaffold") == ""
 

@@ -110,7 +110,7 @@ class TestWeights:
 def test_unknown_scales_are_refused():
     score = lvd.scores.ScaledResidual(scales=("kernel", "forest"))
     with pytest.raises(
-        lvd.InputError, match="scales must be one of 'kernel', 'boosted', 'network', got 'forest'"
+        lvd.InputError, match="scales must be one of 'own', 'kernel', 'boosted', 'network', got 'forest'"
     ):
         lvd.LVDRegressor(conformity_score=score).fit(np.zeros((30, 1)), np.zeros(30))
 

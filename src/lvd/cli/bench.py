@@ -341,8 +341,9 @@ def study_molecules(
 ) -> None:
     """Compare intervals on molecules, of known scaffolds and of new ones; it can be stopped and restarted.
 
-    One network for all tasks of a table, trained once for each split, and once more without each of five folds:
-    LVD, as it is by default, and MADSplit learn from errors out of fold.
+    Networks are shared by all tasks of a table and trained once for each split: one of squared errors, and without
+    each of five folds for MADSplit; one of quantiles for CQR; a deep ensemble; and the five of lvd's default, which
+    LVD goes around, and, for comparison, split conformal (split-members) and CQR (CQR-members).
     """
     from lvd.reproduction.molecule_study import STUDY_METHODS, plan_study, read_study, run_study, write_study
     from lvd.reproduction.result_store import read_calls, recorded_call

@@ -55,7 +55,7 @@ class StudyPart:
         }
 
     def tasks_won(self, method: str) -> int:
-        """On how many tasks its score is the best of all; of the ways of LVD one takes part at a time."""
+        """On how many tasks its score is the best; of the methods around LVD's networks one takes part at a time."""
         mine = method if method in OURS else OURS[0]
         others = [name for name in self.scores if name not in OURS or name == mine]
         return sum(
@@ -119,7 +119,7 @@ def study_summary(parts: Sequence[StudyPart], split: str) -> str:
         won.append(f"{STUDY_TITLES[method]} on {sum(part.tasks_won(method) for part in measured)}")
         held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
     return (
-        f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of the "
-        f"ways of LVD one at a time: {', '.join(won)}. Functional groups and tasks in which coverage holds: "
-        f"{', '.join(held)}."
+        f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of "
+        f"those around LVD's networks one at a time: {', '.join(won)}. Functional groups and tasks in which "
+        f"coverage holds: {', '.join(held)}."
     )
