@@ -19,6 +19,7 @@ from torch import Tensor
 from lvd._parallel import chunk_slices, in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.kernels import fused
+from lvd.kernels.sums import squared_distances
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 SINGLE_ROWS = 100_000
@@ -199,9 +200,13 @@ def local_quantile(
 
 def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
-    distances = torch.cdist(
-        queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist"
-    ).square_()
+    if queries.points.device.type == "cpu":
+        distances = torch.cdist(
+            queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist"
+        ).square_()
+    else:
+        centre = rows.points.mean(0)
+        distances = squared_distances(queries.points - centre, rows.points - centre)
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
     if rows.precisions is not None:

@@ -55,7 +55,7 @@ class StudyPart:
         }
 
     def tasks_won(self, method: str) -> int:
-        """On how many tasks its score is the best; of the methods around LVD's networks one takes part at a time."""
+        """On how many tasks its score is the best; of those around LVD's networks one takes part at a time."""
         mine = method if method in OURS else OURS[0]
         others = [name for name in self.scores if name not in OURS or name == mine]
         return sum(
