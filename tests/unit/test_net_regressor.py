@@ -13,7 +13,13 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
-from lvd.models.torch_modules import build_mlp, draw_with_replacement
+from lvd.models.torch_modules import (
+    build_mlp,
+    draw_with_replacement,
+    forward_with_embedding,
+    run_mlp,
+    weights_in_float64,
+)
 
 
 def new_net(module=None, **changes):
@@ -347,3 +353,13 @@ def test_the_generators_of_the_process_stay_untouched(module, seed, data):
     assert torch.equal(torch.get_rng_state(), torch_state)
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state[1])  # noqa: NPY002
     assert np.random.get_state()[2] == numpy_state[2]  # noqa: NPY002
+
+
+@pytest.mark.parametrize("sizes", [(7,), (9, 4)], ids=["one layer", "two layers"])
+def test_the_short_way_through_the_built_in_network_has_the_same_bits(sizes):
+    mlp = build_mlp(3, sizes, 2, generator=torch.Generator().manual_seed(0))
+    inputs = torch.randn(11, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    with torch.no_grad():
+        expected = forward_with_embedding(mlp, str(len(mlp) - 1), inputs, weights_in_float64(mlp))
+        for ours, theirs in zip(run_mlp(mlp, inputs), expected, strict=True):
+            assert torch.equal(ours, theirs)

@@ -141,10 +141,12 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
         """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted."""
-        try:
-            _check_feature_names(self, X, reset=reset)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        # A plain array has no names: scikit-learn takes its time to find that out.
+        if reset or hasattr(self, "feature_names_in_") or type(X) is not np.ndarray:
+            try:
+                _check_feature_names(self, X, reset=reset)
+            except ValueError as error:
+                raise InputError(str(error)) from None
         return self.model_.check(X)
 
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, NDArray, RandomState
@@ -41,6 +43,7 @@ from lvd.models.torch_modules import (
     find_last_linear,
     forward_with_embedding,
     own_random_numbers,
+    run_mlp,
     to_tensors,
     train,
     weights_in_float64,
@@ -216,13 +219,10 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         predictions, embeddings = [], []
         # Models saved by lvd 1 do not say.
         in_float64 = getattr(self, "in_float64_", self.module is None)
-        with evaluating(self.module_):
-            weights = weights_in_float64(self.module_) if in_float64 else None
+        with self._forward(in_float64=in_float64) as forward:
             for rows in chunk_slices(len(X), EVALUATION_ROWS):
                 inputs = self._tensor(self.standardised(X[rows]), torch.float64 if in_float64 else None)
-                output, embedding = forward_with_embedding(
-                    self.module_, self.embedding_layer_, inputs, weights
-                )
+                output, embedding = forward(inputs)
                 predictions.append(as_predictions(output, len(inputs), self.n_targets_).double().cpu())
                 embeddings.append(embedding.double().cpu())
         y_pred = torch.cat(predictions).numpy() * self.y_scale_ + self.y_mean_
@@ -232,6 +232,17 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
                 "the network predicts NaN or infinity at row {rows}; check its weights and inputs", (row,)
             )
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
+
+    @contextmanager
+    def _forward(self, *, in_float64: bool) -> Iterator[Callable[[Any], tuple[Any, Tensor]]]:
+        """From inputs to output and embedding, without gradients."""
+        if self.module is None and self.embedding_layer is None:
+            with torch.no_grad():
+                yield partial(run_mlp, self.module_)
+            return
+        with evaluating(self.module_):
+            weights = weights_in_float64(self.module_) if in_float64 else None
+            yield lambda inputs: forward_with_embedding(self.module_, self.embedding_layer_, inputs, weights)
 
     def _check_parameters(self) -> None:
         for name in ("n_batches", "epochs", "batch_size", "learning_rate"):

@@ -36,6 +36,22 @@ def build_mlp(
     return nn.Sequential(*layers[:-1])
 
 
+def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n h"]]:
+    """The output of :func:`build_mlp`'s network in float64, and what enters its last layer.
+
+    What :func:`forward_with_embedding` gives of it, without hooks and copies of the module's names.
+    """
+    *layers, last = mlp
+    hidden = inputs
+    for layer in layers:
+        hidden = _in_float64(layer, hidden) if isinstance(layer, nn.Linear) else layer(hidden)
+    return _in_float64(last, hidden), hidden
+
+
+def _in_float64(layer: Any, inputs: Float[Tensor, "n a"]) -> Float[Tensor, "n b"]:
+    return nn.functional.linear(inputs, layer.weight.double(), layer.bias.double())
+
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 Inputs = Tensor | NamedRows
 """What a module is called with: a tensor, or several by the names of its arguments."""
