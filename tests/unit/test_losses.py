@@ -8,7 +8,7 @@ import torch
 from scipy.stats import norm
 from sklearn.metrics import mean_pinball_loss
 
-from lvd.models.losses import ORDER_WEIGHTS, ORDERS, QuantilesLoss, SquaredLoss, known_mean
+from lvd.models.losses import ORDER_WEIGHTS, ORDERS, QuantilesLoss, SquaredLoss
 
 RNG = np.random.default_rng(0)
 
@@ -34,22 +34,20 @@ def test_normal_errors_cost_alike_at_every_quantile():
 
 
 def test_a_step_treats_easy_and_hard_targets_alike():
-    """Ten times smaller errors of one target change the total by a constant, and no gradient's direction."""
+    """In units of usual losses, errors that are ten times smaller weigh as much."""
     elements = torch.tensor([[1.0, 0.5], [3.0, 0.1]], dtype=torch.float64)
-    known = torch.ones_like(elements)
-    loss, shift = QuantilesLoss(), torch.tensor([1.0, 0.1], dtype=torch.float64)
-    total = loss.total(elements, known)
-    assert total.item() == pytest.approx(np.log([2.0, 0.3]).mean(), abs=1e-5)
-    assert (loss.total(elements * shift, known) - total).item() == pytest.approx(np.log(0.1) / 2, abs=1e-4)
-    assert SquaredLoss().total(elements, known).item() == pytest.approx(elements.mean().item())
+    usual, known, shrunk = elements.mean(0), torch.ones_like(elements), elements.new_tensor([1.0, 0.1])
+    loss = QuantilesLoss()
+    assert loss.total(elements, known, usual).item() == pytest.approx(1.0, abs=1e-5)
+    assert loss.total(elements * shrunk, known, usual * shrunk).item() == pytest.approx(1.0, abs=1e-4)
+    assert SquaredLoss().total(elements, known, usual).item() == pytest.approx(elements.mean().item())
 
 
 def test_what_is_not_known_does_not_count():
-    outputs, nan = torch.tensor(RNG.normal(size=(4, 6))), float("nan")
-    targets = torch.tensor([[1.0, nan], [nan, nan], [0.0, nan], [2.0, nan]], dtype=torch.float64)
-    alone = known_mean(QuantilesLoss(), outputs[:, ::2], targets[:, :1])
-    assert known_mean(QuantilesLoss(), outputs, targets).item() == pytest.approx(alone.item())
-    assert known_mean(QuantilesLoss(), outputs, torch.full((4, 2), nan)).item() == 0.0
+    elements, usual = torch.ones(4, 2, dtype=torch.float64), torch.tensor([0.5, 3.0], dtype=torch.float64)
+    known = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 0.0]], dtype=torch.float64)
+    assert QuantilesLoss().total(elements, known, usual).item() == pytest.approx(2.0, abs=1e-5)
+    assert QuantilesLoss().total(elements, torch.zeros_like(known), usual).item() == 0.0
 
 
 def test_outputs_are_read_as_medians_and_expected_errors():

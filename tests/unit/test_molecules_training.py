@@ -201,3 +201,22 @@ def test_jobs_that_cannot_work(molecules, targets):
         trained(molecules, job(np.column_stack([targets[:, 0], np.full(len(targets), np.nan)])))
     with pytest.raises(lvd.InputError, match=r"training diverged: .* lower peak_rate"):
         trained(molecules, job(1e30 * targets, scale_target=False))
+
+
+def test_a_constant_target_is_known_and_disturbs_no_other(molecules, targets):
+    beside = np.stack([targets[:, 0], np.full(len(targets), 3.0)], axis=1)
+    for loss in (SquaredLoss(), QuantilesLoss()):
+        run = TrainingRun(molecules, job(beside, loss=loss), SMALL, torch.device("cpu"))
+        assert run.known.any(0).tolist() == [True, False]
+        (network,) = trained(molecules, job(beside, loss=loss))
+        np.testing.assert_array_equal(network.evaluate(molecules).y_pred[:, 1::2], 3.0)
+        assert np.isfinite(network.validation).all()
+
+
+def test_usual_losses_are_those_of_the_last_steps(molecules, targets):
+    run = TrainingRun(molecules, job(targets, loss=QuantilesLoss()), SMALL, torch.device("cpu"))
+    known = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    first = run._usual_losses(torch.tensor([[2.0, 9.0], [4.0, 9.0]]), known)
+    assert first[0].item() == pytest.approx(3.0)
+    second = run._usual_losses(torch.full((2, 2), 5.0), torch.ones(2, 2))
+    assert second.tolist() == pytest.approx([(0.98 * 3.0 + 5.0) / 1.98, 5.0])

@@ -40,8 +40,13 @@ class ElementLoss(Protocol):
         """The network's outputs in the units of the targets."""
         ...
 
-    def total(self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
-        """What a step of training lowers: the mean of the elements whose target is known (1), 0 where none is."""
+    def total(
+        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: Float[Tensor, "t"]
+    ) -> Float[Tensor, ""]:
+        """What a step of training lowers: the mean of the elements whose target is known (1), 0 where none is.
+
+        `usual` is the mean loss of each target in the last steps, for those that weigh targets.
+        """
         return (elements * known).sum() / known.sum().clamp(min=1.0)
 
     def read(
@@ -55,7 +60,9 @@ def known_mean(
     loss: ElementLoss, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]
 ) -> Float[Tensor, ""]:
     """The mean loss of the targets that are known, 0 where none is."""
-    return loss.total(loss.elements(outputs, targets.nan_to_num()), (~targets.isnan()).to(outputs.dtype))
+    known = ~targets.isnan()
+    elements = loss.elements(outputs, targets.nan_to_num())
+    return (elements * known).sum() / known.sum().clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,9 @@ class NormalLoss(ElementLoss):
 class QuantilesLoss(ElementLoss):
     """Pinball losses of three quantiles: one predicts, and the others tell how large errors are on each side of it.
 
-    The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers the geometric
-    mean over the targets: a plain one would leave targets that are easy to predict to those that are hard.
+    The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers each target's
+    loss in units of its usual one, and so their geometric mean: a plain mean would leave targets that are easy to
+    predict to those that are hard. Units of a single batch would not do where a target is rarely what it rarely is.
     """
 
     outputs_per_target: ClassVar[int] = len(ORDERS)
@@ -153,12 +161,13 @@ class QuantilesLoss(ElementLoss):
         ]
         return torch.stack(losses).sum(0)
 
-    def total(self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
-        """The mean over targets of the logarithm of the mean loss; targets that no row has do not count."""
+    def total(
+        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: Float[Tensor, "t"]
+    ) -> Float[Tensor, ""]:
+        """The mean over targets of their loss in units of the usual one; targets that no row has do not count."""
         n_known = known.sum(0)
         means = (elements * known).sum(0) / n_known.clamp(min=1.0)
-        counts = n_known.clamp(max=1.0)
-        return ((means + LEAST_LOSS).log() * counts).sum() / counts.sum().clamp(min=1.0)
+        return (means / (usual + LEAST_LOSS)).sum() / n_known.clamp(max=1.0).sum().clamp(min=1.0)
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
         """The mean of their logarithms; the targets' units shift it by a constant, which does not matter here."""

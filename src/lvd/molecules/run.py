@@ -28,6 +28,8 @@ from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork, run_all
 from lvd.molecules.packed import Molecules, gather
 
+FADING = 0.02
+"""How much less a step's losses count at each later step, where targets are weighed by their usual loss."""
 EAGER_STEPS = 3
 """Steps that run as they are before the capture, so that the libraries are set up; they count as training."""
 
@@ -52,6 +54,11 @@ class TrainingRun:
         rows = np.append(molecules.rows, len(molecules.packed))
         self.y_mean, self.y_scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
         scaled = np.pad((job.targets - self.y_mean) / self.y_scale, ((0, 1), (0, 0)), constant_values=np.nan)
+        if (
+            job.scale_target
+        ):  # a target of one value is known without learning, and would only disturb the others
+            constant = np.nanmin(job.targets[job.train], axis=0) == np.nanmax(job.targets[job.train], axis=0)
+            self.y_scale, scaled[:, constant] = np.where(constant, 0.0, self.y_scale), np.nan
         module = chemprop_adapter().new_mpnn(
             n_outputs=job.loss.outputs_per_target * scaled.shape[1],
             widths=(molecules.packed.atom_kinds.shape[1], molecules.packed.bond_kinds.shape[1]),
@@ -77,6 +84,7 @@ class TrainingRun:
         self._route = chemprop_adapter().find_route(self.module)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = self.rates[0].clone()
+        self._recent = self.targets.new_zeros(2, self.targets.shape[1])
         parameters = self.module.parameters()
         self._optimizer = torch.optim.Adam(parameters, lr=self._rate, fused=True, capturable=on_gpu)
         self._n_eager = 0
@@ -142,9 +150,20 @@ class TrainingRun:
         elements = self.loss.elements(outputs, self.targets.index_select(0, molecules))
         known = self.known.index_select(0, molecules)
         self._optimizer.zero_grad(set_to_none=True)
-        self.loss.total(elements, known).backward()
+        self.loss.total(elements, known, self._usual_losses(elements.detach(), known)).backward()
         self._optimizer.step()
         self._step += 1
+
+    def _usual_losses(
+        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]
+    ) -> Float[Tensor, "t"]:
+        """The targets' mean losses in the last steps, this one included; older ones fade."""
+        n_known = known.sum(0)
+        seen = n_known.clamp(max=1.0)
+        means = (elements * known).sum(0) / n_known.clamp(min=1.0)
+        self._recent.mul_(1.0 - FADING).add_(torch.stack([means * seen, seen]))
+        losses, times = self._recent
+        return losses / times.clamp(min=FADING**2)
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
