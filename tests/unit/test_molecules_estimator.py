@@ -21,7 +21,7 @@ from rdkit import Chem
 
 from lvd.models import candidates
 from lvd.models.losses import ERROR_SHARE, PinballLoss, SquaredLoss
-from lvd.molecules import TrainedMPNN, adapter
+from lvd.molecules import TrainedMPNN, _upgrade_single, adapter
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -82,6 +82,14 @@ class TestEstimator:
         y = Y.copy()
         y[::2, 1] = np.nan
         assert estimator().fit(SMILES, y).predict(NEW).shape == (3, 2)
+
+    def test_a_target_that_one_row_has_can_be_learned_whatever_the_seed(self):
+        y = Y.copy()
+        y[1:, 1] = np.nan
+        for seed in range(12):
+            train, valid = estimator()._split_of(y, seed)
+            assert 0 in train
+            assert sorted({*train.tolist(), *valid.tolist()}) == list(range(len(y)))
 
     def test_the_seed_decides(self, fitted):
         again = clone(fitted).fit(SMILES, Y[:, 0])
@@ -162,6 +170,13 @@ class TestMethods:
         loaded = lvd.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.predict_interval(NEW, 0.9)[1], intervals)
         assert not list((tmp_path / "model").glob("*.skops"))
+
+    def test_networks_of_earlier_versions_are_described_as_they_are(self):
+        parameters, learned = _upgrade_single({"loss": None}, {"network_": "a network"})
+        assert parameters == {"loss": SquaredLoss(), "n_members": 1}
+        assert learned == {"networks_": ["a network"]}
+        kept = {"loss": None, "n_members": 5}, {"networks_": []}
+        assert _upgrade_single(*kept) == kept
 
     def test_the_second_network_and_the_quantile_heads(self):
         regressor = lvd.MADSplitRegressor(estimator(), random_state=0).fit(SMILES, Y[:, 0])

@@ -13,18 +13,29 @@ def differences(a, b):
 
 
 @pytest.mark.parametrize(
-    ("reach", "error"),
-    [(10.0, 1e-12), (0.3 * FAR**0.5, 1e-9), (1e8, 1e-9)],
+    ("apart", "error"),
+    [(10.0, 1e-12), (0.9 * FAR**0.5, 1e-8), (1e8, 1.0)],
     ids=["near", "to the limit", "far"],
 )
-def test_distances_are_those_of_differences(reach, error):
+def test_distances_are_those_of_differences(apart, error):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (40, 50))
-    a[:, 0] += reach
-    b[:, 0] += reach
+    a[:, 0] += apart
     found = squared_distances(a, b)
     assert (found >= 0.0).all()
-    torch.testing.assert_close(found, differences(a, b), rtol=0.0, atol=error)
+    torch.testing.assert_close(found, differences(a, b), rtol=1e-15, atol=error)
+
+
+@pytest.mark.parametrize("apart", [1e4, 1e16, float("inf")])
+def test_a_point_far_out_does_not_disturb_the_others(apart):
+    a, b = (
+        torch.randn(30, 3, generator=torch.Generator().manual_seed(s), dtype=torch.float64) for s in (0, 1)
+    )
+    b[7, 0] = apart
+    others = torch.arange(30) != 7
+    found = squared_distances(a, b)
+    torch.testing.assert_close(found[:, others], differences(a, b[others]), rtol=0.0, atol=1e-12)
+    assert (torch.exp(-found[:, 7]) == 0.0).all()
 
 
 def test_the_same_points_are_not_apart():

@@ -15,7 +15,7 @@ from lvd._typing import Float, NDArray
 
 CHUNK_WEIGHTS = 2**24
 FAR = 1e6
-"""Squared norms from which on distances are no longer formed from products."""
+"""Squared distances from the centre from which on distances are no longer formed from products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +32,9 @@ class WeightedRows:
         precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
         if queries.device.type == "cpu":
             return self._sums_on_cpu(queries.numpy(), precisions.numpy())
-        centre = self.points.mean(0)
-        moved, points = queries - centre, self.points - centre
         sums = []
         for rows in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // max(1, len(self.points)))):
-            distances = squared_distances(moved[rows], points)
+            distances = squared_distances(queries[rows], self.points)
             sums.append(distances.mul_(-precisions[rows, None]).exp_() @ self.values)
         return torch.cat(sums)
 
@@ -62,14 +60,16 @@ class WeightedRows:
 
 
 def squared_distances(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-    """The squares of all distances; by products up to `FAR`, where they err by 1e-9 at most, else by differences.
+    """The squares of all distances; by products up to `FAR`, where they err by about 1e-9, else by differences.
 
     On a GPU products take a small part of the time of differences.
     """
-    norms_a, norms_b = a.square().sum(1), b.square().sum(1)
-    if not bool(torch.cat([norms_a, norms_b]).max() <= FAR):
+    centre = b.mean(0)
+    left, right = a - centre, b - centre
+    norms_left, norms_right = left.square().sum(1), right.square().sum(1)
+    if not bool(torch.cat([norms_left, norms_right]).max() <= FAR):
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    return torch.addmm(norms_b[None], a, b.T, alpha=-2.0).add_(norms_a[:, None]).clamp_(min=0.0)
+    return torch.addmm(norms_right[None], left, right.T, alpha=-2.0).add_(norms_left[:, None]).clamp_(min=0.0)
 
 
 def weighted_sums(

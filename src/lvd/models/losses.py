@@ -147,7 +147,8 @@ class QuantilesLoss(ElementLoss):
 
     The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers each target's
     loss in units of its usual one, and so their geometric mean: a plain mean would leave targets that are easy to
-    predict to those that are hard. Units of a single batch would not do where a target is rarely what it rarely is.
+    predict to those that are hard. A batch's own loss would not do as a unit: where a target is nearly always the
+    same, most batches have almost none.
     """
 
     outputs_per_target: ClassVar[int] = len(ORDERS)

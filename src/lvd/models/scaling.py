@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError, constant_columns, mean_and_deviation
 
 
@@ -29,6 +29,11 @@ def known_mean_and_scale(
     columns = [mean_and_scale(column[~np.isnan(column), None]) for column in targets.T]
     means, scales = zip(*columns, strict=True)
     return np.concatenate(means), np.concatenate(scales)
+
+
+def constant_targets(targets: Float[NDArray, "n t"]) -> Bool[NDArray, "t"]:
+    """Which targets have one value, up to rounding, wherever they are known."""
+    return np.array([constant_columns(column[~np.isnan(column), None])[0] for column in targets.T])
 
 
 def refuse_unknown(targets: Float[NDArray, "n t"]) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from lvd._validation import resolve_device
+from lvd.models.losses import SquaredLoss
 from lvd.molecules.epochs import NetworkJob, Recipe, inner_split
 from lvd.molecules.estimator import ChempropEstimator, MoleculeStack
 from lvd.molecules.features import read_molecules
@@ -10,7 +11,7 @@ from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
 from lvd.molecules.run import train_networks
 from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint, wrap_foreign
-from lvd.store import register
+from lvd.store import Saved, register
 
 __all__ = [
     "ChempropEstimator",
@@ -38,10 +39,17 @@ def _rebuild(holder: Any) -> None:
     vars(holder)["module"] = chemprop_adapter().build(saved["description"], saved["weights"])
 
 
+def _upgrade_single(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
+    """Before there were several networks, there was one, by default of squared errors."""
+    if "n_members" not in parameters:
+        loss = parameters.get("loss")
+        parameters |= {"n_members": 1, "loss": SquaredLoss() if loss is None else loss}
+    if "network_" in learned:
+        learned["networks_"] = [learned.pop("network_")]
+    return parameters, learned
+
+
 def _place_on_device(estimator: ChempropEstimator) -> None:
-    if hasattr(estimator, "network_"):  # of earlier versions, which had one
-        estimator.networks_ = [estimator.network_]
-        del estimator.network_
     for network in getattr(estimator, "networks_", ()):
         network.module.to(resolve_device(estimator.device))
 
@@ -54,4 +62,9 @@ def _place_all(stack: MoleculeStack) -> None:
 for _holder in (MoleculeNetwork, TrainedMPNN):
     register(_holder, take_apart=_described_module, complete=_rebuild)
 register(MoleculeStack, complete=_place_all)
-register(ChempropEstimator, check=ChempropEstimator.check_parameters, complete=_place_on_device)
+register(
+    ChempropEstimator,
+    check=ChempropEstimator.check_parameters,
+    complete=_place_on_device,
+    upgrade=_upgrade_single,
+)

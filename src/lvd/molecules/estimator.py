@@ -125,8 +125,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         seeds = [seed, *np.random.SeedSequence(seed).generate_state(self.n_members - 1).tolist()]
         loss = QuantilesLoss() if self.loss is None else self.loss
         jobs = [
-            NetworkJob(targets, *self.split(len(molecules), one), loss, self.scale_target, one)
-            for one in seeds
+            NetworkJob(targets, *self._split_of(targets, one), loss, self.scale_target, one) for one in seeds
         ]
         self.networks_ = self.train(molecules, jobs)
         return self
@@ -171,6 +170,16 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         n_valid = max(1, round(self.validation_size * n_rows))
         order = np.random.RandomState(seed).permutation(n_rows)
         return order[n_valid:], order[:n_valid]
+
+    def _split_of(
+        self, targets: Float[NDArray, "n t"], seed: int
+    ) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
+        """The same; a target that only rows of the second kind have is learned from one of these as well."""
+        train, valid = self.split(len(targets), seed)
+        known = ~np.isnan(targets)
+        lacking = known[valid].any(axis=0) & ~known[train].any(axis=0)
+        also = [valid[known[valid, target].argmax()] for target in np.flatnonzero(lacking)]
+        return np.append(train, np.unique(also).astype(train.dtype)), valid
 
     def recipe(self, n_rows: int) -> Recipe:
         """The settings of network and training on `n_rows` rows."""

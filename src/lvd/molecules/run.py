@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lvd._typing import Float
 from lvd._validation import InputError, resolve_device
-from lvd.models.scaling import known_mean_and_scale
+from lvd.models.scaling import constant_targets, known_mean_and_scale
 from lvd.molecules.epochs import NetworkJob, Recipe, batch_capacity, batch_orders, learning_rates
 from lvd.molecules.forward import fingerprints, predictions
 from lvd.molecules.lazy import chemprop_adapter
@@ -54,10 +54,9 @@ class TrainingRun:
         rows = np.append(molecules.rows, len(molecules.packed))
         self.y_mean, self.y_scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
         scaled = np.pad((job.targets - self.y_mean) / self.y_scale, ((0, 1), (0, 0)), constant_values=np.nan)
-        if (
-            job.scale_target
-        ):  # a target of one value is known without learning, and would only disturb the others
-            constant = np.nanmin(job.targets[job.train], axis=0) == np.nanmax(job.targets[job.train], axis=0)
+        if job.scale_target:
+            # A target of one value is known without learning, and would only disturb the others.
+            constant = constant_targets(job.targets[job.train])
             self.y_scale, scaled[:, constant] = np.where(constant, 0.0, self.y_scale), np.nan
         module = chemprop_adapter().new_mpnn(
             n_outputs=job.loss.outputs_per_target * scaled.shape[1],

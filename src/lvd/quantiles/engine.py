@@ -205,8 +205,7 @@ def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
             queries.points, rows.points, compute_mode="donot_use_mm_for_euclid_dist"
         ).square_()
     else:
-        centre = rows.points.mean(0)
-        distances = squared_distances(queries.points - centre, rows.points - centre)
+        distances = squared_distances(queries.points, rows.points)
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
     if rows.precisions is not None:

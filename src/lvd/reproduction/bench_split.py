@@ -199,7 +199,7 @@ class TaskSplit(Split):
 
 
 class StoredModel:
-    """The networks of :class:`lvd.ChempropEstimator` as it is by default, for one task, by stored outputs."""
+    """Networks like those of :class:`lvd.ChempropEstimator`, for one task, by stored outputs."""
 
     def __init__(self, split: TaskSplit) -> None:
         self.split = split

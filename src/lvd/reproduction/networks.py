@@ -45,7 +45,7 @@ class Network:
 
     The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` the two
     ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own; a
-    ``quantile_member`` is one of the networks of :class:`lvd.ChempropEstimator` as it is by default. A ``fold`` is
+    ``quantile_member`` is one like those of :class:`lvd.ChempropEstimator`, on the same rows. A ``fold`` is
     a base network without one fold of the training rows, whose number is `member`, and ``held_out_errors`` learns
     the errors of the folds' networks on rows that these have not seen.
     """

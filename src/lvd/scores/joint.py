@@ -156,8 +156,9 @@ class JointResidual(ConformityScore):
 
     The units are those of :class:`ScaledResidual`, one for each target. A box is ``max_t |e_t| / s_t(x)``: one
     radius for all targets, each in its own units. An ellipsoid is ``sqrt(z' S(x)^-1 z)`` with
-    ``z_t = e_t / s_t(x)`` and S the moments of z near x, from training rows held out of the model: where errors
-    are correlated, it is smaller. ``"box"`` and ``"ellipsoid"`` are its names as a `conformity_score`.
+    ``z_t = e_t / s_t(x)`` and S the moments of z near x, from training rows held out of the model, unless it tells
+    its errors itself: where errors are correlated, it is smaller. Units are the same on both sides. ``"box"`` and
+    ``"ellipsoid"`` are its names as a `conformity_score`.
 
     Parameters
     ----------
@@ -205,17 +206,18 @@ class JointResidual(ConformityScore):
         self.residual_ = ScaledResidual(self.scales)
         self.residual_.fit(training)
         self.covariance_ = None
-        evaluation = training.rows.evaluation._replace(y_pred=training.telling_predictions)
-        held_out = replace(training.rows, evaluation=evaluation)
-        errors = training.y - evaluation.y_pred
+        own = self.residual_.own_spread(training.rows) is not None
+        y_pred = training.rows.y_pred if own else training.held_out_predictions
+        seen = replace(training.rows, evaluation=training.rows.evaluation._replace(y_pred=y_pred))
+        errors = training.y - y_pred
         if self.shape == "ellipsoid":
             some = present_rows(errors.sum(axis=1))
-            scaled = errors[some] / self.residual_.bind(held_out).unit[some]
-            points = _points(held_out)
+            scaled = errors[some] / self.residual_.bind(seen).unit[some]
+            points = _points(seen)
             self.covariance_ = LocalCovariance().fit(
                 None if points is None else points[some], scaled, training.seed
             )
-        self.mean_ = float(np.nanmean(self.bind(held_out)(training.y)))
+        self.mean_ = float(np.nanmean(self.bind(seen)(training.y)))
 
     def bind(self, rows: EvaluatedRows) -> BoundJoint:
         """The score of these rows."""

@@ -25,7 +25,7 @@ QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class ScaledResidual(ConformityScore):
-    """``|y - y_pred| / s(x)``, s a weighted geometric mean of up to three scales, learned from held-out errors.
+    """``|y - y_pred| / s(x)``, s the model's own, or a geometric mean of up to three scales of held-out errors.
 
     A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
     prediction; the mean of their logarithms is steadier than each. Whether they enter, and with which weights, is
@@ -69,7 +69,7 @@ class ScaledResidual(ConformityScore):
 
     def fit(self, training: TrainingRows) -> None:
         """Learn the scales of each target, and keep them where they are worth it."""
-        spread = self._own(training.rows)
+        spread = self.own_spread(training.rows)
         if spread is not None:
             self.scales_, self.weights_, self.typical_ = [], [], []
             self.least_ = [LEAST_SHARE * float(np.median(side)) or 1.0 for side in spread.T]
@@ -91,7 +91,7 @@ class ScaledResidual(ConformityScore):
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the expected ones."""
-        spread = self._own(rows)
+        spread = self.own_spread(rows)
         if spread is not None:
             below, above = (np.maximum(spread[:, side], self.least_) for side in (0, 1))
             return BoundResidual(rows.y_pred, (below + above) / 2.0, below, above)
@@ -100,7 +100,7 @@ class ScaledResidual(ConformityScore):
         unit = np.stack(columns, axis=1)
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
-    def _own(self, rows: EvaluatedRows) -> Float[NDArray, "n 2 t"] | None:
+    def own_spread(self, rows: EvaluatedRows) -> Float[NDArray, "n 2 t"] | None:
         """What the model itself expects, where that is asked for."""
         return rows.evaluation.spread if "own" in self.scales else None
 
