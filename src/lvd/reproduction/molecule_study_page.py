@@ -116,7 +116,11 @@ def study_summary(parts: Sequence[StudyPart], split: str) -> str:
     for method in chosen[0].by_method:
         measured = [part for part in chosen if method in part.by_method]
         counts = [part.groups_held(method) for part in measured]
-        won.append(f"{STUDY_TITLES[method]} on {sum(part.tasks_won(method) for part in measured)}")
+        n_won, n_tasks = (
+            sum(part.tasks_won(method) for part in measured),
+            sum(len(one.tasks) for one in measured),
+        )
+        won.append(f"{STUDY_TITLES[method]} on {n_won} of {n_tasks}")
         held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
     return (
         f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of "
