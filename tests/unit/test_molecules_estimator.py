@@ -87,7 +87,7 @@ class TestEstimator:
         y = Y.copy()
         y[1:, 1] = np.nan
         for seed in range(12):
-            train, valid = estimator()._split_of(y, seed)
+            train, valid = estimator().split(y, seed)
             assert 0 in train
             assert sorted({*train.tolist(), *valid.tolist()}) == list(range(len(y)))
 

@@ -16,7 +16,7 @@ if importlib.util.find_spec("chemprop") is None:
 
 from chemprop.nn.metrics import MSE
 
-from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
+from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss, target_means
 from lvd.molecules import (
     NetworkJob,
     Recipe,
@@ -216,8 +216,8 @@ def test_a_constant_target_is_known_and_disturbs_no_other(molecules, targets):
 
 def test_usual_losses_are_those_of_the_last_steps(molecules, targets):
     run = TrainingRun(molecules, job(targets, loss=QuantilesLoss()), SMALL, torch.device("cpu"))
-    known = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    first = run._usual_losses(torch.tensor([[2.0, 9.0], [4.0, 9.0]]), known)
+    known, elements = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[2.0, 9.0], [4.0, 9.0]])
+    first = run._usual_losses(target_means(elements, known), known.amax(0))
     assert first[0].item() == pytest.approx(3.0)
-    second = run._usual_losses(torch.full((2, 2), 5.0), torch.ones(2, 2))
+    second = run._usual_losses(torch.full((2,), 5.0), torch.ones(2))
     assert second.tolist() == pytest.approx([(0.98 * 3.0 + 5.0) / 1.98, 5.0])

@@ -307,11 +307,11 @@ def fit(
     resolve_device(device)
     table = read_table(data)
     regressor = LVDRegressor(
-        _network(preset, epochs, sizes, device, seed)
-        if smiles is not None and checkpoint is None
-        else _estimator(model, epochs, device, seed)
-        if checkpoint is None
-        else _trained_network(checkpoint, device, target),
+        _trained_network(checkpoint, device, target)
+        if checkpoint is not None
+        else _network(preset, epochs, sizes, device, seed)
+        if smiles is not None
+        else _estimator(model, epochs, device, seed),
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=score,

@@ -32,7 +32,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
-from lvd.kernels.sums import weighted_sums
+from lvd.kernels.sums import squared_differences, weighted_sums
 from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
 
 PIECE_ROWS = 2**16
@@ -184,8 +184,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
         """Similarities of all rows of `a` to all rows of `b`, (n, m)."""
         left, right = self.scaled(a, "a"), self.scaled(b, "b")
-        squared = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist").square_()
-        return like(squared.neg_().exp_(), a)
+        return like(squared_differences(left, right).neg_().exp_(), a)
 
     def predict(self, embeddings: ArrayLike) -> Any:
         """Kernel regression over all training rows; `smoothness` adds weight 1 on the mean target."""

@@ -59,6 +59,11 @@ class WeightedRows:
         return torch.from_numpy(result)
 
 
+def squared_differences(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+    """The squares of all distances, by differences: exact to the last digits, however far points are out."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
+
+
 def squared_distances(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
     """The squares of all distances; by products up to `FAR`, where they err by about 1e-9, else by differences.
 
@@ -68,7 +73,7 @@ def squared_distances(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float
     left, right = a - centre, b - centre
     norms_left, norms_right = left.square().sum(1), right.square().sum(1)
     if not bool(torch.cat([norms_left, norms_right]).max() <= FAR):
-        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        return squared_differences(a, b)
     return torch.addmm(norms_right[None], left, right.T, alpha=-2.0).add_(norms_left[:, None]).clamp_(min=0.0)
 
 

@@ -267,16 +267,8 @@ for _part in (
         NetStack,
         ProbabilisticNet,
     ),
-    *(
-        SquaredLoss,
-        PinballLoss,
-        NormalLoss,
-        QuantilesLoss,
-        KernelRegressor,
-        ErrorModel,
-        QuantileResidual,
-        *SCORES.values(),
-    ),
+    *(SquaredLoss, PinballLoss, NormalLoss, QuantilesLoss),
+    *(KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
     *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Prior),
     *(JointResidual, LocalCovariance),
 ):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ quantiles, the least losses of normal errors are alike, so that the outer quanti
 ERROR_SHARE = 0.485
 """A normal distribution's mean absolute error, as a share of the distance from its median to its 95% quantile."""
 LEAST_LOSS = 1e-6
+UsualLosses = Callable[[Tensor, Tensor], Tensor]
+"""From the mean loss of each target in this step, and whether any row has it, to its usual loss."""
 
 
 @runtime_checkable
@@ -41,11 +44,11 @@ class ElementLoss(Protocol):
         ...
 
     def total(
-        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: Float[Tensor, "t"]
+        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
     ) -> Float[Tensor, ""]:
         """What a step of training lowers: the mean of the elements whose target is known (1), 0 where none is.
 
-        `usual` is the mean loss of each target in the last steps, for those that weigh targets.
+        `usual` tells the mean losses of the last steps, to those that weigh targets.
         """
         return (elements * known).sum() / known.sum().clamp(min=1.0)
 
@@ -54,6 +57,16 @@ class ElementLoss(Protocol):
     ) -> tuple[Float[NDArray, "n o"], Float[NDArray, "n 2 t"] | None]:
         """Predictions, and the errors below and above them that the network itself expects, if it does."""
         return outputs, None
+
+
+def target_means(elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, "t"]:
+    """The mean of each target's elements that are known (1), 0 where none is."""
+    return (elements * known).sum(0) / known.sum(0).clamp(min=1.0)
+
+
+def pinball(error: Float[Tensor, "*b q"], order: Any) -> Float[Tensor, "*b q"]:
+    """``max(order * error, (order - 1) * error)`` with ``error = target - quantile``."""
+    return torch.maximum(order * error, (order - 1.0) * error)
 
 
 def known_mean(
@@ -101,12 +114,11 @@ class PinballLoss(ElementLoss):
         return self.elements(outputs, targets).mean()
 
     def elements(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, "b q"]:
-        """``max(order * error, (order - 1) * error)`` with ``error = target - output``."""
+        """The :func:`pinball` loss of every output."""
         half = outputs.shape[1] // 2
         # Filled on the device: numbers from the host could not be part of a captured CUDA graph.
         lower, upper = (outputs.new_full((half,), (1.0 + sign * self.level) / 2.0) for sign in (-1.0, 1.0))
-        orders, error = torch.cat([lower, upper]), targets - outputs
-        return torch.maximum(orders * error, (orders - 1.0) * error)
+        return pinball(targets - outputs, torch.cat([lower, upper]))
 
     def summary(self, means: Float[Tensor, "q"], scale: Float[Tensor, "q"]) -> Float[Tensor, ""]:
         """The mean over quantiles, in original units."""
@@ -154,21 +166,20 @@ class QuantilesLoss(ElementLoss):
     outputs_per_target: ClassVar[int] = len(ORDERS)
 
     def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-        """The weighted sum of ``max(order * error, (order - 1) * error)``, ``error = target - quantile``."""
-        errors = [targets - part for part in outputs.split(targets.shape[1], dim=1)]
+        """The weighted sum of the :func:`pinball` losses."""
+        quantiles = outputs.split(targets.shape[1], dim=1)
         losses = [
-            weight * torch.maximum(order * error, (order - 1.0) * error)
-            for order, weight, error in zip(ORDERS, ORDER_WEIGHTS, errors, strict=True)
+            weight * pinball(targets - quantile, order)
+            for order, weight, quantile in zip(ORDERS, ORDER_WEIGHTS, quantiles, strict=True)
         ]
         return torch.stack(losses).sum(0)
 
     def total(
-        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: Float[Tensor, "t"]
+        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
     ) -> Float[Tensor, ""]:
         """The mean over targets of their loss in units of the usual one; targets that no row has do not count."""
-        n_known = known.sum(0)
-        means = (elements * known).sum(0) / n_known.clamp(min=1.0)
-        return (means / (usual + LEAST_LOSS)).sum() / n_known.clamp(max=1.0).sum().clamp(min=1.0)
+        means, seen = target_means(elements, known), known.sum(0).clamp(max=1.0)
+        return (means / (usual(means.detach(), seen) + LEAST_LOSS)).sum() / seen.sum().clamp(min=1.0)
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
         """The mean of their logarithms; the targets' units shift it by a constant, which does not matter here."""

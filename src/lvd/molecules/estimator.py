@@ -124,9 +124,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         seed = seed_from(self.random_state)
         seeds = [seed, *np.random.SeedSequence(seed).generate_state(self.n_members - 1).tolist()]
         loss = QuantilesLoss() if self.loss is None else self.loss
-        jobs = [
-            NetworkJob(targets, *self._split_of(targets, one), loss, self.scale_target, one) for one in seeds
-        ]
+        jobs = [NetworkJob(targets, *self.split(targets, one), loss, self.scale_target, one) for one in seeds]
         self.networks_ = self.train(molecules, jobs)
         return self
 
@@ -165,18 +163,14 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         with progress_bar("training the graph networks", recipe.n_epochs, shown=self.progress) as advance:
             return train_networks(molecules, jobs, recipe, device=self.device, on_epoch=lambda *_: advance())
 
-    def split(self, n_rows: int, seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
-        """Row numbers to learn from, and to choose the epoch by."""
-        n_valid = max(1, round(self.validation_size * n_rows))
-        order = np.random.RandomState(seed).permutation(n_rows)
-        return order[n_valid:], order[:n_valid]
+    def split(self, targets: Float[NDArray, "n t"], seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
+        """Row numbers to learn from, and to choose the epoch by.
 
-    def _split_of(
-        self, targets: Float[NDArray, "n t"], seed: int
-    ) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
-        """The same; a target that only rows of the second kind have is learned from one of these as well."""
-        train, valid = self.split(len(targets), seed)
-        known = ~np.isnan(targets)
+        A target that only rows of the second kind have is learned from one of these as well.
+        """
+        n_valid = max(1, round(self.validation_size * len(targets)))
+        order, known = np.random.RandomState(seed).permutation(len(targets)), ~np.isnan(targets)
+        train, valid = order[n_valid:], order[:n_valid]
         lacking = known[valid].any(axis=0) & ~known[train].any(axis=0)
         also = [valid[known[valid, target].argmax()] for target in np.flatnonzero(lacking)]
         return np.append(train, np.unique(also).astype(train.dtype)), valid
@@ -229,7 +223,7 @@ class MoleculeStack:
         self.y_mean_, self.y_scale_ = mean_and_scale(y, self.estimator.scale_target)
         targets = self.scale_targets(y).numpy()
         seeds = np.random.SeedSequence(seed).generate_state(self.n_members).tolist()
-        splits = [self.estimator.split(len(X), member) for member in seeds]
+        splits = [self.estimator.split(targets, member) for member in seeds]
         jobs = [
             NetworkJob(targets, train, valid, NormalLoss(), scale_target=False, seed=member)
             for member, (train, valid) in zip(seeds, splits, strict=True)

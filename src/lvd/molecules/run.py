@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lvd._typing import Float
 from lvd._validation import InputError, resolve_device
+from lvd.models.losses import target_means
 from lvd.models.scaling import constant_targets, known_mean_and_scale
 from lvd.molecules.epochs import NetworkJob, Recipe, batch_capacity, batch_orders, learning_rates
 from lvd.molecules.forward import fingerprints, predictions
@@ -111,7 +112,7 @@ class TrainingRun:
             outputs, _ = run_all(self.module, self.valid)
             known = self.known[self.valid_positions]
             elements = self.loss.elements(outputs, self.targets[self.valid_positions])
-            means = (elements * known).sum(0) / known.sum(0).clamp(min=1.0)
+            means = target_means(elements, known)
             return self.loss.summary(means, means.new_tensor(self.y_scale))
 
     def finish_validation(self, pending: Float[Tensor, ""]) -> float:
@@ -149,17 +150,12 @@ class TrainingRun:
         elements = self.loss.elements(outputs, self.targets.index_select(0, molecules))
         known = self.known.index_select(0, molecules)
         self._optimizer.zero_grad(set_to_none=True)
-        self.loss.total(elements, known, self._usual_losses(elements.detach(), known)).backward()
+        self.loss.total(elements, known, self._usual_losses).backward()
         self._optimizer.step()
         self._step += 1
 
-    def _usual_losses(
-        self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]
-    ) -> Float[Tensor, "t"]:
+    def _usual_losses(self, means: Float[Tensor, "t"], seen: Float[Tensor, "t"]) -> Float[Tensor, "t"]:
         """The targets' mean losses in the last steps, this one included; older ones fade."""
-        n_known = known.sum(0)
-        seen = n_known.clamp(max=1.0)
-        means = (elements * known).sum(0) / n_known.clamp(min=1.0)
         self._recent.mul_(1.0 - FADING).add_(torch.stack([means * seen, seen]))
         losses, times = self._recent
         return losses / times.clamp(min=FADING**2)

@@ -20,7 +20,7 @@ from lvd.kernels.regression import KernelRegressor
 from lvd.models import Evaluation, NetRegressor
 from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
-from lvd.models.model import each_its_own
+from lvd.models.model import RowwiseModel
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.networks import Outputs, network_of, parts_of, read_outputs
@@ -198,7 +198,7 @@ class TaskSplit(Split):
         return [self.task, self.n_tasks + self.task]
 
 
-class StoredModel:
+class StoredModel(RowwiseModel):
     """Networks like those of :class:`lvd.ChempropEstimator`, for one task, by stored outputs."""
 
     def __init__(self, split: TaskSplit) -> None:
@@ -214,10 +214,6 @@ class StoredModel:
     def check(self, X: ArrayLike) -> Any:
         """Row numbers."""
         return X
-
-    def same_case(self, X: Any) -> NDArray:
-        """Each row is a case of its own."""
-        return each_its_own(X)
 
     def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
         """Nothing to train."""

@@ -116,10 +116,8 @@ def study_summary(parts: Sequence[StudyPart], split: str) -> str:
     for method in chosen[0].by_method:
         measured = [part for part in chosen if method in part.by_method]
         counts = [part.groups_held(method) for part in measured]
-        n_won, n_tasks = (
-            sum(part.tasks_won(method) for part in measured),
-            sum(len(one.tasks) for one in measured),
-        )
+        n_won = sum(part.tasks_won(method) for part in measured)
+        n_tasks = sum(len(part.tasks) for part in measured)
         won.append(f"{STUDY_TITLES[method]} on {n_won} of {n_tasks}")
         held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
     return (
