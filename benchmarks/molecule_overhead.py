@@ -21,9 +21,11 @@ import torch
 import lvd
 from lvd._typing import NDArray
 from lvd._validation import resolve_device
+from lvd.methods.conformal import fit_kernels
 from lvd.models.model import Evaluation, RowwiseModel
 from lvd.molecules import Recipe, read_molecules
 from lvd.reproduction.datasets import Dataset
+from lvd.scores import AbsoluteResidual, EvaluatedRows, TrainingRows
 from lvd.tables.splits import split_indices
 
 EPOCHS, WHOLE = 3, Recipe().n_epochs
@@ -46,8 +48,8 @@ def seconds(work: Callable[[], object], *, warm: bool = True) -> float:
 class Known(RowwiseModel):
     """The networks with answers that are known beforehand, so that what LVD adds is measured alone."""
 
-    def __init__(self, answers: Evaluation) -> None:
-        self.answers = answers
+    def __init__(self, answers: Evaluation, held_out_rows: NDArray) -> None:
+        self.answers, self.held_out_rows_ = answers, held_out_rows
 
     def __sklearn_clone__(self) -> Known:
         return self
@@ -76,13 +78,14 @@ def measure(
     networks = lvd.ChempropEstimator(n_epochs=EPOCHS, warmup_epochs=1, progress=False, random_state=seed)
     training = seconds(lambda: networks.fit(molecules[train], y[train]), warm=torch.cuda.is_available())
     outputs = networks.evaluate(molecules)
-    errors = np.sqrt(np.abs(y[train] - outputs.y_pred[train]))
+    known = Known(outputs, networks.held_out_rows_)
+    rows = EvaluatedRows(train, known.evaluate(train))
+    told = TrainingRows(rows, y[train], known, device="auto", seed=seed)
 
-    def fit_kernels() -> None:
-        for column in errors.T:
-            lvd.MahalanobisKernel(random_state=seed).fit(outputs.embeddings[train], column)
+    def kernels() -> None:
+        fit_kernels(lvd.MahalanobisKernel(), told, "errors", AbsoluteResidual())
 
-    regressor = lvd.LVDRegressor(Known(outputs), calib_size=None, random_state=seed)
+    regressor = lvd.LVDRegressor(known, calib_size=None, random_state=seed)
     learning = seconds(lambda: regressor.fit(train, y[train]), warm=False)
     calibration = seconds(lambda: regressor.conformalize(calib, y[calib]))
     per_thousand = 1000.0 / len(test)
@@ -91,7 +94,7 @@ def measure(
         "tasks": y.shape[1],
         "networks": networks.n_members,
         f"networks: seconds of training ({WHOLE} epochs, from {EPOCHS})": WHOLE / EPOCHS * training,
-        "kernels of all tasks: seconds of training": seconds(fit_kernels),
+        "kernels of all tasks: seconds of training": seconds(kernels),
         "kernels and known molecules of all tasks: seconds of training": learning,
         "calibration of all tasks: seconds": calibration,
         "networks: seconds per 1,000 molecules": per_thousand

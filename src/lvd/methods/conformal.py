@@ -427,7 +427,7 @@ def fit_kernels(
     if hasattr(template, "components_") and (training.y.shape[1] == 1 or score.joint):
         return [template]
     of_y = kernel_target == "y" and not score.joint
-    learned = training.y if of_y else np.sqrt(score.error_sizes(training.y - training.telling_predictions))
+    learned = training.y if of_y else np.sqrt(score.error_sizes(training.telling_errors(joint=score.joint)))
     placed = training.located([template]).rows.embeddings
     check_known(learned, joint=score.joint)
     known = [(column, present_rows(column)) for column in learned.T]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from sklearn.base import RegressorMixin, clone
 
-from lvd._typing import ArrayLike, Float, NDArray
+from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, like
 
 
@@ -93,6 +93,11 @@ def came_trained(model: Any) -> bool:
 def lighter(model: Any) -> Any:
     """An untrained model like this one, to learn how large its errors are; an ensemble gives one of its members."""
     return model.lighter() if hasattr(model, "lighter") else clone(model)
+
+
+def rows_held_out(model: Any) -> Int[NDArray, "v"]:
+    """Positions, among the rows given to `fit`, of those that the model was not trained on, where it tells."""
+    return getattr(model, "held_out_rows_", np.zeros(0, np.int64))
 
 
 def takes_missing_targets(model: Any) -> bool:

@@ -124,8 +124,10 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         seed = seed_from(self.random_state)
         seeds = [seed, *np.random.SeedSequence(seed).generate_state(self.n_members - 1).tolist()]
         loss = QuantilesLoss() if self.loss is None else self.loss
-        jobs = [NetworkJob(targets, *self.split(targets, one), loss, self.scale_target, one) for one in seeds]
+        train, valid = self.split(targets, seed)
+        jobs = [NetworkJob(targets, train, valid, loss, self.scale_target, one) for one in seeds]
         self.networks_ = self.train(molecules, jobs)
+        self.held_out_rows_ = np.setdiff1d(valid, train)
         return self
 
     def evaluate(self, X: Any) -> Evaluation:

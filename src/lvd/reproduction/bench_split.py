@@ -21,6 +21,7 @@ from lvd.models import Evaluation, NetRegressor
 from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
 from lvd.models.model import RowwiseModel
+from lvd.molecules import inner_split
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.networks import Outputs, network_of, parts_of, read_outputs
@@ -216,7 +217,8 @@ class StoredModel(RowwiseModel):
         return X
 
     def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
-        """Nothing to train."""
+        """Nothing to train; `X` are the training rows, of which the networks have learned from some."""
+        self.held_out_rows_ = np.concatenate(inner_split(len(X))[1:])
         return self
 
     def evaluate(self, X: Int[NDArray, "a"]) -> Evaluation:
