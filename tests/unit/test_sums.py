@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lvd.kernels.sums import FAR, squared_distances
+from lvd.kernels.sums import FAR, distances_by_products
 
 
 def differences(a, b):
@@ -21,7 +21,7 @@ def test_distances_are_those_of_differences(apart, error):
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (40, 50))
     a[:, 0] += apart
-    found = squared_distances(a, b)
+    found = distances_by_products(a, b)
     assert (found >= 0.0).all()
     torch.testing.assert_close(found, differences(a, b), rtol=1e-15, atol=error)
 
@@ -33,12 +33,12 @@ def test_a_point_far_out_does_not_disturb_the_others(apart):
     )
     b[7, 0] = apart
     others = torch.arange(30) != 7
-    found = squared_distances(a, b)
+    found = distances_by_products(a, b)
     torch.testing.assert_close(found[:, others], differences(a, b[others]), rtol=0.0, atol=1e-12)
     assert (torch.exp(-found[:, 7]) == 0.0).all()
 
 
 def test_the_same_points_are_not_apart():
     points = torch.randn(30, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert squared_distances(points, points).diagonal().max() < 1e-13
-    assert squared_distances(points, points[:0]).shape == (30, 0)
+    assert distances_by_products(points, points).diagonal().max() < 1e-13
+    assert distances_by_products(points, points[:0]).shape == (30, 0)

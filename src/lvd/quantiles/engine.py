@@ -19,7 +19,7 @@ from torch import Tensor
 from lvd._parallel import chunk_slices, in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.kernels import fused
-from lvd.kernels.sums import squared_differences, squared_distances
+from lvd.kernels.sums import squared_distances
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 SINGLE_ROWS = 100_000
@@ -200,8 +200,7 @@ def local_quantile(
 
 def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
-    measure = squared_differences if queries.points.device.type == "cpu" else squared_distances
-    distances = measure(queries.points, rows.points)
+    distances = squared_distances(queries.points, rows.points)
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
     if rows.precisions is not None:
