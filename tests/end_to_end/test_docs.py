@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src"
 RESULTS = ROOT / "results"
-OPTIONAL = {"lvd/molecules": "chemprop", "lvd/tables/distributed.py": "ray"}
+OPTIONAL = {"lvd/molecules": "chemprop"}
 """Which sources have examples that need an optional package."""
 
 sys.path.append(str(DOCS / "_ext"))
@@ -39,7 +39,7 @@ def files_with(folder, pattern, found):
 
 
 PAGES = files_with(DOCS, "*.md", BLOCK.search)
-EXAMPLES = files_with(SOURCE, "*.py", lambda text: ">>> " in text)
+EXAMPLES = files_with(SOURCE, "*.py", re.compile(r">>> (?!.*\+SKIP)").search)
 
 quiet_ray = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -51,9 +51,7 @@ quiet_ray = [
 def marked(names):
     return [
         # A cluster of their own takes the longest; tests/end_to_end/test_ray.py has the same calls in one.
-        pytest.param(
-            name, marks=[*quiet_ray, pytest.mark.slow] if "ray" in name or "distributed" in name else []
-        )
+        pytest.param(name, marks=[*quiet_ray, pytest.mark.slow] if name == "recipes/ray.md" else [])
         for name in names
     ]
 

@@ -103,7 +103,7 @@ def test_the_command_line_writes_the_same_file(ray, lvd_here, homes, tmp_path):
 def test_a_refused_row_is_named_as_by_the_local_engine(ray, lvd_here, homes, tmp_path):
     lines = homes.new.read_text().splitlines()
     (tmp_path / "1.csv").write_text("\n".join([*lines[:31], ""]))
-    (tmp_path / "2.csv").write_text("\n".join([lines[0], lines[1], "x,80,3,nowhere,true,1", ""]))
+    (tmp_path / "2.csv").write_text("\n".join([lines[0], lines[1], "x,inf,3,north,true,1", ""]))
     words = ("predict", homes.model, tmp_path / "*.csv", "--out", tmp_path / "out.csv")
     local, outcome = lvd_here(*words), lvd_here(*words, "--engine", "ray")
     assert outcome == local

@@ -44,8 +44,8 @@ of 1.1, found 98% of the one and none of the other, and called half as many ordi
 class Surroundings:
     """Training rows in one space, standardised, and the distance beyond which a row has none of them near.
 
-    The lowest and highest value of each column are those of all training rows; `room` is how far beyond them, as a
-    share of their range, a row is still among them.
+    The lowest and highest value of each column are those of all training rows, or infinite where no column is
+    looked at by itself; `room` is how far beyond them, as a share of their range, a row is still among them.
     """
 
     mean: Float[NDArray, "p"]
@@ -57,7 +57,7 @@ class Surroundings:
     room: float
 
     @classmethod
-    def of(cls, rows: Float[NDArray, "n p"], seed: int) -> Surroundings:
+    def of(cls, rows: Float[NDArray, "n p"], seed: int, *, by_column: bool = True) -> Surroundings:
         """The limits leave a small share of the training rows' own distances and overshoots beyond them."""
         from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
 
@@ -67,6 +67,9 @@ class Surroundings:
         _, first = np.unique(every[chosen], axis=0, return_index=True)
         placed = every[chosen[np.sort(first)]]  # equal rows say nothing about how far apart rows are
         own = NearestNeighbors(n_neighbors=min(2, len(placed))).fit(placed).kneighbors(placed)[0][:, -1]
+        if not by_column:
+            everywhere = np.full_like(every[0], np.inf)
+            return cls(mean, scale, placed, _ordinary(own), -everywhere, everywhere, ROOM)
         lowest, highest, overshoots = ranges(every)
         return cls(mean, scale, placed, _ordinary(own), lowest, highest, room_for(overshoots))
 
@@ -168,7 +171,9 @@ class Familiarity:
     @classmethod
     def of(cls, spaces: Sequence[NDArray], seed: int, inputs: Any = None) -> Familiarity:
         """What is near in each of the spaces, from the training rows in them."""
-        return cls(tuple(Surroundings.of(rows, seed) for rows in spaces), levels_of(inputs))
+        embedding, *numbers = spaces
+        near = Surroundings.of(embedding, seed, by_column=False)
+        return cls((near, *(Surroundings.of(rows, seed) for rows in numbers)), levels_of(inputs))
 
     def known(self, spaces: Sequence[NDArray], inputs: Any = None) -> Bool[NDArray, "n"]:
         """Whether training rows are near each row and have its levels."""
