@@ -284,8 +284,8 @@ class Launches:
             "crossing": lambda: kernels.locate[(n,)](
                 self.left, c.right, self.sums, self.partial, self.margins, own, self.levels, c.scores,
                 self.radius, self.exact, self.averages, self.pending, self.counters, n, c.n_points, n_levels,
-                cut.n_blocks, cut.n_splits, cut.span, **narrow, K=c.n_components, SPLITS=splits,
-                SETTLE=c.limits.settle, num_warps=warps,
+                cut.n_blocks, cut.n_splits, cut.span, **narrow, SPLITS=splits, SETTLE=c.limits.settle,
+                num_warps=warps,
             ),
             "float64 sums": lambda: kernels.exact_sums[(programs,)](
                 queries, c.columns, c.scales, self.values, own, self.exact_partial, self.pending,

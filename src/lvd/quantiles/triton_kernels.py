@@ -183,8 +183,8 @@ def _store_moments(partial, moments, n, n_splits, slot, query, first, SPLITS: tl
 @no_type_check
 def locate(
     left, right, sums, partial, margins, own, levels, scores, radius, exact, moments, pending, counters,
-    n, m, n_levels, n_blocks, n_splits, span, K: tl.constexpr, KP: tl.constexpr, TILES: tl.constexpr,
-    SPLITS: tl.constexpr, SETTLE: tl.constexpr, MOMENTS: tl.constexpr,
+    n, m, n_levels, n_blocks, n_splits, span, KP: tl.constexpr, TILES: tl.constexpr, SPLITS: tl.constexpr,
+    SETTLE: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """The radius of one query at every level, and whether it is exact: whether no rounding could change it.
 
@@ -224,8 +224,7 @@ def locate(
             rank = block * TILES * POINTS
             for tile in range(TILES):
                 points = (block * TILES + tile) * POINTS + lanes
-                places = right + points.to(tl.int64)[:, None] * KP + columns[None, :]
-                rows = tl.load(places, mask=(columns < K + 2)[None, :], other=0.0)
+                rows = tl.load(right + points.to(tl.int64)[:, None] * KP + columns[None, :])
                 weights = tl.exp2(tl.sum(rows * factor[None, :], 1).to(tl.float32)).to(tl.float64)
                 running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
             rank = tl.minimum(rank, m)
