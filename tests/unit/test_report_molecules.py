@@ -14,7 +14,7 @@ from lvd.reproduction.formats import MISSING
 from lvd.reproduction.functional_groups import GroupCount, write_counts
 from lvd.reproduction.layout import dataset_order, dataset_title
 from lvd.reproduction.molecule_study import MoleculeResult, write_study
-from lvd.reproduction.molecule_study_page import study_parts, study_summary
+from lvd.reproduction.molecule_study_page import study_parts, study_summary, total_summary
 from lvd.reproduction.pages import Note
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.printed import ComparedCell
@@ -160,7 +160,10 @@ class TestStudy:
             "2 tasks. Best interval score, of those around LVD's networks one at a time: LVD on 1" in summary
         )
         assert "split conformal 0 of 30" in summary
-        assert study_summary([part], "scaffold") == ""
+        assert study_summary([part], "scaffold") == total_summary([part]) == ""
+        both = study_parts([*results, *(replace(one, split="scaffold") for one in results)])
+        assert "LVD 60 of 60" in total_summary(both)
+        assert "split conformal 0 of 60." in total_summary(both)
 
     def test_only_what_all_methods_have_is_compared(self):
         results = [self.result("LVD", 1.0), self.result("split", 2.0), self.result("LVD", 0.1, seed=1)]

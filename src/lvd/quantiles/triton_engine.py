@@ -40,9 +40,6 @@ TENSOR_CORE_GROWTH = 2.0
 FLOAT32_EPS, FLOAT64_EPS = 2.0**-23, 2.0**-52
 FEW_FAR = 0.01
 """With a larger share of points whose products float32 does not give well enough, products are float64."""
-PRECISE_ROWS = 12_288
-"""From so many points on products are float64 too where radii are settled: tf32 leaves so many undecided that
-settling them takes longer."""
 CHOICE_TOLERANCE = 1e-3
 """Relative errors of sums that do not matter when a bandwidth is chosen, whose neighbours differ by a tenth."""
 LOWEST = -1e30
@@ -142,8 +139,7 @@ class FusedCalibration:
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
         share_far = float((self._product_errors(norms) > limits.tolerance).double().mean())
-        precise = limits.settle and self.n_points >= PRECISE_ROWS
-        self.double = (precise or share_far > FEW_FAR) and fused.multiplies_float64(points.device)
+        self.double = share_far > FEW_FAR and fused.multiplies_float64(points.device)
         if not self.double:
             # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
             shifted = shifted.float()

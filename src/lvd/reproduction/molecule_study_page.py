@@ -112,16 +112,31 @@ def study_summary(parts: Sequence[StudyPart], split: str) -> str:
     chosen = [part for part in parts if part.split == split and "LVD" in part.by_method]
     if not chosen:
         return ""
-    won, held = [], []
+    won = []
     for method in chosen[0].by_method:
         measured = [part for part in chosen if method in part.by_method]
-        counts = [part.groups_held(method) for part in measured]
         n_won = sum(part.tasks_won(method) for part in measured)
         n_tasks = sum(len(part.tasks) for part in measured)
         won.append(f"{STUDY_TITLES[method]} on {n_won} of {n_tasks}")
-        held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
     return (
         f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of "
         f"those around LVD's networks one at a time: {', '.join(won)}. Functional groups and tasks in which "
-        f"coverage holds: {', '.join(held)}."
+        f"coverage holds: {_list_held(chosen)}."
     )
+
+
+def total_summary(parts: Sequence[StudyPart]) -> str:
+    """In how many groups each method holds, at random and on new scaffolds together, where there are both."""
+    chosen = [part for part in parts if "LVD" in part.by_method]
+    if {part.split for part in chosen} != set(STUDY_SPLITS):
+        return ""
+    return f"Both together, functional groups and tasks in which coverage holds: {_list_held(chosen)}."
+
+
+def _list_held(parts: Sequence[StudyPart]) -> str:
+    """Each method with the groups and tasks in which its coverage holds."""
+    held = []
+    for method in parts[0].by_method:
+        counts = [part.groups_held(method) for part in parts if method in part.by_method]
+        held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
+    return ", ".join(held)
