@@ -28,9 +28,10 @@ from lvd._typing import Float, NDArray
 BLOCK, STRETCH = 512, 32
 STRIDE = 5
 """So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
-PAIR, TILE_QUERIES, CACHED = 2, 16, 2**15
-"""So many queries are held against a block while it is in the first-level cache; two, where the rows are no more
-numbers than the second, so that all of them stay near."""
+PAIR, TILE_QUERIES, MANY_QUERIES = 2, 16, 64
+CACHED, LARGE = 2**15, 2**20
+"""So many queries are held against a block while it is in the first-level cache: two, where the rows are so few
+numbers that all of them stay near, and many, where they are so many that each block comes from main memory."""
 LOG2_E = 1.4426950408889634
 EXP2_SINGLE = (
     0.6931472149680279, 0.24022652782887737, 0.05550310551013797, 0.009617692972993062, 0.0013406643902351759,
@@ -216,7 +217,9 @@ def around_centre(point, blocks, query):
 @no_type_check
 def queries_together(blocks):
     """How many queries are held against a block at a time."""
-    return PAIR if blocks.points.size <= CACHED else TILE_QUERIES
+    if blocks.points.size <= CACHED:
+        return PAIR
+    return TILE_QUERIES if blocks.points.size <= LARGE else MANY_QUERIES
 
 
 @njit(**OPTIONS)
