@@ -141,8 +141,10 @@ class TestRadii:
     def test_of_more_rows_than_any_cache_holds(self, rng):
         points, queries = 0.6 * rng.normal(size=(120_000, 10)), 0.6 * rng.normal(size=(70, 10))
         assert points.size > compiled.LARGE  # and more queries than are held against a block at a time
-        case = Case(points, rng.exponential(size=120_000), queries)
-        np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
+        case, some = Case(points, rng.exponential(size=120_000), queries), [0, 63, 64, 69]
+        np.testing.assert_array_equal(
+            engine_radius(case)[some], oracle_radius(replace(case, queries=queries[some]))
+        )
 
     @settings(max_examples=25)
     @given(cases(max_rows=60), st.integers(0, 2**32 - 1))
