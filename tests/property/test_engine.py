@@ -139,9 +139,9 @@ class TestRadii:
             np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
 
     def test_of_more_rows_than_any_cache_holds(self, rng):
-        points, queries = 0.6 * rng.normal(size=(120_000, 10)), 0.6 * rng.normal(size=(70, 10))
+        points, queries = 0.6 * rng.normal(size=(120_000, 10)), 0.6 * rng.normal(size=(140, 10))
         assert points.size > compiled.LARGE  # and more queries than are held against a block at a time
-        case, some = Case(points, rng.exponential(size=120_000), queries), [0, 63, 64, 69]
+        case, some = Case(points, rng.exponential(size=120_000), queries), [0, 127, 128, 139]
         np.testing.assert_array_equal(
             engine_radius(case)[some], oracle_radius(replace(case, queries=queries[some]))
         )

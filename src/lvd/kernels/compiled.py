@@ -28,7 +28,7 @@ from lvd._typing import Float, NDArray
 BLOCK, STRETCH = 512, 32
 STRIDE = 5
 """So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
-PAIR, TILE_QUERIES, MANY_QUERIES = 2, 16, 64
+PAIR, TILE_QUERIES, MANY_QUERIES = 2, 16, 128
 CACHED, LARGE = 2**15, 2**20
 """So many queries are held against a block while it is in the first-level cache: two, where the rows are so few
 numbers that all of them stay near, and many, where they are so many that each block comes from main memory."""

@@ -59,7 +59,8 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     n_epochs : length of training; by default 30, and more for small tables, so that there are 1000 batches.
     batch_size : the last batch of an epoch may be smaller.
     warmup_epochs, initial_rate, peak_rate, final_rate : of the learning rate.
-    validation_size : share of the rows that is not learned from but chooses the epoch.
+    validation_size : share of the rows that no network learns from; they choose the epoch, and where they are
+        1,000 or more LVD's kernel learns from their errors.
     scale_target : standardise every target with the training rows' mean and standard deviation.
     loss : an object of ``lvd.models.losses``; :class:`lvd.models.losses.QuantilesLoss` by default.
     atom_featurizer : chemprop's atom features, ``"v1"`` (133 wide, of chemprop 1), ``"v2"`` (72 wide, of
@@ -68,6 +69,10 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         -1 for one per core.
     progress : show a bar while it trains, in a terminal only.
     device, random_state : where to train, and the seed of weights, batches and validation rows.
+
+    Attributes
+    ----------
+    held_out_rows_ : positions of the rows that no network has learned from.
 
     Examples
     --------
