@@ -49,7 +49,7 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
         torch.set_num_threads(before)
 
 
-THREAD_PAIRS = 2**20
+THREAD_PAIRS = 2**18
 """A thread of its own pays for this many pairs of a query and a row; with fewer, threads wait for each other."""
 QUERIES_TOGETHER = 16
 

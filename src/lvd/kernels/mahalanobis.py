@@ -39,6 +39,8 @@ from lvd.kernels.training import descend, draw_batches, draw_samples, initial_co
 PIECE_ROWS = 2**16
 SMALL_PRODUCT, LEAST_ROWS = 2**18, 256
 """OpenBLAS takes larger products to threads, which then wait busily, and in the way of others, for the next."""
+MULTIPLIED = 8
+"""So many products take the time of one pair of a query and a row."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
@@ -279,7 +281,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 centred = (rows[part] if kept is None else rows[part, kept]) - mean
                 np.dot(centred, factors, out=points[part])
 
-        in_chunks(work, len(rows), factors.size)
+        in_chunks(work, len(rows), factors.size // MULTIPLIED)
         return points
 
     def _placed(self, rows: Embeddings) -> tuple[Any, Any, Any]:
