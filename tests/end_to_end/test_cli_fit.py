@@ -139,7 +139,7 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
         tmp_path / "model",
         "--force",
     )
-    note = "--bandwidth adaptive (in the default preset), which looks as far as needed for similar rows"
+    note = "where --bandwidth is a number, so does adaptive, which looks as far as needed for similar rows"
     assert note in lvd_here(*arguments).out
     assert note not in lvd_here(*arguments, "--level", 0.99).out  # 40 rows are too few, however near
 

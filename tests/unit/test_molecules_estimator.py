@@ -257,7 +257,8 @@ class TestTrainedNetworks:
         if suffix == "ckpt":
             content = torch.load(tmp_path / "model.pt", weights_only=False)
             torch.save(content | {"pytorch-lightning_version": "2.0.0"}, path)
-        trained = lvd.read_trusted_checkpoint(path)
+        with pytest.warns(UserWarning, match=r"no config\.toml .* trained with keep-h or add-h"):
+            trained = lvd.read_trusted_checkpoint(path)
         np.testing.assert_allclose(trained.evaluate(NEW).y_pred, own_predictions(network, NEW), atol=1e-4)
         regressor = lvd.LVDRegressor(trained, prefit=True, kernel=SHORT, calib_size=0.5, random_state=0)
         regressor.fit(SMILES, Y)

@@ -1,5 +1,7 @@
 """Which errors tell a kernel what rows are alike, of models that know their own spread."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -51,23 +53,40 @@ def test_each_target_counts_the_rows_that_have_it(y):
     np.testing.assert_array_equal(training(y, aside).telling_errors(joint=True), y)
 
 
-def test_the_networks_of_molecules_tell_which_rows_none_of_them_learned_from(monkeypatch):
+@pytest.fixture
+def molecules():
     pytest.importorskip("chemprop")
     smiles = ["C" * n + end for n in range(1, 16) for end in ("", "O", "N", "Cl")]
-    target = np.array([len(s) for s in smiles], dtype=float)
-    net = lvd.ChempropEstimator(hidden_size=8, n_epochs=2, warmup_epochs=1, device="cpu", random_state=0)
-    jobs = []
-    train = lvd.ChempropEstimator.train
+    return smiles, np.array([len(s) for s in smiles], dtype=float)
+
+
+def network():
+    return lvd.ChempropEstimator(hidden_size=8, n_epochs=2, warmup_epochs=1, device="cpu", random_state=0)
+
+
+def test_networks_of_molecules_tell_which_rows_none_of_them_learned_from(molecules, monkeypatch):
+    smiles, target = molecules
+    jobs, train = [], lvd.ChempropEstimator.train
     monkeypatch.setattr(
         lvd.ChempropEstimator, "train", lambda self, *given: jobs.extend(given[1]) or train(self, *given)
     )
-    net.fit(smiles, target)
+    net = network().fit(smiles, target)
     assert len(jobs) == 5
     for job in jobs:
         np.testing.assert_array_equal(np.union1d(job.train, net.held_out_rows_), np.arange(len(smiles)))
         assert not np.intersect1d(job.train, net.held_out_rows_).size
-    # The kernel of a regressor is learned from them alone.
-    reg = lvd.LVDRegressor(net, calib_size=None, random_state=0)
-    monkeypatch.setattr(score, "FEWEST_HELD_OUT", 6)
-    reg.fit(smiles, target)
-    assert len(reg.kernels_[0].train_points_) == len(reg.model_.held_out_rows_) == 6
+
+
+def test_a_molecule_that_is_learned_from_in_another_row_is_not_held_out(molecules):
+    smiles, target = molecules
+    assert not network().fit(smiles * 20, np.tile(target, 20)).held_out_rows_.size
+
+
+@pytest.mark.parametrize("conformity_score", ["scaled", "absolute", "signed", "sided"])
+def test_the_kernel_learns_from_rows_held_out_alone(molecules, monkeypatch, conformity_score):
+    monkeypatch.setattr(score, "FEWEST_HELD_OUT", 4)
+    reg = lvd.LVDRegressor(network(), conformity_score=conformity_score, random_state=0)
+    with pytest.warns(lvd.CalibrationWarning) if conformity_score == "signed" else nullcontext():
+        reg.fit(*molecules)
+    assert len(reg.kernels_[0].train_points_) == len(reg.model_.held_out_rows_) == 4
+    assert reg.predict_interval(molecules[0])[1].shape == (60, 2, 1)

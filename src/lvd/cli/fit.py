@@ -291,10 +291,7 @@ def fit(
             "--skip-invalid, --hidden-size, --members and --checkpoint are about molecules; give --smiles COLUMN "
             "with them"
         )
-    if model is not None and (smiles is not None or (epochs is not None and model != "net")):
-        raise InputError(
-            "--model is about tables without molecules, and --epochs about the network; leave one of them out"
-        )
+    _check_model(model, smiles, epochs)
     _check_trust(checkpoint, trust=trust, trains=(epochs, *sizes) != (None, None, None))
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
@@ -390,6 +387,16 @@ def _network(
         device=device,
         random_state=seed,
     ).set_params(**of_paper | {name: value for name, value in given.items() if value is not None})
+
+
+def _check_model(model: str | None, smiles: str | None, epochs: int | None) -> None:
+    """What else was said is about the model that was chosen."""
+    from lvd._validation import InputError
+
+    if model is not None and smiles is not None:
+        raise InputError("--model is about tables without molecules; leave --model or --smiles out")
+    if model not in {None, "net"} and epochs is not None:
+        raise InputError(f"--epochs is about the network, and --model is {model}; leave one of them out")
 
 
 def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:

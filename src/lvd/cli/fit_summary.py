@@ -140,10 +140,11 @@ def notes(report: FitReport) -> Iterator[str]:
         )
     if _many_infinite(report):
         more = "" if report.groups is None else " in each group"
+        apart = " of other scaffolds" if report.split == "scaffold" else ""
         yield (
-            f"many intervals are infinite: there are too few similar calibration rows{more}. More rows"
-            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help, and so does --bandwidth "
-            "adaptive (in the default preset), which looks as far as needed for similar rows"
+            f"many intervals are infinite: there are too few similar calibration rows{apart}{more}. More rows"
+            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help; where --bandwidth is a "
+            "number, so does adaptive, which looks as far as needed for similar rows"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -264,13 +264,12 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not hasattr(self, "components_"):  # asked first, as scikit-learn takes its time
             check_is_fitted(self, "components_")
         device = resolve_device(self.device)
-        rows, confirm = begin_check(embeddings, name, device, len(self.mean_), may_be_single=True)
+        rows = check_rows(embeddings, name, device, len(self.mean_), may_be_single=True)
         kept, mean, factors = self._placed(rows)
         # In pieces: centred rows are copies, as wide as the embeddings.
         if not isinstance(rows, np.ndarray):
             chosen = rows if kept is None else rows[:, kept]
             pieces = [(chosen[piece] - mean) @ factors for piece in chunk_slices(len(rows), PIECE_ROWS)]
-            confirm()
             return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
         points = np.empty((len(rows), factors.shape[1]))
         size = max(SMALL_PRODUCT // factors.size // LEAST_ROWS, 1) * LEAST_ROWS
@@ -318,48 +317,29 @@ def _target_unit(y: Float[NDArray, "n"]) -> float:
 
 
 def check_rows(
-    embeddings: ArrayLike, name: str, device: torch.device, n_columns: int | None = None
-) -> Embeddings:
-    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there."""
-    rows, confirm = begin_check(embeddings, name, device, n_columns)
-    confirm()
-    return rows
-
-
-def begin_check(
     embeddings: ArrayLike,
     name: str,
     device: torch.device,
     n_columns: int | None = None,
     *,
     may_be_single: bool = False,
-) -> tuple[Embeddings, Callable[[], None]]:
-    """The same rows before it is known that they are finite: a GPU works on while they are looked at.
+) -> Embeddings:
+    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there.
 
-    What is returned beside them, when it is called, waits for that and refuses rows that are not. Rows of float32
-    may stay so, where their first operation is with float64.
+    One of float32 may stay so, where its first operation is with float64.
     """
     if device.type == "cpu":
-        return check_matrix(embeddings, name, n_columns), lambda: None
+        return check_matrix(embeddings, name, n_columns)
     if not is_tensor(embeddings) or embeddings.device.type == "cpu":
-        return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device), lambda: None
+        return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device)
     rows = embeddings.detach().to(device)
     if not (may_be_single and rows.dtype == torch.float32):
         rows = rows.double()
-    if not (rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])):
+    fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
+    # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
+    if not (fine and math.isfinite(float(rows.sum()))):
         check_matrix(embeddings, name, n_columns)  # says what is wrong
-    with torch.cuda.device_of(rows):
-        total, summed = torch.empty((), dtype=rows.dtype, pin_memory=True), torch.cuda.Event()
-        total.copy_(rows.sum(), non_blocking=True)
-        summed.record()
-
-    def confirm() -> None:
-        summed.synchronize()
-        # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
-        if not math.isfinite(total.item()):
-            check_matrix(embeddings, name, n_columns)
-
-    return rows, confirm
+    return rows
 
 
 def place(embeddings: Float[NDArray, "n h"], device: str) -> Embeddings:

@@ -59,8 +59,8 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
     n_epochs : length of training; by default 30, and more for small tables, so that there are 1000 batches.
     batch_size : the last batch of an epoch may be smaller.
     warmup_epochs, initial_rate, peak_rate, final_rate : of the learning rate.
-    validation_size : share of the rows that no network learns from; they choose the epoch, and where they are
-        1,000 or more LVD's kernel learns from their errors.
+    validation_size : share of the rows that no network learns from; they choose the epoch, and where they are many
+        (from 1,000 that have the target) LVD's kernel learns from their errors.
     scale_target : standardise every target with the training rows' mean and standard deviation.
     loss : an object of ``lvd.models.losses``; :class:`lvd.models.losses.QuantilesLoss` by default.
     atom_featurizer : chemprop's atom features, ``"v1"`` (133 wide, of chemprop 1), ``"v2"`` (72 wide, of
@@ -72,7 +72,7 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    held_out_rows_ : positions of the rows that no network has learned from.
+    held_out_rows_ : positions of the rows whose molecules no network has learned from.
 
     Examples
     --------
@@ -132,7 +132,8 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         train, valid = self.split(targets, seed)
         jobs = [NetworkJob(targets, train, valid, loss, self.scale_target, one) for one in seeds]
         self.networks_ = self.train(molecules, jobs)
-        self.held_out_rows_ = np.setdiff1d(valid, train)
+        cases = self.same_case(molecules)
+        self.held_out_rows_ = valid[~np.isin(cases[valid], cases[train])]
         return self
 
     def evaluate(self, X: Any) -> Evaluation:

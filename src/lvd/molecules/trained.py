@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -110,7 +111,15 @@ def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
 
 def refuse_other_graphs(checkpoint: Path) -> None:
     """Refuse settings of chemprop, in a file beside the checkpoint, that change how molecules become graphs."""
-    for file in (folder / "config.toml" for folder in checkpoint.absolute().parents[:3]):
+    files = [folder / "config.toml" for folder in checkpoint.absolute().parents[:3]]
+    if not any(file.is_file() for file in files):
+        warnings.warn(
+            f"there is no config.toml near {os.fspath(checkpoint)!r}, where chemprop notes the settings of a "
+            f"training: if it was trained with {' or '.join(MOLECULE_SETTINGS)}, which lvd does not support, "
+            "predictions are wrong; compare some with those of chemprop predict",
+            stacklevel=3,
+        )
+    for file in files:
         text = file.read_text(errors="replace") if file.is_file() else ""
         found = [name for name in MOLECULE_SETTINGS if re.search(rf"^{name}\s*=\s*true", text, re.MULTILINE)]
         if found:

@@ -182,8 +182,12 @@ class SidedResidual(ConformityScore):
     train_errors_: Float[NDArray, "n t"]
 
     def fit(self, training: TrainingRows) -> None:
-        """Keep the training rows' errors."""
+        """Keep the errors of the training rows that each kernel has learned from."""
         self.train_errors_ = training.errors
+        n_learned = [len(kernel.train_points_) for kernel in training.rows.kernels]
+        if n_learned != np.isfinite(self.train_errors_).sum(axis=0).tolist():
+            telling = np.isfinite(training.telling_errors(joint=False))
+            self.train_errors_ = np.where(telling, self.train_errors_, np.nan)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of what is usual on their side."""

@@ -23,8 +23,7 @@ from lvd.models.model import came_trained, lighter, rows_held_out
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 FEWEST_HELD_OUT = 1000
-"""From so many held-out rows a kernel is learned as well as from nine times as many that the model was trained on,
-in a fifth of the time; from fewer it is worse (QM8, new scaffolds)."""
+"""A kernel is learned from so many held-out rows or more, instead of from all, which takes far longer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +105,11 @@ class TrainingRows:
         return predictions
 
     def telling_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
-        """Signed errors that tell which rows are alike, NaN of rows that do not: held-out ones.
+        """Signed errors that tell which rows are alike; NaN for rows that are left out.
 
-        A model that knows its own spread needs no further ones. Its own errors tell it: those on rows that it was
-        not trained on, where enough of them have the target, or all targets for a `joint` score; else all.
+        Of a model without a spread of its own they are held-out errors of all rows. Of one with a spread they are
+        its own on the rows that it was not trained on, where at least `FEWEST_HELD_OUT` of these have the target,
+        or all targets for a `joint` score; else its own on all rows.
         """
         if self.rows.evaluation.spread is None:
             return self.held_out_errors
