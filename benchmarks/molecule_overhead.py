@@ -136,7 +136,10 @@ def main() -> None:
     rows = [
         ("device", name),
         ("table", options.table),
-        *((key, f"{value:.4g}") for key, value in figures.items()),
+        *(
+            (key, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+            for key, value in figures.items()
+        ),
         *shares(figures).items(),
     ]
     for key, value in rows:

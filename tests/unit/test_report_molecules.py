@@ -14,7 +14,7 @@ from lvd.reproduction.formats import MISSING
 from lvd.reproduction.functional_groups import GroupCount, write_counts
 from lvd.reproduction.layout import dataset_order, dataset_title
 from lvd.reproduction.molecule_study import MoleculeResult, write_study
-from lvd.reproduction.molecule_study_page import study_parts, study_summary, total_summary
+from lvd.reproduction.molecule_study_page import overview, study_parts
 from lvd.reproduction.pages import Note
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.printed import ComparedCell
@@ -155,15 +155,14 @@ class TestStudy:
         assert part.beside_split("LVD") == pytest.approx(math.sqrt(0.5 * 4.0))
         assert part.groups_held("LVD") == (30, 30)
         assert part.groups_held("split") == (0, 30)
-        summary = study_summary([part], "random")
-        assert (
-            "2 tasks. Best interval score, of those around LVD's networks one at a time: LVD on 1" in summary
-        )
-        assert "split conformal 0 of 30" in summary
-        assert study_summary([part], "scaffold") == total_summary([part]) == ""
-        both = study_parts([*results, *(replace(one, split="scaffold") for one in results)])
-        assert "LVD 60 of 60" in total_summary(both)
-        assert "split conformal 0 of 60." in total_summary(both)
+        alone = overview([part])
+        assert alone.headings == ("", "best score on, split at random", "groups held, split at random")
+        assert [entry.text for entry in alone.rows[0]] == ["LVD", "1 of 2", "30 of 30"]
+        assert [entry.text for entry in alone.rows[-1]] == ["split conformal", "1 of 2", "0 of 30"]
+        both = overview(study_parts([*results, *(replace(one, split="scaffold") for one in results)]))
+        assert both.headings[-1] == "groups held, both"
+        assert [line[-1].text for line in both.rows] == ["60 of 60", "60 of 60", "0 of 60"]
+        assert overview([]) is None
 
     def test_only_what_all_methods_have_is_compared(self):
         results = [self.result("LVD", 1.0), self.result("split", 2.0), self.result("LVD", 0.1, seed=1)]

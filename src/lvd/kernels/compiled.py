@@ -367,7 +367,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
     and likelihood ratio. The moments are the sums of w, w^2 and w v, the `values` v in blocks, which may be none.
     """
     n_blocks, n_components, width = blocks.points.shape
-    dtype, together = blocks.points.dtype, queries_together(blocks)
+    dtype, together = blocks.points.dtype, min(queries_together(blocks), max(PAIR, len(points)))
     # One more, so that the last has one beside it too.
     queries, narrow = np.zeros((together + 1, n_components), dtype), np.ones(together, dtype)
     weights, exponents = np.empty((PAIR + 1, width), dtype), np.empty((PAIR, width), dtype)

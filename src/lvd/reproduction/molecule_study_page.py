@@ -25,7 +25,6 @@ STUDY_TITLES = {
 }
 OURS = AROUND_MEMBERS
 SPLIT_TITLES = {"random": "split at random", "scaffold": "new scaffolds"}
-SUMMARY_TITLES = {"random": "Test molecules like the others", "scaffold": "Test molecules of new scaffolds"}
 Scores = dict[str, dict[str, float]]
 """By method and task the interval score, mean over the seeds."""
 
@@ -107,36 +106,35 @@ def study_parts(results: Sequence[MoleculeResult]) -> list[StudyPart]:
     return [part for part in parts if part.tasks]
 
 
-def study_summary(parts: Sequence[StudyPart], split: str) -> str:
-    """In two sentences: on how many tasks each method's score is best, and in how many groups it holds."""
-    chosen = [part for part in parts if part.split == split and "LVD" in part.by_method]
+def overview(parts: Sequence[StudyPart]) -> Grid | None:
+    """For all tables together, on how many tasks each method's score is best, and in how many groups it holds."""
+    chosen = [part for part in parts if "LVD" in part.by_method]
+    splits = list(dict.fromkeys(part.split for part in chosen))
     if not chosen:
-        return ""
-    won = []
-    for method in chosen[0].by_method:
-        measured = [part for part in chosen if method in part.by_method]
-        n_won = sum(part.tasks_won(method) for part in measured)
-        n_tasks = sum(len(part.tasks) for part in measured)
-        won.append(f"{STUDY_TITLES[method]} on {n_won} of {n_tasks}")
-    return (
-        f"{SUMMARY_TITLES[split]}, {sum(len(part.tasks) for part in chosen)} tasks. Best interval score, of "
-        f"those around LVD's networks one at a time: {', '.join(won)}. Functional groups and tasks in which "
-        f"coverage holds: {_list_held(chosen)}."
+        return None
+    heads = [
+        f"{what}, {SPLIT_TITLES[split]}" for split in splits for what in ("best score on", "groups held")
+    ]
+    total = ["groups held, both"] * (len(splits) > 1)
+    return Grid(
+        "Both tables together",
+        "On how many tasks the interval score is the best, where of the methods around LVD's networks one takes "
+        "part at a time, and in how many functional groups and tasks coverage holds, as below.",
+        ("", *heads, *total),
+        [_overview_line(method, chosen, splits) for method in chosen[0].by_method],
     )
 
 
-def total_summary(parts: Sequence[StudyPart]) -> str:
-    """In how many groups each method holds, at random and on new scaffolds together, where there are both."""
-    chosen = [part for part in parts if "LVD" in part.by_method]
-    if {part.split for part in chosen} != set(STUDY_SPLITS):
-        return ""
-    return f"Both together, functional groups and tasks in which coverage holds: {_list_held(chosen)}."
+def _overview_line(method: str, parts: Sequence[StudyPart], splits: Sequence[str]) -> list[str]:
+    measured = [part for part in parts if method in part.by_method]
+    cells = []
+    for split in splits:
+        same = [part for part in measured if part.split == split]
+        n_won, n_tasks = sum(part.tasks_won(method) for part in same), sum(len(part.tasks) for part in same)
+        cells += [f"{n_won} of {n_tasks}", _held(method, same)]
+    return [STUDY_TITLES[method], *cells, *[_held(method, measured)] * (len(splits) > 1)]
 
 
-def _list_held(parts: Sequence[StudyPart]) -> str:
-    """Each method with the groups and tasks in which its coverage holds."""
-    held = []
-    for method in parts[0].by_method:
-        counts = [part.groups_held(method) for part in parts if method in part.by_method]
-        held.append(f"{STUDY_TITLES[method]} {sum(n for n, _ in counts)} of {sum(n for _, n in counts)}")
-    return ", ".join(held)
+def _held(method: str, parts: Sequence[StudyPart]) -> str:
+    counts = [part.groups_held(method) for part in parts]
+    return f"{sum(n for n, _ in counts)} of {sum(n for _, n in counts)}"

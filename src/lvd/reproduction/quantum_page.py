@@ -18,8 +18,8 @@ from lvd.reproduction.functional_groups import (
     shares_valid,
 )
 from lvd.reproduction.layout import method_title
-from lvd.reproduction.molecule_study import STUDY_SPLITS, read_study
-from lvd.reproduction.molecule_study_page import StudyPart, study_parts, study_summary, total_summary
+from lvd.reproduction.molecule_study import read_study
+from lvd.reproduction.molecule_study_page import StudyPart, overview, study_parts
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
 from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
@@ -74,13 +74,12 @@ def render_quantum_page(
     comparisons = compare_with_printed(tables["paper"].cells)
     counted = [c for c in comparisons if c.cell.method in COUNTED]
     methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))
-    summaries = [*(study_summary(parts, split) for split in STUDY_SPLITS), total_summary(parts)]
+    together = overview(parts)
     return render_markdown(
         "quantum.md.jinja",
         sizes=sorted({(table_of(row.dataset).upper(), row.n_test) for row in rows if not row.error}),
         calls=calls,
-        study=[part.grid() for part in parts],
-        study_summaries=[text for text in summaries if text],
+        study=[*([together] if together else []), *(part.grid() for part in parts)],
         methods=["LVD", *methods],
         seeds=_seeds(rows, methods),
         **agreement(counted),
