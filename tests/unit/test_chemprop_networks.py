@@ -78,6 +78,7 @@ def test_whatever_its_settings_hold_a_network_is_saved_and_predicts_the_same(set
     module = network(**settings)
     own = own_predictions(module)
     models.save_model(tmp_path / "best.pt", module, ["a", "b"])
+    (tmp_path / "config.toml").write_text("add-h = false\n")
     trained = lvd.read_trusted_checkpoint(tmp_path / "best.pt")
     assert trained.target_names == ("a", "b")
     np.testing.assert_allclose(trained.evaluate(SMILES).y_pred, own, rtol=0, atol=1e-5)
