@@ -176,7 +176,7 @@ class TestStudy:
             write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", study=study)
             text = (tmp_path / "page.md").read_text()
             assert ("## The methods of today" in text) is shown
-        assert "| LVD | 0.500 | 1 | 2.0 | 90.0 | 80.0 | 15 of 15 | 100.0% |" in text
+        assert "| LVD | 0.500 | 1 | 2.0 | 90.0 | 80.0 | 15 of 15 | 15 of 15 | 100.0% |" in text
 
 
 class TestQuestions:
