@@ -152,13 +152,15 @@ class TestStudy:
         ]
         (part,) = study_parts(results)
         assert [part.tasks_won(name) for name in ("LVD", "LVD-widen", "split")] == [1, 1, 1]
-        assert part.beside_split("LVD") == pytest.approx(math.sqrt(0.5 * 4.0))
+        assert part.shares_of_split("LVD") == [0.5, 4.0]
         assert part.groups_held("LVD") == (30, 30)
         assert part.groups_held("split") == (0, 30)
         alone = overview([part])
-        assert alone.headings == ("", "best score on, split at random", "groups held, split at random")
-        assert [entry.text for entry in alone.rows[0]] == ["LVD", "1 of 2", "30 of 30"]
-        assert [entry.text for entry in alone.rows[-1]] == ["split conformal", "1 of 2", "0 of 30"]
+        assert alone.headings[1:] == tuple(
+            f"{what}, split at random" for what in ("score", "best on", "groups held")
+        )
+        assert [entry.text for entry in alone.rows[0]] == ["LVD", "1.414", "1 of 2", "30 of 30"]
+        assert [entry.text for entry in alone.rows[-1]] == ["split conformal", "1.000", "1 of 2", "0 of 30"]
         both = overview(study_parts([*results, *(replace(one, split="scaffold") for one in results)]))
         assert both.headings[-1] == "groups held, both"
         assert [line[-1].text for line in both.rows] == ["60 of 60", "60 of 60", "0 of 60"]

@@ -63,9 +63,9 @@ class StudyPart:
             for task in self.tasks
         )
 
-    def beside_split(self, method: str) -> float:
-        """The score as a share of that of split conformal, geometric mean over the tasks."""
-        return geometric_mean(self.scores[method][task] / self.scores["split"][task] for task in self.tasks)
+    def shares_of_split(self, method: str) -> list[float]:
+        """The score of each task as a share of that of split conformal."""
+        return [self.scores[method][task] / self.scores["split"][task] for task in self.tasks]
 
     def groups_held(self, method: str, rule: str = "molecule") -> tuple[int, int]:
         """In how many functional groups and tasks coverage holds, and of how many; groups by one of `RULES`."""
@@ -95,7 +95,7 @@ class StudyPart:
         )
         return [
             STUDY_TITLES[method],
-            f"{self.beside_split(method):.3f}" if "split" in self.scores else MISSING,
+            _beside_split(method, [self]),
             str(self.tasks_won(method)),
             *means,
             *held,
@@ -110,19 +110,20 @@ def study_parts(results: Sequence[MoleculeResult]) -> list[StudyPart]:
 
 
 def overview(parts: Sequence[StudyPart]) -> Grid | None:
-    """For all tables together, on how many tasks each method's score is best, and in how many groups it holds."""
+    """For all tables together each method's score, on how many tasks it is best, and where coverage holds."""
     chosen = [part for part in parts if "LVD" in part.by_method]
     splits = list(dict.fromkeys(part.split for part in chosen))
     if not chosen:
         return None
     heads = [
-        f"{what}, {SPLIT_TITLES[split]}" for split in splits for what in ("best score on", "groups held")
+        f"{what}, {SPLIT_TITLES[split]}" for split in splits for what in ("score", "best on", "groups held")
     ]
     total = ["groups held, both"] * (len(splits) > 1)
     return Grid(
         "Both tables together",
-        "On how many tasks the interval score is the best, where of the methods around LVD's networks one takes "
-        "part at a time, and in how many functional groups and tasks coverage holds, as below.",
+        "Score: interval score at level 90% beside that of split conformal; best on: on how many tasks it is the "
+        "lowest, where of the methods around LVD's networks one takes part at a time; groups held: functional "
+        "groups and tasks in which coverage is not significantly below the level.",
         ("", *heads, *total),
         [_overview_line(method, chosen, splits) for method in chosen[0].by_method],
     )
@@ -134,8 +135,14 @@ def _overview_line(method: str, parts: Sequence[StudyPart], splits: Sequence[str
     for split in splits:
         same = [part for part in measured if part.split == split]
         n_won, n_tasks = sum(part.tasks_won(method) for part in same), sum(len(part.tasks) for part in same)
-        cells += [f"{n_won} of {n_tasks}", _held(method, same)]
+        cells += [_beside_split(method, same), f"{n_won} of {n_tasks}", _held(method, same)]
     return [STUDY_TITLES[method], *cells, *[_held(method, measured)] * (len(splits) > 1)]
+
+
+def _beside_split(method: str, parts: Sequence[StudyPart]) -> str:
+    if not all("split" in part.scores for part in parts):
+        return MISSING
+    return f"{geometric_mean(share for part in parts for share in part.shares_of_split(method)):.3f}"
 
 
 def _held(method: str, parts: Sequence[StudyPart]) -> str:
