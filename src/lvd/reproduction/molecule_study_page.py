@@ -135,8 +135,8 @@ def _overview_line(method: str, parts: Sequence[StudyPart], splits: Sequence[str
     for split in splits:
         same = [part for part in measured if part.split == split]
         n_won, n_tasks = sum(part.tasks_won(method) for part in same), sum(len(part.tasks) for part in same)
-        cells += [_beside_split(method, same), f"{n_won} of {n_tasks}", _held(method, same)]
-    return [STUDY_TITLES[method], *cells, *[_held(method, measured)] * (len(splits) > 1)]
+        cells += [_beside_split(method, same), f"{n_won} of {n_tasks}", _held_text(method, same)]
+    return [STUDY_TITLES[method], *cells, *[_held_text(method, measured)] * (len(splits) > 1)]
 
 
 def _beside_split(method: str, parts: Sequence[StudyPart]) -> str:
@@ -145,6 +145,6 @@ def _beside_split(method: str, parts: Sequence[StudyPart]) -> str:
     return f"{geometric_mean(share for part in parts for share in part.shares_of_split(method)):.3f}"
 
 
-def _held(method: str, parts: Sequence[StudyPart]) -> str:
+def _held_text(method: str, parts: Sequence[StudyPart]) -> str:
     counts = [part.groups_held(method) for part in parts]
     return f"{sum(n for n, _ in counts)} of {sum(n for _, n in counts)}"
