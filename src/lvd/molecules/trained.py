@@ -110,9 +110,13 @@ def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
 
 
 def refuse_other_graphs(checkpoint: Path) -> None:
-    """Refuse settings of chemprop, in a file beside the checkpoint, that change how molecules become graphs."""
-    files = [folder / "config.toml" for folder in checkpoint.absolute().parents[:3]]
-    if not any(file.is_file() for file in files):
+    """Refuse settings of chemprop, in a file beside the checkpoint, that change how molecules become graphs.
+
+    Without such a file nobody can tell, which is a warning.
+    """
+    beside = (folder / "config.toml" for folder in checkpoint.absolute().parents[:3])
+    files = [file for file in beside if file.is_file()]
+    if not files:
         warnings.warn(
             f"there is no config.toml near {os.fspath(checkpoint)!r}, where chemprop notes the settings of a "
             f"training: if it was trained with {' or '.join(MOLECULE_SETTINGS)}, which lvd does not support, "
@@ -120,7 +124,7 @@ def refuse_other_graphs(checkpoint: Path) -> None:
             stacklevel=3,
         )
     for file in files:
-        text = file.read_text(errors="replace") if file.is_file() else ""
+        text = file.read_text(errors="replace")
         found = [name for name in MOLECULE_SETTINGS if re.search(rf"^{name}\s*=\s*true", text, re.MULTILINE)]
         if found:
             raise InputError(

@@ -10,7 +10,6 @@ from lvd.reproduction.functional_groups import FEWEST, held_of
 from lvd.reproduction.molecule_study import STUDY_SPLITS, MoleculeResult
 from lvd.reproduction.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.quantum import RULES
 from lvd.reproduction.runs import TASK_TABLES, grouped, table_of
 
 STUDY_TITLES = {
@@ -68,7 +67,7 @@ class StudyPart:
         return [self.scores[method][task] / self.scores["split"][task] for task in self.tasks]
 
     def groups_held(self, method: str, rule: str = "molecule") -> tuple[int, int]:
-        """In how many functional groups and tasks coverage holds, and of how many; groups by one of `RULES`."""
+        """In how many functional groups and tasks coverage holds, and of how many; groups by one of the rules."""
         counts = [count for one in self.by_method[method] for count in one.group_counts()]
         return held_of(counts, STUDY_SPLITS[self.split], self.table, method, rule)
 
@@ -86,9 +85,6 @@ class StudyPart:
         )
 
     def _line(self, method: str) -> list[str]:
-        held = [
-            f"{n} of {total}" for n, total in (self.groups_held(method, rule) for rule in reversed(RULES))
-        ]
         *means, finite = (
             f"{fmean(getattr(one, name) for one in self.by_method[method]):.1f}"
             for name in ("ert", "MCR", "TCR", "finite")
@@ -98,7 +94,7 @@ class StudyPart:
             _beside_split(method, [self]),
             str(self.tasks_won(method)),
             *means,
-            *held,
+            *(_held_text(method, [self], rule) for rule in ("molecule", "text")),
             f"{finite}%",
         ]
 
@@ -145,6 +141,6 @@ def _beside_split(method: str, parts: Sequence[StudyPart]) -> str:
     return f"{geometric_mean(share for part in parts for share in part.shares_of_split(method)):.3f}"
 
 
-def _held_text(method: str, parts: Sequence[StudyPart]) -> str:
-    counts = [part.groups_held(method) for part in parts]
+def _held_text(method: str, parts: Sequence[StudyPart], rule: str = "molecule") -> str:
+    counts = [part.groups_held(method, rule) for part in parts]
     return f"{sum(n for n, _ in counts)} of {sum(n for _, n in counts)}"
