@@ -9,7 +9,7 @@ import torch
 import lvd
 from lvd.kernels import leave_one_out
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
-from lvd.kernels.training import descend, draw_batches, initial_components, keep_best
+from lvd.kernels.training import descend, draw_batches, initial_components, keep_average, keep_best
 
 
 def problem(n=40, h=5, *, smoothness=True, max_neighbors=None, scale=3.0, spread=1.0):
@@ -152,6 +152,13 @@ class TestTraining:
     def test_ends_after_patience_and_one_more_batches_without_a_lower_loss(self):
         _, losses = keep_best(self.steps([3.0, 1.0] + [2.0] * 100), patience=50)
         assert len(losses) == 2 + 51
+
+    @pytest.mark.parametrize(
+        ("losses", "mean"), [([3.0, 1.0, 2.0, 4.0], 2.5), ([3.0, 1.0, 2.0], 1.5), ([3.0], 0.0)]
+    )
+    def test_the_mean_of_the_second_half_is_kept(self, losses, mean):
+        average, found = keep_average(self.steps(losses), len(losses))
+        assert (float(average), found) == (mean, losses)
 
 
 class TestCollapse:

@@ -55,6 +55,20 @@ class TestWhatItLearns:
         np.testing.assert_array_equal(new_kernel().fit(*data).components_, kernel.components_)
         assert (new_kernel(random_state=1).fit(*data).components_ != kernel.components_).all()
 
+    def test_an_average_takes_all_steps_and_learns_more_than_the_luckiest_batch(self):
+        errors = np.zeros(2)
+        for seed in range(1, 5):
+            rng = np.random.default_rng(seed)
+            embeddings = rng.normal(size=(2000, 20))
+            mean = np.exp(0.5 * embeddings[:, 0])
+            y = mean * np.sqrt(np.abs(rng.normal(size=2000)))
+            for number, average in enumerate((False, True)):
+                kernel = new_kernel(n_components=5, max_iter=200, average=average, random_state=seed)
+                kernel.fit(embeddings[:1000], y[:1000])
+                errors[number] += np.square(kernel.predict(embeddings[1000:]) - 0.8222 * mean[1000:]).mean()
+            assert kernel.n_iter_ == 200
+        assert errors[1] < 0.8 * errors[0]
+
     def test_a_generator_may_be_the_random_state(self, data):
         first, second = (
             new_kernel(random_state=np.random.RandomState(3)).fit(*data).components_ for _ in range(2)

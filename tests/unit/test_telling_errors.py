@@ -89,4 +89,5 @@ def test_the_kernel_learns_from_rows_held_out_alone(molecules, monkeypatch, conf
     with pytest.warns(lvd.CalibrationWarning) if conformity_score == "signed" else nullcontext():
         reg.fit(*molecules)
     assert len(reg.kernels_[0].train_points_) == len(reg.model_.held_out_rows_) == 4
+    assert reg.kernels_[0].average
     assert reg.predict_interval(molecules[0])[1].shape == (60, 2, 1)

@@ -34,7 +34,14 @@ from lvd._validation import (
 )
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
 from lvd.kernels.sums import squared_distances, weighted_sums
-from lvd.kernels.training import descend, draw_batches, draw_samples, initial_components, keep_best
+from lvd.kernels.training import (
+    descend,
+    draw_batches,
+    draw_samples,
+    initial_components,
+    keep_average,
+    keep_best,
+)
 
 PIECE_ROWS = 2**16
 SMALL_PRODUCT, LEAST_ROWS = 2**18, 256
@@ -69,7 +76,9 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         set's with an upward one, the variance of a mean over fewer neighbours, which favours a wider kernel.
         It shrinks like ``1 / max_rows``. None always takes all rows.
     learning_rate, batch_size, max_iter, patience : Adam on batches drawn without replacement; stops after
-        `patience` + 1 batches in a row without a lower loss.
+        `patience` + 1 batches in a row without a lower loss, and keeps what the batch of lowest loss led to.
+    average : take all `max_iter` steps, and keep the mean of the components after each of the second half. Which
+        batch has the lowest loss is mostly luck, which may end a training that has hardly begun.
     min_scale : dimensions with a standard deviation of at most this are dropped (the paper: 0.001). None, the
         default, drops those whose values differ by no more than a few roundings of their size.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``...
@@ -104,6 +113,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         batch_size: int = 100,
         max_iter: int = 1000,
         patience: int = 50,
+        average: bool = False,
         min_scale: float | None = None,
         device: str = "auto",
         random_state: RandomState = None,
@@ -133,7 +143,8 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         unit = _target_unit(y)
         problem, batches = self._problem(embeddings, y / unit, device, seed)
         steps = descend(problem, start, islice(batches, self.max_iter), self.learning_rate)
-        components, losses = keep_best(steps, self.patience)
+        kept = keep_average(steps, self.max_iter) if self.average else keep_best(steps, self.patience)
+        components, losses = kept
         self.components_ = components.cpu().numpy().astype(np.float64)
         self.loss_curve_, self.n_iter_ = [loss * unit * unit for loss in losses], len(losses)
         return self._remember(embeddings, y)

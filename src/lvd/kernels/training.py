@@ -156,3 +156,20 @@ def keep_best(
         elif step - best_step > patience:
             break
     return best, losses
+
+
+def keep_average(
+    steps: Iterable[tuple[Float[Tensor, "k h"], float]], n_steps: int
+) -> tuple[Float[Tensor, "k h"], list[float]]:
+    """The mean of the components after each of the second half of `n_steps` steps, and the losses of all batches.
+
+    Which batch has the lowest loss is mostly luck, and the steps before it may be few.
+    """
+    losses: list[float] = []
+    total: Tensor | float = 0.0
+    for step, (components, loss) in enumerate(steps):
+        losses.append(loss)
+        if step >= n_steps // 2:
+            total = total + components
+    assert isinstance(total, Tensor)
+    return total / (n_steps - n_steps // 2), losses

@@ -97,8 +97,8 @@ class ConformalBase(IntervalRegressor):
         self._conformity_score()
 
     @abstractmethod
-    def _kernel_template(self) -> MahalanobisKernel | None:
-        """The kernel to fit for each target; None weighs all calibration rows alike."""
+    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel | None:
+        """The kernel to fit for each target (to these rows); None weighs all calibration rows alike."""
 
     @property
     def _kernel_target(self) -> str:
@@ -208,7 +208,8 @@ class ConformalBase(IntervalRegressor):
     def _learn(self, training: TrainingRows) -> None:
         """Learn the kernels and the score from rows that will not calibrate."""
         announce("learning the kernel")
-        self.kernels_ = fit_kernels(self._kernel_template(), training, self._kernel_target, self.score_)
+        template = self._kernel_template(training)
+        self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
         self.score_.fit(training.located(self.kernels_))
 
     def _learn_from_calibration_rows(

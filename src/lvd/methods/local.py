@@ -31,7 +31,7 @@ from lvd.methods.conformal import rows_of_labels, spaces_of
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.quantiles import conformal_quantile
 from lvd.regions import Region
-from lvd.scores import EvaluatedRows
+from lvd.scores import EvaluatedRows, TrainingRows
 
 
 class Prediction(NamedTuple):
@@ -139,7 +139,7 @@ class LocalRegressor(PredictiveDistribution):
             raise InputError(f"kernel must be a MahalanobisKernel or None, got {type(self.kernel).__name__}")
         self._conformity_score()
 
-    def _kernel_template(self) -> MahalanobisKernel:
+    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel:
         return self.kernel or MahalanobisKernel(device=self.device)
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> LocalConformal:

@@ -6,13 +6,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from lvd._validation import InputError, check_choice
+from lvd.kernels import MahalanobisKernel
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
 from lvd.models import Model, as_model
 from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
 from lvd.models.kinds import takes
-from lvd.scores import ConformityScore, JointResidual, ScaledResidual
+from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 
 
@@ -153,6 +154,13 @@ class LVDRegressor(LocalRegressor):
     @property
     def _infinite_when_unknown(self) -> bool:
         return self.settings.when_unknown == "infinite"
+
+    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel:
+        own = training is not None and training.rows.evaluation.spread is not None
+        if self.kernel is None and own and self._kernel_target == "errors":
+            # Best on molecules; on tables, for errors of models without a spread, both ways are as good.
+            return MahalanobisKernel(average=True, max_iter=300, learning_rate=0.02, device=self.device)
+        return super()._kernel_template(training)
 
     def _reach(self) -> tuple[float | str, float]:
         return self.settings.bandwidth, self.settings.mass

@@ -10,7 +10,7 @@ from lvd.conformal import GlobalConformal, LocalConformal
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.conformal import ConformalBase, as_score
 from lvd.quantiles.finite_sample import QUANTILES
-from lvd.scores import AbsoluteResidual, ConformityScore, NormalizedResidual, QuantileResidual
+from lvd.scores import AbsoluteResidual, ConformityScore, NormalizedResidual, QuantileResidual, TrainingRows
 
 
 @dataclass(eq=False, repr=False)
@@ -23,7 +23,7 @@ class EqualWeights(ConformalBase):
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
 
-    def _kernel_template(self) -> None:
+    def _kernel_template(self, training: TrainingRows | None = None) -> None:
         return None
 
     def _calibrator(self, kernel: Any) -> GlobalConformal:
@@ -164,7 +164,7 @@ class ConformalRegressor(ConformalBase):
     def _conformity_score(self) -> ConformityScore:
         return as_score(self.conformity_score)
 
-    def _kernel_template(self) -> MahalanobisKernel | None:
+    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel | None:
         return self.kernel
 
     def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
