@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.base import clone
 
 import lvd
 from lvd._typing import NDArray
@@ -82,11 +83,12 @@ def measure(
     rows = EvaluatedRows(train, known.evaluate(train))
     told = TrainingRows(rows, y[train], known, device="auto", seed=seed)
 
-    def kernels() -> None:
-        fit_kernels(lvd.MahalanobisKernel(), told, "errors", AbsoluteResidual())
-
     regressor = lvd.LVDRegressor(known, calib_size=None, random_state=seed)
     learning = seconds(lambda: regressor.fit(train, y[train]), warm=False)
+
+    def kernels() -> None:
+        fit_kernels(clone(regressor.kernels_[0]), told, "errors", AbsoluteResidual())
+
     calibration = seconds(lambda: regressor.conformalize(calib, y[calib]))
     per_thousand = 1000.0 / len(test)
     return {
