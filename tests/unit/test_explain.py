@@ -117,6 +117,15 @@ class TestRegressor:
             assert len(explanation.evidence.neighbors) == 3
             nearest = explanation.evidence.neighbors[0]
             assert nearest.target == y[150 + nearest.index]
+            assert nearest.error == nearest.score
+
+    def test_errors_of_neighbours_are_in_units_of_y_whatever_their_scores_are(self, rows):
+        X, y = rows
+        reg = self.regressor(preset="default").fit(X[:150], y[:150]).conformalize(X[150:], y[150:])
+        errors = np.abs(y - reg.predict(X))[150:]
+        nearest = reg.explain(X[:1], 0.8)[0].evidence.neighbors
+        assert [one.error for one in nearest] == pytest.approx([errors[one.index] for one in nearest])
+        assert all(one.error != one.score for one in nearest)
 
     def test_update_and_forget(self, rows):
         X, y = rows

@@ -265,7 +265,10 @@ def test_rows_carry_the_explanation_of_explain(model, new, report):
     assert (sentence, known) == (expected.sentence, expected.known)
     assert missing == expected.evidence.rows_missing
     assert [neighbor[0] for neighbor in neighbors] == [one.index for one in expected.evidence.neighbors]
-    assert neighbors[0][1] == pytest.approx(expected.evidence.neighbors[0].weight, rel=1e-6)
+    nearest = expected.evidence.neighbors[0]
+    wanted = [nearest.index, nearest.weight, nearest.similarity, nearest.error, nearest.target]
+    scaled = expected.evidence.expected_error is not None
+    assert neighbors[0] == pytest.approx(wanted + [nearest.score] * scaled, rel=1e-5)
     assert unknown == pytest.approx(expected.evidence.weight_at_infinity, rel=1e-6)
     names = report.rows["columns"]
     assert names[:2] == ["kind", EVIL]

@@ -18,8 +18,9 @@ class Neighbor:
     """A calibration row that carries weight for a query.
 
     `index` is its place in the calibration set, `weight` its share of all the weight (including the query's own, at
-    infinity), `similarity` its kernel value, `score` its error, `target` its y where known, and `label` its name
-    where it has one.
+    infinity), `similarity` its kernel value, `score` its score, `target` its y where known, and `label` its name
+    where it has one. `error` is the size of its error where that is known: scores may be in units of the error to
+    expect.
     """
 
     index: int
@@ -28,6 +29,7 @@ class Neighbor:
     score: float
     target: float | None = None
     label: str | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,8 @@ class LocalRegressor(PredictiveDistribution):
         intervals = self._clip(bound.intervals(self._radii(rows, bound, levels, **choices), levels))
         plan = self.score_.plan(float(levels[0]))
         evidence = []
-        for (columns, numbers), y in zip(self._by_target(), self.y_calib_.T, strict=True):
+        errors = np.abs(getattr(self, "residuals_calib_", np.full_like(self.y_calib_, np.nan)))
+        for (columns, numbers), y, sizes in zip(self._by_target(), self.y_calib_.T, errors.T, strict=True):
             found = columns[plan.columns[-1]].explain(
                 rows.embeddings,
                 float(levels[0]),
@@ -297,7 +298,7 @@ class LocalRegressor(PredictiveDistribution):
                 two_sided=len(plan.columns) > 1,
                 **labels,
             )
-            evidence.append([_counted_among_all(one, numbers) for one in found])
+            evidence.append([_counted_among_all(one, numbers, sizes) for one in found])
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
         largest = self._largest_targets(bound.unit)
@@ -366,7 +367,13 @@ def beyond_all(name: str) -> str:
     return f"{name} is beyond the values of all training rows"
 
 
-def _counted_among_all(evidence: Evidence, numbers: Int[NDArray, "k"]) -> Evidence:
-    """The same neighbours, counted among all calibration rows instead of those whose target is known."""
-    neighbors = tuple(replace(one, index=int(numbers[one.index])) for one in evidence.neighbors)
+def _counted_among_all(
+    evidence: Evidence, numbers: Int[NDArray, "k"], errors: Float[NDArray, "m"]
+) -> Evidence:
+    """The same neighbours with their errors, counted among all calibration rows, the target known or not."""
+    neighbors = tuple(
+        replace(one, index=int(number), error=None if np.isnan(errors[number]) else float(errors[number]))
+        for one in evidence.neighbors
+        for number in (numbers[one.index],)
+    )
     return replace(evidence, neighbors=neighbors)

@@ -129,10 +129,12 @@
   }
 
   function neighborTable(row) {
-    const names = ["Calibration row", "Weight", "Similarity", "Error", "True value", ...data.neighborColumns];
-    const head = element("tr", {}, ...names.map((name, at) => element("th", { scope: "col", class: at < 5 ? "num" : "" }, name)));
+    const scaled = row.neighbors.some((one) => one.length > 5);
+    const figures = ["Calibration row", "Weight", "Similarity", "Error", ...(scaled ? ["Times expected"] : []), "True value"];
+    const names = [...figures, ...data.neighborColumns];
+    const head = element("tr", {}, ...names.map((name, at) => element("th", { scope: "col", class: at < figures.length ? "num" : "" }, name)));
     const most = heaviest(row);
-    const body = row.neighbors.map(([place, weight, similarity, error, target]) => {
+    const body = row.neighbors.map(([place, weight, similarity, error, target, times]) => {
       const bar = element("span", { class: "weight", "aria-hidden": "true" });
       bar.style.width = `${Math.round((48 * weight) / most)}px`;
       const cells = data.neighbors[place]?.[0] ?? [];
@@ -141,6 +143,7 @@
         element("td", { class: "num" }, bar, percent(weight)),
         element("td", { class: "num" }, similarity.toFixed(3)),
         element("td", { class: "num" }, number(error)),
+        ...(scaled ? [element("td", { class: "num" }, times.toFixed(2))] : []),
         element("td", { class: "num" }, number(target)),
         ...cells.map((cell) => element("td", {}, cell)));
     });

@@ -186,13 +186,19 @@ def _figures(evaluated: Evaluated, row: int) -> list[Any]:
 
 
 def _neighbors(evidence: Evidence, places: Sequence[int]) -> list[list[Any]]:
-    """Row in the table of ``lvd fit``, weight, similarity, error and target of each neighbour."""
+    """Row in the table of ``lvd fit``, weight, similarity, error and target of each neighbour.
+
+    Last, where scores are such, how many times the expected error its error is.
+    """
+    scaled = evidence.expected_error is not None
     return [
         [
-            places[neighbor.index],
-            *map(short, (neighbor.weight, neighbor.similarity, neighbor.score, neighbor.target or 0.0)),
+            places[one.index],
+            *map(short, (one.weight, one.similarity, one.score if one.error is None else one.error)),
+            short(one.target or 0.0),
+            *([short(one.score)] if scaled else []),
         ]
-        for neighbor in evidence.neighbors
+        for one in evidence.neighbors
     ]
 
 
