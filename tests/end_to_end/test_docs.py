@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from benchmarks import beyond, beyond_page
 
+from lvd.kernels.training import keep_average
 from lvd.reproduction.collect import read_results
 from lvd.reproduction.functional_groups import held_of, read_counts
 from lvd.reproduction.method_grids import decision_grid, tails_grid
@@ -59,7 +60,11 @@ def marked(names):
 @pytest.fixture
 def short_training(monkeypatch):
     """Code runs as it is written, but networks and kernels are trained for a few batches only."""
-    monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, 50)))
+    few = 50
+    monkeypatch.setattr("lvd.kernels.mahalanobis.islice", lambda batches, n: islice(batches, min(n, few)))
+    monkeypatch.setattr(
+        "lvd.kernels.mahalanobis.keep_average", lambda steps, n: keep_average(steps, min(n, few))
+    )
     monkeypatch.setattr(
         "lvd.reproduction.demonstration.N_BATCHES", 30
     )  # tests/end_to_end/test_demo.py runs it whole
