@@ -117,3 +117,39 @@ def test_concrete_older_than_any_seen(shared_dir, full_training, network):
         mistaken.append(1.0 - reg.predict_with_evidence(data.X[test]).known.mean())
     assert np.mean(told) >= 0.95
     assert np.mean(mistaken) <= 0.02
+
+
+class Words(list):
+    """Rows that are made of letters."""
+
+    parts_are = "letters"
+
+    def parts(self):
+        return [list(word) for word in self]
+
+
+def reasons(training, new):
+    return Familiarity.of([np.zeros((len(training), 1))], 0, Words(training)).makeup.strange(Words(new))
+
+
+def test_a_row_made_of_something_new_is_unknown():
+    found = reasons(["ab", "abc", "abab"], ["ba", "abd", "xay"])
+    assert found == [
+        None,
+        "no training row has d among its letters",
+        "no training row has x, y among its letters",
+    ]
+
+
+def test_and_so_is_one_of_far_more_or_fewer_parts():
+    many = "the number of its letters is {}, training rows have 4 to 24"
+    found = reasons(["a" * n for n in range(4, 25)], ["aa", "a", "a" * 26, "a" * 27])
+    assert found == [None, many.format(1), None, many.format(27)]
+    assert reasons(["aaa"] * 9, ["aa", "a", "aaaa"])[::2] == [None, None]  # one more is not far
+
+
+def test_makeup_decides_beside_nearness(rng):
+    rows = rng.normal(size=(300, 2))
+    familiarity = Familiarity.of([rows], 0, Words(["ab"] * 300))
+    assert familiarity.known([rows[:3]], Words(["ab", "ac", "b"])).tolist() == [True, False, True]
+    assert not familiarity.known([rows[:1] + 1e3], Words(["ab"])).any()

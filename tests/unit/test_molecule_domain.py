@@ -19,6 +19,7 @@ from rdkit.DataStructs import TanimotoSimilarity
 from lvd.metrics.strata import GroupCoverage
 from lvd.molecules.domain import KnownMolecules, of_several_parts, scaffolds
 from lvd.molecules.drawing import draw_molecule
+from lvd.molecules.smiles import atoms_in
 from lvd.page.groups import NO_RING, RARE, Group, draw_worst, group_scaffolds
 
 KNOWN = ["CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "CCCCCC"]
@@ -71,3 +72,45 @@ def test_the_scaffolds_with_the_lowest_coverage_are_drawn():
     assert pictures[0] is None
     assert all(picture.startswith("<svg") for picture in pictures[1:13])
     assert pictures[13:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("smiles", "atoms"),
+    [
+        ("[13CH3][C@@H](N)C(=O)[O-]", "C C N C O O-"),
+        ("[Na+].Clc1cc[nH]c1Br", "Na+ Cl C C C N C Br"),
+        ("[2H]c1c[se]cc1", "C C Se C C"),
+        ("[Fe+2]", "Fe+2"),
+        ("[H][H]", ""),
+        ("*C%11CC%11", "* C C C"),
+    ],
+)
+def test_the_atoms_of_a_smiles(smiles, atoms):
+    assert atoms_in(smiles) == atoms.split()
+
+
+def test_the_atoms_are_those_that_rdkit_finds():
+    for smiles in (
+        "C[N+](C)(C)CC([O-])=O",
+        "O=S(=O)(O)c1ccc(cc1)[Si](C)(C)C",
+        "F[B-](F)(F)F.[NH4+]",
+        "C[C@H](F)I",
+    ):
+        molecule = Chem.MolFromSmiles(smiles)
+        signs = {0: "", 1: "+", -1: "-"}
+        found = [atom.GetSymbol() + signs[atom.GetFormalCharge()] for atom in molecule.GetAtoms()]
+        assert atoms_in(smiles) == found
+
+
+def test_an_unseen_element_and_a_large_molecule_are_unknown_also_to_a_saved_model(tmp_path):
+    smiles = ["C" * n + end for n in range(1, 16) for end in ("", "O", "N")]
+    net = lvd.ChempropEstimator(hidden_size=8, n_epochs=2, warmup_epochs=1, device="cpu", random_state=0)
+    reg = lvd.LVDRegressor(net, random_state=0).fit(smiles, np.arange(45.0))
+    reg.save(tmp_path / "model")
+    for model in (reg, lvd.load(tmp_path / "model")):
+        chain, bromide, long = model.explain(["CCCC", "CCBr", "C" * 40])
+        assert chain.known
+        assert not bromide.known
+        assert bromide.reason == "no training row has Br among its heavy atoms"
+        assert "the number of its heavy atoms is 40, training rows have " in long.sentence
+        assert model.predict_with_evidence(["CCCC", "CCBr", "C" * 40]).known.tolist() == [True, False, False]

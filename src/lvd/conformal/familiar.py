@@ -161,24 +161,69 @@ def _within(
 
 
 @dataclass(frozen=True, eq=False)
+class Makeup:
+    """What training rows are made of, where inputs say it: the kinds of their parts, and how many a row has.
+
+    `room` is how many below the fewest and above the most are still among them; `name` is what parts are called.
+    """
+
+    kinds: tuple[str, ...]
+    fewest: float
+    most: float
+    room: float
+    name: str
+
+    @classmethod
+    def of(cls, inputs: Any) -> Makeup | None:
+        """That of the rows whose inputs have `parts`, such as the atoms of molecules; None of others."""
+        if not hasattr(inputs, "parts"):
+            return None
+        rows = inputs.parts()
+        kinds = sorted({kind for parts in rows for kind in parts})
+        (fewest,), (most,), overshoots = ranges(np.array([[float(len(parts))] for parts in rows]))
+        room = max(1.0, room_for(overshoots) * (most - fewest))
+        return cls(tuple(kinds), float(fewest), float(most), float(room), inputs.parts_are)
+
+    def strange(self, inputs: Any) -> list[str | None]:
+        """Why each row is made of something else than all training rows; None for those that are not."""
+        rows, seen = inputs.parts(), set(self.kinds)
+        found: list[str | None] = []
+        for parts in rows:
+            if new := sorted(set(parts) - seen):
+                found.append(f"no training row has {', '.join(new)} among its {self.name}")
+            elif max(self.fewest - len(parts), len(parts) - self.most) > self.room:
+                usual = f"training rows have {self.fewest:g} to {self.most:g}"
+                found.append(f"the number of its {self.name} is {len(parts)}, {usual}")
+            else:
+                found.append(None)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class Familiarity:
-    """The training rows in the embedding and then, where inputs are numbers, in the inputs; and the levels that
-    they have, where inputs are a frame."""
+    """The training rows in the embedding and then, where inputs are numbers, in the inputs; the levels that they
+    have, where inputs are a frame; and what they are made of, where inputs have parts."""
 
     spaces: tuple[Surroundings, ...]
     levels: ColumnLevels = ()
+    makeup: Makeup | None = None
 
     @classmethod
     def of(cls, spaces: Sequence[NDArray], seed: int, inputs: Any = None) -> Familiarity:
         """What is near in each of the spaces, from the training rows in them."""
         embedding, *numbers = spaces
         near = Surroundings.of(embedding, seed, by_column=False)
-        return cls((near, *(Surroundings.of(rows, seed) for rows in numbers)), levels_of(inputs))
+        around = (near, *(Surroundings.of(rows, seed) for rows in numbers))
+        return cls(around, levels_of(inputs), Makeup.of(inputs))
 
     def known(self, spaces: Sequence[NDArray], inputs: Any = None) -> Bool[NDArray, "n"]:
-        """Whether training rows are near each row and have its levels."""
-        near = self.near(spaces)
-        return near & has_levels(self.levels, inputs) if any(self.levels) else near
+        """Whether training rows are near each row, have its levels and are made of what it is."""
+        known = self.near(spaces)
+        if any(self.levels):
+            known &= has_levels(self.levels, inputs)
+        if self.makeup is not None:
+            known &= np.array([reason is None for reason in self.makeup.strange(inputs)])
+        return known
 
     def near(self, spaces: Sequence[NDArray]) -> Bool[NDArray, "n"]:
         """Whether each row has a training row near it in each space, and inputs among the training rows'."""

@@ -335,10 +335,13 @@ class LocalRegressor(PredictiveDistribution):
         familiar = self.familiarity_
         of_level = "with its levels " if familiar is not None and any(familiar.levels) else ""
         columns = [None] * len(known) if familiar is None else familiar.beyond(spaces_of(rows))
+        made = None if familiar is None else familiar.makeup
+        strange = [None] * len(known) if made is None else made.strange(rows.inputs)
         found: list[tuple[str | None, int | None]] = []
-        for fine, column in zip(known.tolist(), columns, strict=True):
+        for fine, column, reason in zip(known.tolist(), columns, strange, strict=True):
             if fine or column is None:
-                found.append((None if fine else f"no training row {of_level}is near this one", None))
+                other = reason or f"no training row {of_level}is near this one"
+                found.append((None if fine else other, None))
             else:
                 found.append((beyond_all(f"input {column + 1}"), column))
         return found

@@ -35,6 +35,10 @@ PRESETS = {
 }
 
 
+MASS_OF_AVERAGED = 4.0
+"""The `mass` where kernels are averages: they tell rows apart by more, and expect fewer to be near."""
+
+
 @dataclass(eq=False, repr=False)
 class LVDRegressor(LocalRegressor):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
@@ -159,11 +163,12 @@ class LVDRegressor(LocalRegressor):
         own = training is not None and training.rows.evaluation.spread is not None
         if self.kernel is None and own and self._kernel_target == "errors":
             # Best on molecules; on tables, for errors of models without a spread, both ways are as good.
-            return MahalanobisKernel(average=True, max_iter=300, learning_rate=0.02, device=self.device)
+            return MahalanobisKernel(average=True, max_iter=300, device=self.device)
         return super()._kernel_template(training)
 
     def _reach(self) -> tuple[float | str, float]:
-        return self.settings.bandwidth, self.settings.mass
+        averaged = any(kernel.average for kernel in getattr(self, "kernels_", ()))
+        return self.settings.bandwidth, MASS_OF_AVERAGED if averaged else self.settings.mass
 
     def _conformity_score(self) -> ConformityScore:
         given = self.settings.conformity_score

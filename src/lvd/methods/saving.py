@@ -10,7 +10,7 @@ import numpy as np
 
 from lvd._validation import InputError, check_levels
 from lvd.conformal import GlobalConformal
-from lvd.conformal.familiar import Familiarity, Surroundings, ranges, room_for
+from lvd.conformal.familiar import Familiarity, Makeup, Surroundings, ranges, room_for
 from lvd.conformal.transductive import Prior
 from lvd.kernels.regression import KernelRegressor
 from lvd.methods.conformal import SCORES
@@ -269,7 +269,7 @@ for _part in (
     ),
     *(SquaredLoss, PinballLoss, NormalLoss, QuantilesLoss),
     *(KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
-    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Prior),
+    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Makeup, Prior),
     *(JointResidual, LocalCovariance),
 ):
     register(_part)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lvd._typing import Float, Int, NDArray
+from lvd.molecules.smiles import atoms_in
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,11 @@ class Molecules:
     packed: PackedMolecules
     rows: Int[NDArray, "n"]
     atom_featurizer: str
+    parts_are: ClassVar[str] = "heavy atoms"
+
+    def parts(self) -> list[list[str]]:
+        """What each row is made of: its atoms but hydrogen."""
+        return [atoms_in(one) for one in self.canonical]
 
     @property
     def shape(self) -> tuple[int]:

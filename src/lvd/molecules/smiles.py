@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,6 +52,26 @@ def parse_smiles(smiles: Iterable[str]) -> list[Any]:
     with rdBase.BlockLogs():
         molecules = [Chem.MolFromSmiles(string) if len(string) <= MAX_LENGTH else None for string in smiles]
     return [molecule if molecule is not None and molecule.GetNumAtoms() else None for molecule in molecules]
+
+
+ATOM = re.compile(
+    r"\[\d*(?P<inside>[A-Z][a-z]?|se|as|te|[bcnops]|\*)[^\]+-]*(?P<charge>[+-]+\d*)?[^\]]*\]"
+    r"|(?P<outside>Br|Cl|[BCNOPSFI]|[bcnops]|\*)"
+)
+"""An atom of a SMILES, in brackets or not."""
+
+
+def atoms_in(smiles: str) -> list[str]:
+    """The atoms of a SMILES that are not hydrogen: elements, with their charge if there is one.
+
+    Examples
+    --------
+    >>> from lvd.molecules.smiles import atoms_in
+    >>> atoms_in("C[N+](C)(C)CC([O-])=O.[nH]1cccc1Br")
+    ['C', 'N+', 'C', 'C', 'C', 'C', 'O-', 'O', 'N', 'C', 'C', 'C', 'C', 'Br']
+    """
+    found = ((outside or inside).capitalize() + charge for inside, charge, outside in ATOM.findall(smiles))
+    return [atom for atom in found if atom != "H"]
 
 
 def write_canonical(molecule: Any) -> str:
