@@ -29,7 +29,7 @@ OUTLIERS, OUTLIER_ROWS = 2, 250
 they need not be outliers."""
 FAR, FAR_INPUTS, FAR_EMBEDDED = 1.1, 1.25, 2.0
 """A row is unknown beyond so many times the distance that is near: in the only space there is; in the inputs; and
-in the embedding of a row whose inputs are looked at too, which moves ordinary rows apart more unevenly."""
+in the embedding of a row whose inputs or parts are looked at too, which moves ordinary rows apart more unevenly."""
 ROOM = 0.1
 """Or when a column of its inputs is beyond the training rows' values by more than this share of their range, and by
 more than `FAR` times what training rows are beyond the others.
@@ -229,7 +229,7 @@ class Familiarity:
         """Whether each row has a training row near it in each space, and inputs among the training rows'."""
         if len(self.spaces) == 1:
             (only,) = self.spaces
-            return only.near(only.place(spaces[0]), FAR)
+            return only.near(only.place(spaces[0]), FAR if self.makeup is None else FAR_EMBEDDED)
         embedding, inputs = self.spaces
         placed = inputs.place(spaces[1])
         near = inputs.near(placed, FAR_INPUTS) & embedding.near(embedding.place(spaces[0]), FAR_EMBEDDED)

@@ -22,6 +22,8 @@ from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
 from lvd.models.model import RowwiseModel
 from lvd.molecules import inner_split
+from lvd.molecules.packed import Molecules
+from lvd.molecules.smiles import atoms_in
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.networks import Outputs, network_of, parts_of, read_outputs
@@ -148,7 +150,7 @@ class TaskSplit(Split):
         self.task, self.n_tasks = dataset.target_names.index(task_of(name)), len(dataset.target_names)
         parts = parts_of(dataset, protocol.split, seed, protocol.sizes)
         super().__init__(dataset.y[:, self.task], protocol, seed, parts)
-        self.X = np.arange(len(self.y))  # a row is its number
+        self.X, self.smiles = np.arange(len(self.y)), dataset.X  # a row is its number
         self.table, self.folder = table_of(name), folder
         self._known: dict[Path, Outputs] = {}
 
@@ -199,6 +201,27 @@ class TaskSplit(Split):
         return [self.task, self.n_tasks + self.task]
 
 
+class StoredRows(np.ndarray):
+    """Row numbers of a table of molecules that know what the molecules are made of."""
+
+    parts_are = Molecules.parts_are
+    smiles: NDArray
+
+    @classmethod
+    def of(cls, numbers: ArrayLike, smiles: NDArray) -> StoredRows:
+        """These rows of the table whose molecules are `smiles`."""
+        rows = np.asarray(numbers).view(cls)
+        rows.smiles = smiles
+        return rows
+
+    def __array_finalize__(self, whole: Any) -> None:
+        self.smiles = getattr(whole, "smiles", np.empty(0, object))
+
+    def parts(self) -> list[list[str]]:
+        """The atoms of each molecule but hydrogen."""
+        return [atoms_in(one) for one in self.smiles[np.asarray(self)]]
+
+
 class StoredModel(RowwiseModel):
     """Networks like those of :class:`lvd.ChempropEstimator`, for one task, by stored outputs."""
 
@@ -214,7 +237,7 @@ class StoredModel(RowwiseModel):
 
     def check(self, X: ArrayLike) -> Any:
         """Row numbers."""
-        return X
+        return StoredRows.of(X, self.split.smiles)
 
     def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
         """Nothing to train; `X` are the training rows, of which the networks have learned from some."""
