@@ -194,6 +194,8 @@ def test_each_target_uses_the_rows_that_have_it(lvd_here, holes):
     found = json.loads(lvd_here("evaluate", holes.model, holes.test, "--json").out)
     counts = [sum(row[name] != "" for row in test) for name in ("mu", "homo")]
     assert counts[0] < counts[1] == found["n_rows"] == len(test)
+    assert [target["n_rows"] for target in found["targets"]] == counts
+    assert f"test rows, which no step has seen; {counts[0]} of {counts[1]} have it" in holes.report
     with_mu = [row for row in test if row["mu"]]
     write_rows(holes.test.with_name("mu.csv"), with_mu)
     alone = json.loads(lvd_here("evaluate", holes.model, holes.test.with_name("mu.csv"), "--json").out)

@@ -78,4 +78,4 @@ def evaluate_table(
     console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
     for line in together_lines(report.together, fitted.regressor.joint):
         console.show(line)
-    show_metrics(report.targets, f"the rows of {data}", by=by)
+    show_metrics(report.targets, f"the rows of {data}", report.n_rows, by=by)

@@ -67,7 +67,7 @@ def show_fit(
     for note in notes(report):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)
-    show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen")
+    show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen", report.n_test)
 
 
 def with_card(

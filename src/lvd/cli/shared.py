@@ -83,10 +83,11 @@ def warn_of_training_rows(n_repeated: int, n_rows: int, fitted: TableModel, cons
         )
 
 
-def show_metrics(reports: Sequence[TargetReport], rows: str, *, by: str | None = None) -> None:
+def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by: str | None = None) -> None:
     """For each target a table of metrics on these `rows`, and one per level of the coverage `by` a column."""
     for report in reports:
-        console.show(f"\n{report.target}, on {rows}")
+        some = "" if report.n_rows == n_rows else f"; {report.n_rows:,} of {n_rows:,} have it"
+        console.show(f"\n{report.target}, on {rows}{some}")
         console.show_table(
             list(_COLUMNS),
             [

@@ -32,9 +32,11 @@ class LevelGroups:
 
 @dataclass(frozen=True)
 class TargetReport:
-    """The metrics of one target, the verdict at each level, and the coverage by group where that was asked for."""
+    """The metrics of one target on the `n_rows` rows that have it, the verdict at each level, and the coverage by
+    group where that was asked for."""
 
     target: str
+    n_rows: int
     summary: Summary
     verdicts: tuple[Verdict, ...]
     by: tuple[LevelGroups, ...] = ()
@@ -151,7 +153,8 @@ def report_target(
             many = values.dtype.kind == "f" and len(np.unique(values)) > MAX_VALUES
             measure = feature_stratified_coverage if many else group_coverage
             by.append(LevelGroups(level, measure(rows.y, one, values, level)))
-    return TargetReport(target, summary(rows.y, rows.y_pred, intervals, levels), tuple(verdicts), tuple(by))
+    measured = summary(rows.y, rows.y_pred, intervals, levels)
+    return TargetReport(target, len(rows.y), measured, tuple(verdicts), tuple(by))
 
 
 def _group_values(values: pa.ChunkedArray) -> NDArray:
