@@ -123,9 +123,10 @@ class Figures:
 
     @property
     def slower(self) -> list[str]:
-        """The sizes at which plain torch is faster, on any number of threads."""
+        """The sizes at which plain torch is faster, on a CPU with the number of threads."""
+        on_gpu = self.figures[0].device == "cuda"
         return [
-            f"{_size(size)} on {count} thread{'s' if count > 1 else ''}"
+            _size(size) if on_gpu else f"{_size(size)} on {count} thread{'s' if count > 1 else ''}"
             for size in self.sizes("radius")
             for count in sorted({one.threads for one in self.find("radius", **size)})
             if self.ratio(PLAIN, OURS, **size, threads=count) < 1.0

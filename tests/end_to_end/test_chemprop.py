@@ -91,7 +91,7 @@ def trained(tmp_path_factory) -> Trained:
     return Trained(
         folder / "run" / "model_0" / "best.pt",
         write(folder / "unseen.csv", parts[1]),
-        write(folder / "new.csv", parts[2]),
+        write(folder / "new.csv", [*parts[2], "CCCCBr"]),
     )
 
 
@@ -161,6 +161,8 @@ def test_chemprops_command_gives_intervals_domain_and_the_nearest_molecule(train
         )
         assert 0.0 < float(row["tanimoto"]) <= 1.0
     assert finite > len(by_chemprop) / 2
+    bromide = by_chemprop[-1]  # no molecule of the calibration file has bromine
+    assert (bromide["known"], bromide["size_upper"]) == ("False", "inf")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_unknown_rows_are_told_everywhere(lvd_here, tables, plain):
     assert n_unknown < 0.05 * len(written)
     outcome = lvd_here("predict", plain, tables / "far.csv", "--out", tables / "far.parquet")
     be, them = ("is", "it") if n_unknown == 1 else ("are", "them")
-    counted = f"{n_unknown} of 701 rows {be} unknown: no training row is near {them}"
+    counted = f"{n_unknown} of 701 rows {be} unknown: no training row is like {them}"
     assert counted in outcome.out
     known = pq.read_table(tables / "far.parquet")["known"]
     assert str(known.type) == "bool"

@@ -127,6 +127,23 @@ class TestRegressor:
         assert [one.error for one in nearest] == pytest.approx([errors[one.index] for one in nearest])
         assert all(one.error != one.score for one in nearest)
 
+    def test_scores_that_are_no_errors_are_called_so(self, rows):
+        X, y = rows
+        reg = self.regressor(preset="default", conformity_score="sided")
+        explained = reg.fit(X[:150], y[:150]).conformalize(X[150:], y[150:]).explain(X[:1], 0.8)[0]
+        assert "80% of which had a score of at most" in explained.sentence
+        assert explained.score_name == "score"
+
+    def test_a_joint_score_is_not_shown_beside_the_error_of_one_target(self, rows):
+        X, y = rows
+        targets = np.stack([y, -y], axis=1)
+        reg = self.regressor(preset="default", joint="box").fit(X[:150], targets[:150])
+        errors = np.abs(targets - reg.conformalize(X[150:], targets[150:]).predict(X))[150:]
+        for explained in reg.explain(X[:1], 0.8):
+            nearest = explained.evidence.neighbors[0]
+            assert nearest.error == pytest.approx(errors[nearest.index, explained.target])
+            assert explained.score_name is None
+
     def test_update_and_forget(self, rows):
         X, y = rows
         whole = self.regressor().fit(X[:100], y[:100]).conformalize(X[100:], y[100:])

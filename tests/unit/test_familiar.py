@@ -142,10 +142,22 @@ def test_a_row_made_of_something_new_is_unknown():
 
 
 def test_and_so_is_one_of_far_more_or_fewer_parts():
-    many = "the number of its letters is {}, training rows have 4 to 24"
     found = reasons(["a" * n for n in range(4, 25)], ["aa", "a", "a" * 26, "a" * 27])
-    assert found == [None, many.format(1), None, many.format(27)]
-    assert reasons(["aaa"] * 9, ["aa", "a", "aaaa"])[::2] == [None, None]  # one more is not far
+    assert found == [
+        None,
+        "it has 1 letter, training rows have 4 to 24",
+        None,
+        "it has 27 letters, training rows have 4 to 24",
+    ]
+    found = reasons(["aaa"] * 9, ["aa", "a", "aaaa", "aaaaa"])  # one more is not far
+    assert [one is None for one in found] == [True, False, True, False]
+
+
+def test_one_large_row_does_not_make_all_sizes_known():
+    assert reasons(["a" * 5] * 199 + ["a" * 60], ["a" * 65, "a" * 67]) == [
+        None,
+        "it has 67 letters, training rows have 5 to 60",
+    ]
 
 
 def test_makeup_decides_beside_nearness(rng):
@@ -153,3 +165,17 @@ def test_makeup_decides_beside_nearness(rng):
     familiarity = Familiarity.of([rows], 0, Words(["ab"] * 300))
     assert familiarity.known([rows[:3]], Words(["ab", "ac", "b"])).tolist() == [True, False, True]
     assert not familiarity.known([rows[:1] + 1e3], Words(["ab"])).any()
+
+
+def test_where_parts_are_looked_at_too_the_embedding_calls_fewer_unknown(rng):
+    rows = rng.normal(size=(400, 2))
+    alone, made = Familiarity.of([rows], 0), Familiarity.of([rows], 0, Words(["ab"] * 400))
+    (space,) = alone.spaces
+    out = rows[[rows[:, 0].argmax()]]
+    for times, known in (
+        (0.9 * FAR, (True, True)),
+        (1.2 * FAR, (False, True)),
+        (1.1 * FAR_EMBEDDED, (False, False)),
+    ):
+        new = out + np.array([times * space.limit * space.scale[0], 0.0])
+        assert (alone.known([new])[0], made.known([new], Words(["ab"]))[0]) == known

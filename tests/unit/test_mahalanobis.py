@@ -69,6 +69,17 @@ class TestWhatItLearns:
             assert kernel.n_iter_ == 200
         assert errors[1] < 0.8 * errors[0]
 
+    @pytest.mark.parametrize("average", [False, True])
+    def test_a_training_that_diverges_is_refused(self, data, average):
+        kernel = new_kernel(learning_rate=1e30, smoothness=False, average=average)
+        if average:
+            with pytest.raises(
+                lvd.InputError, match=r"diverged with learning_rate=1e\+30; choose a smaller one"
+            ):
+                kernel.fit(*data)
+        else:
+            assert np.isfinite(kernel.fit(*data).components_).all()
+
     def test_a_generator_may_be_the_random_state(self, data):
         first, second = (
             new_kernel(random_state=np.random.RandomState(3)).fit(*data).components_ for _ in range(2)

@@ -161,9 +161,7 @@ def test_infinity_counts_as_the_range_of_the_calibration_rows_a_tenth_wider():
     verdict = judge(judged(np.zeros(500)), around(np.full(500, INF)), 0.9)
     assert verdict.interval_score == pytest.approx(12.0 + 2 * 1.2)
     assert verdict.kind == "too many unknown"
-    assert verdict.sentence.startswith(
-        "Too many unknown: 100.0% of 500 rows are far from all training rows or"
-    )
+    assert verdict.sentence.startswith("Too many unknown: 100.0% of 500 rows are unlike all training rows or")
 
 
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.9, 0.99, 0.999])

@@ -56,7 +56,7 @@ def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
     """How many rows the model knows too little about, and which texts it has never seen."""
     if n_unknown:
         be, them = ("is", "it") if n_unknown == 1 else ("are", "them")
-        show(f"{n_unknown:,} of {n_rows:,} rows {be} unknown: no training row is near {them}")
+        show(f"{n_unknown:,} of {n_rows:,} rows {be} unknown: no training row is like {them}")
     if unseen.n_levels:
         columns = "; ".join(
             f"{column}: {', '.join(repr(text) if text else 'missing' for text in texts)}"

@@ -41,9 +41,9 @@ def explain_row(
     the first row below the header; rows that lvd update has added are counted apart), their share of the weight,
     their similarity (1 is the same as this row), the error made on them, how many times the expected error that is,
     and their true value. The rest of the weight represents what is not known; where that is too much for the level,
-    the interval is infinite, and the number of missing rows is given. A row with no training row near it, or with a
-    text that none of them has, is unknown, however wide its interval is. Where the model reads a single column,
-    rows are shown with its cell.
+    the interval is infinite, and the number of missing rows is given. A row that is unlike all training rows, or
+    with a text that none of them has, is unknown, however wide its interval is. Where the model reads a single
+    column, rows are shown with its cell.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.table_model import TableModel
@@ -60,7 +60,7 @@ def explain_row(
 
 def _show_explanation(explanation: Explanation, target: str, model: TableModel) -> None:
     evidence, named = explanation.evidence, explanation.label is not None
-    scaled = evidence.expected_error is not None
+    score = explanation.score_name
     row = f"row {explanation.row} ({explanation.label})" if named else f"row {explanation.row}"
     console.show(f"{row}, {target}: prediction {explanation.y_pred:.6g}")
     console.show(
@@ -79,7 +79,7 @@ def _show_explanation(explanation: Explanation, target: str, model: TableModel) 
             "weight",
             "similarity",
             "error",
-            *(["times expected"] if scaled else []),
+            *([] if score is None else [score]),
             target,
         ],
         [
@@ -91,7 +91,7 @@ def _show_explanation(explanation: Explanation, target: str, model: TableModel) 
                 f"{neighbor.weight:.2%}",
                 f"{neighbor.similarity:.3f}",
                 f"{neighbor.score if neighbor.error is None else neighbor.error:.4g}",
-                *([f"{neighbor.score:.3g}"] if scaled else []),
+                *([] if score is None else [f"{neighbor.score:.3g}"]),
                 f"{neighbor.target:.6g}",
             ]
             for neighbor in evidence.neighbors

@@ -159,8 +159,8 @@ def fit(
         WhenUnknown | None,
         typer.Option(
             show_default="that of the preset: infinite, for paper widen",
-            help="The interval of a row with no training row near it: infinite, or as wide as the calibration rows "
-            "say. Either way the column known of lvd predict marks such rows.",
+            help="The interval of a row that is unlike all training rows: infinite, or as wide as the calibration "
+            "rows say. Either way the column known of lvd predict marks such rows.",
         ),
     ] = None,
     joint: Annotated[

@@ -55,7 +55,7 @@ def predict(
     """Add predictions and intervals to a table.
 
     Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
-    equally similar calibration rows the interval rests on; and known: true where a training row is near, false
+    equally similar calibration rows the interval rests on; and known: true where a training row is like it, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
     y_pred_mu; known is one column. A model fitted with --smiles also adds nearest, the SMILES of the calibration
     row most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).

@@ -18,9 +18,9 @@ class Neighbor:
     """A calibration row that carries weight for a query.
 
     `index` is its place in the calibration set, `weight` its share of all the weight (including the query's own, at
-    infinity), `similarity` its kernel value, `score` its score, `target` its y where known, and `label` its name
-    where it has one. `error` is the size of its error where that is known: scores may be in units of the error to
-    expect.
+    infinity), `similarity` its kernel value, `score` what was calibrated, `target` its y where known, and `label`
+    its name where it has one. `error` is the size of its error in units of y, where that is known; a score may be
+    something else.
     """
 
     index: int
@@ -42,7 +42,7 @@ class Evidence:
     is how far the upper end is above the prediction, `lower_radius` how far the lower end is below, and
     `usual_radius` half the usual width. `group` is the query's group where there are groups. Where scores are
     errors in units of the error to expect, `expected_error` is that of the query, and `usual_radius` is an
-    error.
+    error. `measure` is what a score is called.
     """
 
     confidence_level: float
@@ -56,6 +56,7 @@ class Evidence:
     group: Group = None
     bandwidth: float = 1.0
     expected_error: float | None = None
+    measure: str = "error"
 
     @property
     def sentence(self) -> str:
@@ -85,7 +86,8 @@ class Evidence:
             rests = f"An error of about {self.expected_error:.3g} is to be expected here. {rests}"
             shown = f"{level} of which had at most {self.radius:.3g} times the error expected of them"
         elif self.lower_radius is None:
-            shown = f"{level} of which had an error of at most {self.radius:.3g}"
+            measure = "an error" if self.measure == "error" else f"a {self.measure}"
+            shown = f"{level} of which had {measure} of at most {self.radius:.3g}"
         else:
             rest = _in_percent((1.0 - self.confidence_level) / 2.0)
             below, above = f"{-self.lower_radius:.3g}", f"{self.radius:.3g}"

@@ -168,21 +168,21 @@ class Makeup:
     """
 
     kinds: tuple[str, ...]
-    fewest: float
-    most: float
+    fewest: int
+    most: int
     room: float
     name: str
 
     @classmethod
     def of(cls, inputs: Any) -> Makeup | None:
-        """That of the rows whose inputs have `parts`, such as the atoms of molecules; None of others."""
+        """That of rows with `parts`, such as the atoms of molecules; None where inputs have none."""
         if not hasattr(inputs, "parts"):
             return None
         rows = inputs.parts()
         kinds = sorted({kind for parts in rows for kind in parts})
-        (fewest,), (most,), overshoots = ranges(np.array([[float(len(parts))] for parts in rows]))
-        room = max(1.0, room_for(overshoots) * (most - fewest))
-        return cls(tuple(kinds), float(fewest), float(most), float(room), inputs.parts_are)
+        counts = [len(parts) for parts in rows]
+        room = max(1.0, ROOM * (max(counts) - min(counts)))
+        return cls(tuple(kinds), min(counts), max(counts), room, inputs.parts_are)
 
     def strange(self, inputs: Any) -> list[str | None]:
         """Why each row is made of something else than all training rows; None for those that are not."""
@@ -192,8 +192,8 @@ class Makeup:
             if new := sorted(set(parts) - seen):
                 found.append(f"no training row has {', '.join(new)} among its {self.name}")
             elif max(self.fewest - len(parts), len(parts) - self.most) > self.room:
-                usual = f"training rows have {self.fewest:g} to {self.most:g}"
-                found.append(f"the number of its {self.name} is {len(parts)}, {usual}")
+                name = self.name.removesuffix("s") if len(parts) == 1 else self.name
+                found.append(f"it has {len(parts)} {name}, training rows have {self.fewest} to {self.most}")
             else:
                 found.append(None)
         return found

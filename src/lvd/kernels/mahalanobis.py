@@ -146,6 +146,10 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         kept = keep_average(steps, self.max_iter) if self.average else keep_best(steps, self.patience)
         components, losses = kept
         self.components_ = components.cpu().numpy().astype(np.float64)
+        if not np.isfinite(self.components_).all():
+            raise InputError(
+                f"the kernel's training diverged with learning_rate={self.learning_rate:g}; choose a smaller one"
+            )
         self.loss_curve_, self.n_iter_ = [loss * unit * unit for loss in losses], len(losses)
         return self._remember(embeddings, y)
 

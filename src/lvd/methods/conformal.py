@@ -329,7 +329,7 @@ class ConformalBase(IntervalRegressor):
         return radius
 
     def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
-        """Whether each row has training rows near it."""
+        """Whether training rows are like each row."""
         if "known" not in vars(rows):  # asked for by intervals and evidence of the same rows
             known = np.ones(len(rows.y_pred), bool) if rows.unknown is None else ~rows.unknown
             if self.familiarity_ is not None:

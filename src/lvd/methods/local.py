@@ -20,7 +20,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.conformal import LocalConformal
-from lvd.conformal.explanation import Evidence
+from lvd.conformal.explanation import Evidence, Neighbor
 from lvd.conformal.local import check_bandwidth
 from lvd.conformal.monitor import DriftMonitor, RowMonitor
 from lvd.conformal.transductive import Prior
@@ -44,7 +44,7 @@ class Prediction(NamedTuple):
     n_effective : how many equally weighted rows the calibration rows similar to each row are worth, (n,); for
         several targets (n, T).
     embeddings : the network's last hidden layer, (n, h).
-    known : whether training rows are near each row, (n,).
+    known : whether training rows are like each row, (n,).
     regions : for scores of all targets together, a :class:`lvd.Region` of them for each level; else none.
 
     Examples
@@ -104,6 +104,15 @@ class Explanation:
     largest: Largest | None = None
     reason: str | None = None
     beyond: int | None = None
+
+    @property
+    def score_name(self) -> str | None:
+        """What neighbours' scores are beside their errors; None where they are the same, or of all targets."""
+        if self.largest is not None:
+            return None
+        if self.evidence.expected_error is not None:
+            return "times expected"
+        return None if self.evidence.measure == "error" else self.evidence.measure
 
     @property
     def sentence(self) -> str:
@@ -298,7 +307,8 @@ class LocalRegressor(PredictiveDistribution):
                 two_sided=len(plan.columns) > 1,
                 **labels,
             )
-            evidence.append([_counted_among_all(one, numbers, sizes) for one in found])
+            counted = (_counted_among_all(one, numbers, sizes) for one in found)
+            evidence.append([replace(one, measure=self.score_.measure) for one in counted])
         known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
         usual = self._usual_radii(levels) if scaled else None
         largest = self._largest_targets(bound.unit)
@@ -374,9 +384,9 @@ def _counted_among_all(
     evidence: Evidence, numbers: Int[NDArray, "k"], errors: Float[NDArray, "m"]
 ) -> Evidence:
     """The same neighbours with their errors, counted among all calibration rows, the target known or not."""
-    neighbors = tuple(
-        replace(one, index=int(number), error=None if np.isnan(errors[number]) else float(errors[number]))
-        for one in evidence.neighbors
-        for number in (numbers[one.index],)
-    )
-    return replace(evidence, neighbors=neighbors)
+    neighbors: list[Neighbor] = []
+    for one in evidence.neighbors:
+        number = int(numbers[one.index])
+        error = None if np.isnan(errors[number]) else float(errors[number])
+        neighbors.append(replace(one, index=number, error=error))
+    return replace(evidence, neighbors=tuple(neighbors))

@@ -36,7 +36,7 @@ PRESETS = {
 
 
 MASS_OF_AVERAGED = 4.0
-"""The `mass` where kernels are averages: they tell rows apart by more, and expect fewer to be near."""
+"""The `mass` with averaged kernels, in which fewer rows are near each other."""
 
 
 @dataclass(eq=False, repr=False)
@@ -73,7 +73,7 @@ class LVDRegressor(LocalRegressor):
         invisible to a kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
         sufficient calibration rows (see :class:`LocalConformal`).
-    when_unknown : the interval of a row that is far from all training rows, in the embedding or in the inputs:
+    when_unknown : the interval of a row that is unlike all training rows, in the embedding or in the inputs:
         ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
         :meth:`predict_with_evidence`.
     joint : for several targets, a region that holds them together instead of an interval for each (see

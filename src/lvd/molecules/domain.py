@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lvd._parallel import chunk_slices
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.molecules.smiles import CHUNK, parse_valid, write_canonical
+from lvd.molecules.smiles import CHUNK, atoms_in, parse_valid, write_canonical
 
 RADIUS, N_BITS = 2, 2048
 """Of the Morgan fingerprints: what chemists call ECFP4."""
+
+
+@dataclass(frozen=True)
+class MoleculeParts:
+    """Molecules as rows that are made of atoms."""
+
+    smiles: Sequence[str]
+    parts_are: ClassVar[str] = "heavy atoms"
+
+    def parts(self) -> list[list[str]]:
+        """The atoms of each but hydrogen."""
+        return [atoms_in(one) for one in self.smiles]
 
 
 class KnownMolecules:

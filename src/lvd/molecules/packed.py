@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float, Int, NDArray
-from lvd.molecules.smiles import atoms_in
+from lvd.molecules.domain import MoleculeParts
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,11 @@ class Molecules:
     packed: PackedMolecules
     rows: Int[NDArray, "n"]
     atom_featurizer: str
-    parts_are: ClassVar[str] = "heavy atoms"
+    parts_are: ClassVar[str] = MoleculeParts.parts_are
 
     def parts(self) -> list[list[str]]:
         """What each row is made of: its atoms but hydrogen."""
-        return [atoms_in(one) for one in self.canonical]
+        return MoleculeParts(self.canonical.tolist()).parts()
 
     @property
     def shape(self) -> tuple[int]:

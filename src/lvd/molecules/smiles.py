@@ -55,7 +55,7 @@ def parse_smiles(smiles: Iterable[str]) -> list[Any]:
 
 
 ATOM = re.compile(
-    r"\[\d*(?P<inside>[A-Z][a-z]?|se|as|te|[bcnops]|\*)[^\]+-]*(?P<charge>[+-]+\d*)?[^\]]*\]"
+    r"\[\d*(?P<inside>[A-Z][a-z]?|se|si|as|te|[bcnops]|\*)[^\]+-]*(?P<charge>[+-]+\d*)?[^\]]*\]"
     r"|(?P<outside>Br|Cl|[BCNOPSFI]|[bcnops]|\*)"
 )
 """An atom of a SMILES, in brackets or not."""

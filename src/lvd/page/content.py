@@ -106,7 +106,7 @@ class ReportContent:
     """The content of the page.
 
     The model cannot read `n_skipped` rows of the table, or they have no target; `repeated` is what is said of the
-    `n_repeated` rows. No training row is near `n_unknown` rows, or they hold a level of `unseen`.
+    `n_repeated` rows. No training row is like `n_unknown` rows, or they hold a level of `unseen`.
     """
 
     target: str

@@ -129,12 +129,12 @@
   }
 
   function neighborTable(row) {
-    const scaled = row.neighbors.some((one) => one.length > 5);
-    const figures = ["Calibration row", "Weight", "Similarity", "Error", ...(scaled ? ["Times expected"] : []), "True value"];
+    const score = data.score ? [data.score[0].toUpperCase() + data.score.slice(1)] : [];
+    const figures = ["Calibration row", "Weight", "Similarity", "Error", ...score, "True value"];
     const names = [...figures, ...data.neighborColumns];
     const head = element("tr", {}, ...names.map((name, at) => element("th", { scope: "col", class: at < figures.length ? "num" : "" }, name)));
     const most = heaviest(row);
-    const body = row.neighbors.map(([place, weight, similarity, error, target, times]) => {
+    const body = row.neighbors.map(([place, weight, similarity, error, target, ...scores]) => {
       const bar = element("span", { class: "weight", "aria-hidden": "true" });
       bar.style.width = `${Math.round((48 * weight) / most)}px`;
       const cells = data.neighbors[place]?.[0] ?? [];
@@ -143,7 +143,7 @@
         element("td", { class: "num" }, bar, percent(weight)),
         element("td", { class: "num" }, similarity.toFixed(3)),
         element("td", { class: "num" }, number(error)),
-        ...(scaled ? [element("td", { class: "num" }, times.toFixed(2))] : []),
+        ...scores.map((one) => element("td", { class: "num" }, one.toFixed(2))),
         element("td", { class: "num" }, number(target)),
         ...cells.map((cell) => element("td", {}, cell)));
     });

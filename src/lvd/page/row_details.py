@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.conformal.explanation import Evidence
 from lvd.intervals import covered, widths
+from lvd.methods.local import Explanation
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import short
 from lvd.tables.column_values import check_columns, to_texts
@@ -126,7 +126,7 @@ def embed_rows(
             explanation.sentence,
             short(reasons.weight_at_infinity),
             reasons.rows_missing,
-            _neighbors(reasons, places),
+            _neighbors(explanation, places),
             line,
             gallery.add(row_texts, row),
             explanation.known,
@@ -142,6 +142,7 @@ def embed_rows(
         rows.append(record)
     return {
         "columns": names,
+        "score": own[0].score_name if own else None,
         "rows": rows,
         "neighborColumns": neighbor_names,
         "neighbors": {str(key): value for key, value in known.items()},
@@ -185,20 +186,20 @@ def _figures(evaluated: Evaluated, row: int) -> list[Any]:
     return [int(evaluated.row_numbers[row]), *(short(float(value)) for value in values)]
 
 
-def _neighbors(evidence: Evidence, places: Sequence[int]) -> list[list[Any]]:
+def _neighbors(explanation: Explanation, places: Sequence[int]) -> list[list[Any]]:
     """Row in the table of ``lvd fit``, weight, similarity, error and target of each neighbour.
 
-    Last, where scores are such, how many times the expected error its error is.
+    Last its score, where that is something else than the error.
     """
-    scaled = evidence.expected_error is not None
+    named = explanation.score_name is not None
     return [
         [
             places[one.index],
             *map(short, (one.weight, one.similarity, one.score if one.error is None else one.error)),
             short(one.target or 0.0),
-            *([short(one.score)] if scaled else []),
+            *([short(one.score)] if named else []),
         ]
-        for one in evidence.neighbors
+        for one in explanation.evidence.neighbors
     ]
 
 

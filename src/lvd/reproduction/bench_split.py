@@ -22,8 +22,7 @@ from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
 from lvd.models.model import RowwiseModel
 from lvd.molecules import inner_split
-from lvd.molecules.packed import Molecules
-from lvd.molecules.smiles import atoms_in
+from lvd.molecules.domain import MoleculeParts
 from lvd.reproduction import networks
 from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.networks import Outputs, network_of, parts_of, read_outputs
@@ -204,7 +203,7 @@ class TaskSplit(Split):
 class StoredRows(np.ndarray):
     """Row numbers of a table of molecules that know what the molecules are made of."""
 
-    parts_are = Molecules.parts_are
+    parts_are = MoleculeParts.parts_are
     smiles: NDArray
 
     @classmethod
@@ -219,7 +218,7 @@ class StoredRows(np.ndarray):
 
     def parts(self) -> list[list[str]]:
         """The atoms of each molecule but hydrogen."""
-        return [atoms_in(one) for one in self.smiles[np.asarray(self)]]
+        return MoleculeParts(self.smiles[np.asarray(self)].tolist()).parts()
 
 
 class StoredModel(RowwiseModel):

@@ -113,7 +113,7 @@ def default_lvd(
 ) -> MethodOutput:
     """LVD as it is by default, around networks that tell which errors to expect.
 
-    ``when_unknown="widen"`` gives finite intervals to rows that are far from all training rows.
+    ``when_unknown="widen"`` gives finite intervals to rows that are unlike all training rows.
     """
     fitted = split.stages.once("default LVD", lambda: fit_on(LVDRegressor(StoredModel(split)), split))
     return fitted_intervals(fitted.set_params(when_unknown=when_unknown), split, levels)

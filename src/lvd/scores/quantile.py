@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,6 +51,8 @@ class QuantileResidual(ConformityScore):
     ----------
     symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
     """
+
+    measure: ClassVar[str] = "score"
 
     levels_: Float[NDArray, "k"]
 

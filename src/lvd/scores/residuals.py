@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -178,6 +178,8 @@ class SidedResidual(ConformityScore):
     weight 1 on the squares' means. Squares, because errors that average to zero have equal plain means on
     both sides however skewed they are.
     """
+
+    measure: ClassVar[str] = "score"
 
     train_errors_: Float[NDArray, "n t"]
 

@@ -184,6 +184,8 @@ class ConformityScore(BaseEstimator, ABC):
 
     joint: ClassVar[bool] = False
     """Whether all targets of a row have one score, instead of one for each target."""
+    measure: ClassVar[str] = "error"
+    """What a score is called: an error, in units of y or of the error to expect, or something else."""
 
     @property
     def learns_errors(self) -> bool:

@@ -61,7 +61,7 @@ class FitReport:
     that repeat the case of an earlier row, which are in the same part with it, `n_skipped` the rows left out
     because the model cannot read them, `n_unlabelled` those without a target, `mixtures` are the numbers of rows
     with a salt or a mixture, and `n_unknown` the test rows that
-    no training row is near, or that hold a level of `unseen`. `left_out` names the columns that are neither inputs
+    no training row is like, or that hold a level of `unseen`. `left_out` names the columns that are neither inputs
     nor targets, `useless` says which of them are constant or identifiers, `formatted` those whose categories look
     like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
     `leaks` the columns that alone explain almost all of a target's variance, `dated` those whose dates are an input
@@ -100,7 +100,7 @@ class FitReport:
 class EvaluateReport:
     """The metrics on `n_rows` rows of a table, and how many others the model cannot read or have no target.
 
-    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is near or that
+    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is like or that
     hold a level of `unseen`.
     """
 

@@ -145,7 +145,7 @@ def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: 
     elif unknown > MOST_UNKNOWN:
         kind = "too many unknown"
         sentence = (
-            f"Too many unknown: {percent(unknown, 1)} of {n:,} rows are far from all training rows or have an "
+            f"Too many unknown: {percent(unknown, 1)} of {n:,} rows are unlike all training rows or have an "
             f"infinite interval, which says nothing; {contain}."
         )
     elif lower < enough:

@@ -55,7 +55,7 @@ class PredictReport:
     """How many rows were written, and for each pair of columns the share of finite intervals.
 
     `n_skipped` of the rows cannot be read by the model: they have no prediction, and count among no intervals. No
-    training row is near `n_unknown` of them, or they hold a level of `unseen`.
+    training row is like `n_unknown` of them, or they hold a level of `unseen`.
     """
 
     n_rows: int
