@@ -38,11 +38,11 @@ EXP2_SINGLE = (
     0.0001559467816132662,
 )  # fmt: skip
 EXP2_DOUBLE = (
-    0.6931471805599457, 0.24022650695910098, 0.0555041086647904, 0.009618129107607002, 0.0013333558153439965,
-    0.0001540353044157213, 1.5252727385193868e-05, 1.3215442675329822e-06, 1.0180647659234139e-07,
-    7.0725704128144235e-09, 4.0780719295883367e-10,
+    0.6931471805585506, 0.24022650695813708, 0.05550410873971224, 0.009618129159172244, 0.0013333547331461977,
+    0.0001540345603665657, 1.5258493063907014e-05, 1.3255182784592006e-06, 9.16811938851594e-08,
 )  # fmt: skip
-"""Of the polynomials for ``2^t``, |t| <= 1/2, by Remez' algorithm; their relative errors are 2.6e-9 and 1.8e-17."""
+"""Of the polynomials for ``2^t``, |t| <= 1/2, by Remez' algorithm; their relative errors are 2.6e-9 and 7.8e-14,
+which is little beside what sums of many weights err by."""
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning."""
 LEAST_TOTAL = 1e-280
@@ -52,6 +52,8 @@ FAINT = 1e-20
 FARTHEST = 500.0
 """Queries farther from the centre of the rows, in bandwidths, are not for float32: exponents of up to 87 would err
 by more than the 1% that the bound leaves for its second order."""
+MOST_SPREAD = 0.368
+"""``1 / e``, rounded up."""
 SINGLE = 1e-10
 """Float32 has a larger unit roundoff than this, float64 a smaller one."""
 ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
@@ -190,13 +192,13 @@ def _exp_minus(x):
 
         return single
 
-    c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 = EXP2_DOUBLE
+    c1, c2, c3, c4, c5, c6, c7, c8, c9 = EXP2_DOUBLE
 
     def double(x):
         scaled = max(x * -LOG2_E, -1023.0)
         rounded = scaled + 1.5 * 2.0**52
         t = scaled - (rounded - 1.5 * 2.0**52)
-        low = c6 + t * (c7 + t * (c8 + t * (c9 + t * (c10 + t * c11))))
+        low = c6 + t * (c7 + t * (c8 + t * c9))
         series = 1.0 + t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * low)))))
         return series * _number_of((_bits_of(rounded) + 1023) << 52)
 
@@ -253,7 +255,8 @@ def square_distances(queries, blocks, block, left, right):
 def weigh(exponents, precision, blocks, block, weights):
     """From squared distances of a block's rows their exponents ``||u - v||^2 / h^2``, in place, and weights.
 
-    Returns the sum of weights times exponents; infinite exponents have weight 0.
+    Returns the sum of weights times exponents; infinite exponents have weight 0. In float64, where its error is
+    small beside that of sums, it returns the most that it can be, as ``x exp(-x)`` is at most ``1 / e``.
     """
     width = blocks.points.shape[2]
     spread, most = weights.dtype.type(0), np.float32(1e6)
@@ -263,6 +266,15 @@ def weigh(exponents, precision, blocks, block, weights):
     elif precision != 1:
         for j in range(width):
             exponents[j] *= precision
+    if blocks.unit < SINGLE:
+        for j in range(width):
+            weights[j] = exp_minus(exponents[j])
+        if not len(blocks.ratios):
+            return MOST_SPREAD * width
+        for j in range(width):
+            weights[j] *= blocks.ratios[block, j]
+            spread += blocks.ratios[block, j]
+        return MOST_SPREAD * np.float64(spread)
     if len(blocks.ratios):
         for j in range(width):
             weights[j] = blocks.ratios[block, j] * exp_minus(exponents[j])
@@ -505,10 +517,10 @@ def _errors(point, precision, blocks, largest):
     """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
 
     Let u be the unit roundoff and x the exponent of a weight. Summing k squares, the exponential and sums of four
-    weights cost ``(k + 9) u x + 6 u``. In float32 the coordinates are rounded too: a difference d of coordinates q
-    and p errs by ``u (|q| + |p| + |d|)``, which makes ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from
-    the centre, in bandwidths. Q counts what taking the centre off lost. Sums of m weights, in whatever order, err
-    by ``m u`` of float64.
+    weights cost ``(k + 9) u x + 6 u``, and the polynomial of float64 700 u more. In float32 the coordinates are
+    rounded too: a difference d of coordinates q and p errs by ``u (|q| + |p| + |d|)``, which makes
+    ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre, in bandwidths. Q counts what taking the
+    centre off lost. Sums of m weights, in whatever order, err by ``m u`` of float64.
     """
     far, away = 0.0, 0.0
     if blocks.unit > SINGLE:
@@ -518,8 +530,9 @@ def _errors(point, precision, blocks, largest):
         far = (np.sqrt(away) + lost) * np.sqrt(precision * largest[0])
         if far > FARTHEST:
             far = np.inf
+    polynomial = 0.0 if blocks.unit > SINGLE else 720.0
     return (
-        blocks.unit * (16.0 + 2.0 * far),
+        blocks.unit * (16.0 + 2.0 * far + polynomial),
         1.01 * blocks.unit * (2.0 * len(point) + 10.0 + 2.0 * far),
         (4.0 * blocks.n_rows + 2048.0) * 2.0**-53,
         blocks.n_rows * max(1.0, largest[1]) * blocks.underflow,
