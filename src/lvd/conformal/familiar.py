@@ -175,7 +175,7 @@ class Makeup:
 
     @classmethod
     def of(cls, inputs: Any) -> Makeup | None:
-        """That of rows with `parts`, such as the atoms of molecules; None where inputs have none."""
+        """That of rows with `parts`, such as atoms; None where inputs have none."""
         if not hasattr(inputs, "parts"):
             return None
         rows = inputs.parts()

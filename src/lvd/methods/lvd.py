@@ -162,7 +162,7 @@ class LVDRegressor(LocalRegressor):
     def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel:
         own = training is not None and training.rows.evaluation.spread is not None
         if self.kernel is None and own and self._kernel_target == "errors":
-            # Best on molecules; on tables, for errors of models without a spread, both ways are as good.
+            # The better way there; on tables, for errors of models without a spread, both are as good.
             return MahalanobisKernel(average=True, max_iter=300, device=self.device)
         return super()._kernel_template(training)
 
