@@ -109,9 +109,9 @@ def is_matrix(X: Any) -> bool:
 
 
 def check_matrix(
-    X: ArrayLike, name: str = "X", n_columns: int | None = None, *, missing: bool = False
+    X: ArrayLike, name: str = "X", n_columns: int | None = None, *, missing: bool = False, finite: bool = True
 ) -> Float[NDArray, "n p"]:
-    """`X` as a finite, non-empty float64 matrix; with `missing`, it may hold NaN."""
+    """`X` as a finite, non-empty float64 matrix; with `missing`, it may hold NaN, without `finite` infinity too."""
     columns = [str(c) for c in getattr(X, "columns", [])]
     array = _numbers(X, name)
     if array.ndim != 2:
@@ -126,7 +126,8 @@ def check_matrix(
             f"{name} is empty: 0 {kind} (shape={array.shape}) while a minimum of 1 is required; "
             "give at least one row and one column"
         )
-    _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
+    if finite:
+        _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
             f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "

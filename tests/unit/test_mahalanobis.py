@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 import lvd
 from lvd.kernels import mahalanobis
+from lvd.kernels.compiled import project
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,19 @@ class TestWhatItGives:
         rows = as_given(data[0])
         at_once = kernel.transform(rows)
         monkeypatch.setattr(mahalanobis, "PIECE_ROWS", 50)
-        np.testing.assert_allclose(kernel.transform(rows), at_once, rtol=1e-13, atol=1e-13)
+        np.testing.assert_array_equal(kernel.transform(rows), at_once)
+
+    def test_a_row_alone_is_where_it_is_among_others(self, kernel, data):
+        together = kernel.transform(data[0])
+        alone = np.concatenate([kernel.transform(data[0][i : i + 1]) for i in range(len(data[0]))])
+        np.testing.assert_array_equal(alone, together)
+
+    @pytest.mark.parametrize("as_given", [np.asfortranarray, lambda rows: np.broadcast_to(rows, rows.shape)])
+    def test_arrays_of_any_kind_are_projected_by_the_same_code(self, kernel, data, as_given):
+        expected = kernel.transform(data[0])
+        compiled = len(project.signatures)
+        np.testing.assert_array_equal(kernel.transform(as_given(data[0])), expected)
+        assert len(project.signatures) == compiled
 
 
 class TestFromComponents:

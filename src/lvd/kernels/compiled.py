@@ -143,6 +143,8 @@ event.register("numba:compile", FirstUse())  # type: ignore[no-untyped-call]
 OPTIONS: dict[str, Any] = {
     "nogil": True, "cache": _can_cache(), "fastmath": FAST, "error_model": "numpy",
 }  # fmt: skip
+PART: dict[str, Any] = {"inline": "always", **OPTIONS}
+"""Of functions that are called for every query: handing the blocks over takes as long as weighing a few rows."""
 
 
 @intrinsic
@@ -207,6 +209,42 @@ def _exp_minus(x):
 
 @njit(**OPTIONS)
 @no_type_check
+def project(rows, mean, factors, result):
+    """``result = (rows - mean) factors^T``, in which a row's numbers do not depend on the rows beside it.
+
+    Two rows are held against five factors at a time, the last ones of either as often as it takes.
+    """
+    n_components, width = factors.shape
+    centred, chosen = np.empty((2, width)), np.empty(STRIDE, np.int64)
+    for i in range(0, len(rows), 2):
+        other = min(i + 1, len(rows) - 1)
+        for d in range(width):
+            centred[0, d] = rows[i, d] - mean[d]
+            centred[1, d] = rows[other, d] - mean[d]
+        for c in range(0, n_components, STRIDE):
+            for place in range(STRIDE):
+                chosen[place] = min(c + place, n_components - 1)
+            c0, c1, c2, c3, c4 = chosen
+            a0, a1, a2, a3, a4 = 0.0, 0.0, 0.0, 0.0, 0.0
+            b0, b1, b2, b3, b4 = 0.0, 0.0, 0.0, 0.0, 0.0
+            for d in range(width):
+                x, y = centred[0, d], centred[1, d]
+                f0, f1, f2, f3, f4 = (
+                    factors[c0, d],
+                    factors[c1, d],
+                    factors[c2, d],
+                    factors[c3, d],
+                    factors[c4, d],
+                )
+                a0, a1, a2, a3, a4 = a0 + x * f0, a1 + x * f1, a2 + x * f2, a3 + x * f3, a4 + x * f4
+                b0, b1, b2, b3, b4 = b0 + y * f0, b1 + y * f1, b2 + y * f2, b3 + y * f3, b4 + y * f4
+            result[i, c0], result[i, c1], result[i, c2], result[i, c3], result[i, c4] = a0, a1, a2, a3, a4
+            result[other, c0], result[other, c1], result[other, c2] = b0, b1, b2
+            result[other, c3], result[other, c4] = b3, b4
+
+
+@njit(**PART)
+@no_type_check
 def around_centre(point, blocks, query):
     """Write a query's coordinates as the blocks hold those of rows: around their centre, in their precision."""
     for d in range(len(point)):
@@ -224,7 +262,7 @@ def queries_together(blocks):
     return TILE_QUERIES if blocks.points.size <= LARGE else MANY_QUERIES
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def square_distances(queries, blocks, block, left, right):
     """The squared distances of the rows of one block from the first two queries: each row is read once for both."""
@@ -250,7 +288,7 @@ def square_distances(queries, blocks, block, left, right):
             right[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def weigh(exponents, precision, blocks, block, weights):
     """From squared distances of a block's rows their exponents ``||u - v||^2 / h^2``, in place, and weights.
@@ -309,6 +347,59 @@ def sums_over_blocks(points, precisions, blocks, values, result):
                         for j in range(width):
                             total += np.float64(weights[j]) * values[c, block, j]
                         result[i, c] += total
+
+
+@njit(**PART)
+@no_type_check
+def weigh_others(queries, own, i, blocks, block, exponents, weights):
+    """The weights of a block's rows for query number i, which comes after its neighbour if i is odd.
+
+    `own` are the numbers of the rows that the queries are: of a row to itself the weight is 0.
+    """
+    first = min(i - i % 2, len(queries) - PAIR)
+    if i % 2 == 0:
+        square_distances(queries[first:], blocks, block, exponents[0], exponents[1])
+    weigh(exponents[i - first], queries.dtype.type(1), blocks, block, weights)
+    place = own[i] - block * len(weights)
+    if 0 <= place < len(weights):
+        weights[place] = 0
+
+
+@njit(**OPTIONS)
+@no_type_check
+def add_neighbors(queries, own, blocks, y, sums):
+    """Add the rows' weights times their targets to ``sums[0]``, and the weights to ``sums[1]``."""
+    width = y.shape[1]
+    weights, exponents = np.empty(width, queries.dtype), np.empty((PAIR, width), queries.dtype)
+    for block in range(len(y)):
+        for i in range(len(queries)):
+            weigh_others(queries, own, i, blocks, block, exponents, weights)
+            products, total = np.float32(0), np.float32(0)
+            for j in range(width):
+                products += weights[j] * y[block, j]
+                total += weights[j]
+            sums[0, i] += products
+            sums[1, i] += total
+
+
+@njit(**OPTIONS)
+@no_type_check
+def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
+    """Add ``w_ij (slope_i y_j + offset_i) (p_i - p_j)`` to what pulls at p_i, and its negative at p_j."""
+    width = y.shape[1]
+    weights, exponents = np.empty(width, queries.dtype), np.empty((PAIR, width), queries.dtype)
+    for block in range(len(y)):
+        for i in range(len(queries)):
+            weigh_others(queries, own, i, blocks, block, exponents, weights)
+            for j in range(width):
+                weights[j] *= slope[i] * y[block, j] + offset[i]
+            for d in range(queries.shape[1]):
+                pulled = np.float32(0)
+                for j in range(width):
+                    pull = weights[j] * (queries[i, d] - blocks.points[block, d, j])
+                    pulled += pull
+                    on_rows[block, d, j] -= pull
+                on_queries[i, d] += pulled
 
 
 @njit(**OPTIONS)
@@ -401,28 +492,28 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                     if moments.shape[1]:
                         _add_moments(some, values, block, moments[i])
         for i in range(first, last):
-            blocks_of = sums[i - first], spreads[i - first]
+            number = i - first
             # Where queries come in pairs, the last block has just been weighed for this one.
-            held, some = (n_blocks - 1, weights[i - first]) if together == PAIR else (-1, weights[PAIR])
+            held, slot = (n_blocks - 1, number) if together == PAIR else (-1, PAIR)
             masses = (above[i] if len(above) else 1.0, below[i] if len(below) else 0.0)
-            errors = _errors(points[i], precisions[i] if len(precisions) else 1.0, blocks, largest)
-            totals = _sum(blocks_of[0]), _sum(blocks_of[1])
+            errors = _errors(points, i, precisions[i] if len(precisions) else 1.0, blocks, largest)
+            totals = _sum(sums, number), _sum(spreads, number)
             everything = totals[0] + masses[0] + masses[1]
             faint = moments.shape[1] and blocks.unit > SINGLE and totals[0] < FAINT * max(1.0, largest[1])
             certain[i] = LEAST_TOTAL < everything < np.inf and not faint
             for column in range(len(levels)):
                 level = levels[column]
                 wanted = level * everything - masses[1]
-                block, weight, error = _first_block(blocks_of, totals, wanted, level, errors)
+                block, weight, error = _first_block(sums, spreads, number, totals, wanted, level, errors)
                 error += errors[2] * everything + errors[3]
                 if wanted > 0.0 and block < n_blocks:
                     if block != held:
-                        held, some = block, weights[PAIR]
-                        square_distances(queries[i - first :], blocks, block, exponents[0], exponents[1])
-                        weigh(exponents[0], narrow[i - first], blocks, block, some)
-                    place, weight = _place(some, wanted, weight)
+                        held, slot = block, PAIR
+                        square_distances(queries[number:], blocks, block, exponents[0], exponents[1])
+                        weigh(exponents[0], narrow[number], blocks, block, weights[PAIR])
+                    place, weight = _place(weights, slot, wanted, weight)
                     sure = _gap(weight, totals[0], masses, level) < -error
-                    sure &= _gap(weight + some[place], totals[0], masses, level) >= error
+                    sure &= _gap(weight + weights[slot, place], totals[0], masses, level) >= error
                 else:
                     gap = _gap(weight, totals[0], masses, level)
                     place, sure = (0, gap < -error) if block == n_blocks else (-1, gap >= error)
@@ -430,16 +521,16 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 certain[i] &= sure
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
-def _sum(weights):
+def _sum(weights, row):
     total = 0.0
-    for j in range(len(weights)):
-        total += np.float64(weights[j])
+    for j in range(weights.shape[1]):
+        total += np.float64(weights[row, j])
     return total
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def _sum_by_fours(weights):
     """The sum of weights, four at a time in their own precision, and these sums in float64."""
@@ -453,67 +544,69 @@ def _sum_by_fours(weights):
 @njit(**OPTIONS)
 @no_type_check
 def _add_moments(weights, values, block, moments):
-    squares, products = 0.0, 0.0
+    total, squares, products = 0.0, 0.0, 0.0
     for j in range(len(weights)):
         squares += np.float64(weights[j]) * np.float64(weights[j])
     if len(values):
         for j in range(len(weights)):
             products += np.float64(weights[j]) * values[0, block, j]
-    moments[0] += _sum(weights)
+    for j in range(len(weights)):
+        total += np.float64(weights[j])
+    moments[0] += total
     moments[1] += squares
     moments[2] += products
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
-def _first_block(blocks_of, totals, wanted, level, errors):
+def _first_block(sums, spreads, row, totals, wanted, level, errors):
     """The block in which the weights reach what is wanted, or how many there are, the weight before it, and E.
 
     All of that block counts on both sides, so that E holds wherever in it the rank is. Spreads of a block are sums
     of float32, which the last term is for.
     """
-    sums, spreads = blocks_of
+    n_blocks = sums.shape[1]
     block, weight, spread = 0, 0.0, 0.0
-    while block < len(sums) and weight + sums[block] < wanted:
-        weight += sums[block]
-        spread += spreads[block]
+    while block < n_blocks and weight + sums[row, block] < wanted:
+        weight += sums[row, block]
+        spread += spreads[row, block]
         block += 1
     rest = errors[0] * (totals[0] - weight) + errors[1] * (totals[1] - spread)
     reached = errors[0] * weight + errors[1] * spread
-    if block < len(sums):
-        reached += errors[0] * sums[block] + errors[1] * spreads[block]
+    if block < n_blocks:
+        reached += errors[0] * sums[row, block] + errors[1] * spreads[row, block]
     return block, weight, (1.0 - level) * reached + level * rest + 1e-4 * errors[1] * totals[1]
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
-def _place(weights, wanted, weight):
+def _place(weights, row, wanted, weight):
     """Where in a block the weights reach what is wanted, and the weight before it."""
-    place = 0
-    while place < len(weights) - STRETCH:
+    place, width = 0, weights.shape[1]
+    while place < width - STRETCH:
         stretch = 0.0
         for j in range(place, place + STRETCH):
-            stretch += np.float64(weights[j])
+            stretch += np.float64(weights[row, j])
         if weight + stretch >= wanted:
             break
         weight += stretch
         place += STRETCH
-    while place < len(weights) - 1 and weight + weights[place] < wanted:
-        weight += weights[place]
+    while place < width - 1 and weight + weights[row, place] < wanted:
+        weight += weights[row, place]
         place += 1
     return place, weight
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def _gap(reached, total, masses, level):
     """How far the level is exceeded where so much weight is reached."""
     return (1.0 - level) * (masses[1] + reached) - level * (total - reached + masses[0])
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
-def _errors(point, precision, blocks, largest):
+def _errors(points, row, precision, blocks, largest):
     """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
 
     Let u be the unit roundoff and x the exponent of a weight. Summing k squares, the exponential and sums of four
@@ -524,8 +617,8 @@ def _errors(point, precision, blocks, largest):
     """
     far, away = 0.0, 0.0
     if blocks.unit > SINGLE:
-        for d in range(len(point)):
-            away += (point[d] - blocks.centre[d]) * (point[d] - blocks.centre[d])
+        for d in range(points.shape[1]):
+            away += (points[row, d] - blocks.centre[d]) * (points[row, d] - blocks.centre[d])
         lost = 2.0**-26 * (np.sqrt(away) + blocks.centre_length)
         far = (np.sqrt(away) + lost) * np.sqrt(precision * largest[0])
         if far > FARTHEST:
@@ -533,7 +626,7 @@ def _errors(point, precision, blocks, largest):
     polynomial = 0.0 if blocks.unit > SINGLE else 720.0
     return (
         blocks.unit * (16.0 + 2.0 * far + polynomial),
-        1.01 * blocks.unit * (2.0 * len(point) + 10.0 + 2.0 * far),
+        1.01 * blocks.unit * (2.0 * points.shape[1] + 10.0 + 2.0 * far),
         (4.0 * blocks.n_rows + 2048.0) * 2.0**-53,
         blocks.n_rows * max(1.0, largest[1]) * blocks.underflow,
     )

@@ -44,8 +44,7 @@ from lvd.kernels.training import (
 )
 
 PIECE_ROWS = 2**16
-SMALL_PRODUCT, LEAST_ROWS = 2**18, 256
-"""OpenBLAS takes larger products to threads, which then wait busily, and in the way of others, for the next."""
+"""Copies as wide as the embeddings are made of so many rows at a time."""
 MULTIPLIED = 8
 """So many products take the time of one pair of a query and a row."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
@@ -279,38 +278,39 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not hasattr(self, "components_"):  # asked first, as scikit-learn takes its time
             check_is_fitted(self, "components_")
         device = resolve_device(self.device)
-        rows = check_rows(embeddings, name, device, len(self.mean_), may_be_single=True)
-        kept, mean, factors = self._placed(rows)
-        # In pieces: centred rows are copies, as wide as the embeddings.
+        rows = check_rows(embeddings, name, device, len(self.mean_), projected=True)
+        mean, factors = self._placed(rows)
         if not isinstance(rows, np.ndarray):
-            chosen = rows if kept is None else rows[:, kept]
-            pieces = [(chosen[piece] - mean) @ factors for piece in chunk_slices(len(rows), PIECE_ROWS)]
+            pieces = [(rows[piece] - mean) @ factors.T for piece in chunk_slices(len(rows), PIECE_ROWS)]
             return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        points = np.empty((len(rows), factors.shape[1]))
-        size = max(SMALL_PRODUCT // factors.size // LEAST_ROWS, 1) * LEAST_ROWS
+        from lvd.kernels.compiled import project
+
+        points = np.empty((len(rows), len(self.components_)))
 
         def work(some: slice) -> None:
-            for piece in chunk_slices(some.stop - some.start, size):
-                part = slice(some.start + piece.start, some.start + piece.stop)
-                centred = (rows[part] if kept is None else rows[part, kept]) - mean
-                np.dot(centred, factors, out=points[part])
+            for start in range(some.start, some.stop, PIECE_ROWS):
+                piece = slice(start, min(start + PIECE_ROWS, some.stop))
+                # It is compiled for arrays that can be written to: others are copied.
+                project(np.require(rows[piece], requirements=["C", "W"]), mean, factors, points[piece])
 
         in_chunks(work, len(rows), factors.size // MULTIPLIED)
+        if not np.isfinite(points).all():
+            check_matrix(embeddings, name)  # says what is wrong
         return points
 
-    def _placed(self, rows: Embeddings) -> tuple[Any, Any, Any]:
-        """Which columns are used, None for all, their means, and what deviations from them are multiplied by.
+    def _placed(self, rows: Embeddings) -> tuple[Any, Any]:
+        """The columns' means, and what deviations from them are multiplied by: 0 for columns that are not used.
 
         They are brought to where the rows are once, as that takes longer than projecting a thousand rows.
         """
         device = "numpy" if isinstance(rows, np.ndarray) else rows.device
         found = _PLACED.get(self)
         if found is None or found[0] is not self.components_ or found[1] != device:
-            columns = None if self.kept_.all() else np.flatnonzero(self.kept_)
-            factors = (self.components_ / self.scale_[self.kept_]).T.copy()
-            placed: tuple[Any, ...] = (columns, self.mean_[self.kept_], factors)
+            factors = np.zeros((len(self.components_), len(self.mean_)))
+            factors[:, self.kept_] = self.components_ / self.scale_[self.kept_]
+            placed: tuple[Any, Any] = (self.mean_, factors)
             if device != "numpy":
-                placed = tuple(None if one is None else torch.as_tensor(one, device=device) for one in placed)
+                placed = (torch.as_tensor(self.mean_, device=device), torch.as_tensor(factors, device=device))
             found = _PLACED[self] = self.components_, device, placed
         return found[2]
 
@@ -337,18 +337,19 @@ def check_rows(
     device: torch.device,
     n_columns: int | None = None,
     *,
-    may_be_single: bool = False,
+    projected: bool = False,
 ) -> Embeddings:
     """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there.
 
-    One of float32 may stay so, where its first operation is with float64.
+    Rows to be projected may stay float32 on a device, where the first operation is with float64; on the CPU
+    whether they are finite is seen from their projections, which are fewer.
     """
     if device.type == "cpu":
-        return check_matrix(embeddings, name, n_columns)
+        return check_matrix(embeddings, name, n_columns, finite=not projected)
     if not is_tensor(embeddings) or embeddings.device.type == "cpu":
         return torch.as_tensor(check_matrix(embeddings, name, n_columns), device=device)
     rows = embeddings.detach().to(device)
-    if not (may_be_single and rows.dtype == torch.float32):
+    if not (projected and rows.dtype == torch.float32):
         rows = rows.double()
     fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
     # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
