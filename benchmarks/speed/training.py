@@ -1,6 +1,8 @@
-"""Training the kernel on the CPU: one step beside plain torch and beside a compiled sketch, and whole fits."""
+"""Training the kernel on the CPU: one step beside plain torch and beside tiles, and whole fits."""
 
 from __future__ import annotations
+
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -9,13 +11,14 @@ import lvd
 from benchmarks import rivals
 from benchmarks.cell import with_peak_memory
 from benchmarks.speed.cases import race, timed
-from benchmarks.speed.compiled_step import compiled_gradient
 from benchmarks.speed.figures import Recorder
 from lvd._parallel import workers
+from lvd.kernels import leave_one_out
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.kernels.training import initial_components
 
 N_COLUMNS, BATCH, N_LATENT, NOISE, N_TEST = 100, 100, 8, 0.2, 2_000
+TILES = f"lvd, in tiles, as up to {leave_one_out.FEW_ROWS:,} rows"
 
 
 def one_step(record: Recorder, n: int, seconds: float) -> None:
@@ -34,21 +37,25 @@ def one_step(record: Recorder, n: int, seconds: float) -> None:
         assert parameter.grad is not None
         return parameter.grad
 
-    n_threads, errors = torch.get_num_threads(), {}
-    compiled_gradient(problem, components, batch)  # compiles
+    def compiled_from(few_rows: int) -> torch.Tensor:
+        with patch.object(leave_one_out, "FEW_ROWS", few_rows):
+            return problem.loss_and_gradient(components, batch, run)[1]
+
+    errors = {}
     times = race({"plain torch": by_autograd}, seconds)
     exact = LeaveOneOut(rows.double(), y.double(), 10.0, True, None)
     with workers() as run:  # torch is single-threaded meanwhile: threads are for tiles and blocks
         gradients = {
-            "lvd": lambda: problem.loss_and_gradient(components, batch, run)[1],
-            "compiled sketch": lambda: compiled_gradient(problem, components, batch, n_threads),
+            "lvd": lambda: compiled_from(0),
+            TILES: lambda: compiled_from(n),
         }
+        gradients["lvd"]()  # compiles
         times |= race(gradients, seconds)
         gradients["plain torch"] = by_autograd
         expected = exact.loss_and_gradient(components.double(), batch, run)[1]
         for name, gradient in gradients.items():
             errors[name] = float((gradient() - expected).abs().max() / expected.abs().max())
-    for name in ("lvd", "plain torch", "compiled sketch"):
+    for name in ("lvd", TILES, "plain torch"):
         record.note("step", name, queries=BATCH, rows=n, seconds=times[name], error=errors[name])
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels import leave_one_out
+from lvd.kernels import compiled_training, leave_one_out
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
 from lvd.kernels.training import descend, draw_batches, initial_components, keep_average, keep_best
 
@@ -71,6 +71,22 @@ class TestLossAndGradient:
             below, _ = given.loss_and_gradient(matrix - change, batch)
             slope = float((above.sum() - below.sum()) / (2 * step))
             assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("smoothness", [True, False])
+@pytest.mark.parametrize("batch", [[7], [0, 1299], [5, 511, 512, 1023, 1024, 1299, 600]])
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+def test_compiled_differences_equal_tiles_of_float64(smoothness, batch, spread, monkeypatch):
+    """Rows in three blocks, the last of them in part; a batch of one, of two, and of an odd number of rows."""
+    exact = problem(1300, smoothness=smoothness, spread=spread)
+    losses, gradient = exact.loss_and_gradient(components(), torch.tensor(batch))
+    monkeypatch.setattr(leave_one_out, "FEW_ROWS", 1299)
+    monkeypatch.setattr(compiled_training, "BLOCKS_AT_A_TIME", 2)
+    monkeypatch.delattr(leave_one_out.TiledNeighborhood, "of")
+    single = LeaveOneOut(exact.rows.float(), exact.y.float(), exact.scale, smoothness, None)
+    found, slope = single.loss_and_gradient(components().float(), torch.tensor(batch))
+    torch.testing.assert_close(found.double(), losses, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slope.double(), gradient, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [6.0, 1e3])

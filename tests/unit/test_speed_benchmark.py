@@ -1,4 +1,4 @@
-"""The speed benchmark: its rivals and sketches compute the same, and its page comes from figures alone."""
+"""The speed benchmark: its rivals compute the same, and its page comes from figures alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from benchmarks.speed import __main__ as command
 from benchmarks.speed import calls, company, on_gpu, training
 from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race
-from benchmarks.speed.compiled_step import compiled_gradient
 from benchmarks.speed.figures import Recorder, read_figures, this_setting
 from benchmarks.speed.page import write_page
-
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import initial_components
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -37,15 +32,6 @@ def test_all_contestants_answer_the_same_question(kind):
     assert count_equal(case.by_differences(), expected)["equal"] == 14.0
     # Float32 products may err by a row here and there.
     assert count_equal(case.plain_torch()(), expected)["equal"] >= 12.0
-
-
-def test_the_compiled_step_has_the_gradient_of_lvd():
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(1100, 12, generator=generator)
-    problem = LeaveOneOut(rows, rows[:, 0] + 3.0, 4.0, True, None)
-    components, batch = initial_components(4, 12, 0), torch.tensor([0, 600, 1099])
-    expected = problem.loss_and_gradient(components, batch)[1]
-    torch.testing.assert_close(compiled_gradient(problem, components, batch), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_what_is_slow_is_timed_once(monkeypatch):

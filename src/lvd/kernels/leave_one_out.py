@@ -19,10 +19,13 @@ from lvd._typing import Bool, Float, Int
 from lvd.kernels import fused
 
 if TYPE_CHECKING:
+    from lvd.kernels.compiled_training import CompiledNeighborhood
     from lvd.kernels.triton_training import FusedNeighborhood
 
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
+FEW_ROWS = 16_384
+"""Up to so many rows a step on the CPU is done in tiles, by whose last digits the paper's numbers were made."""
 LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
 """Exponentials of less count as 0: those that underflow take fifty times as long."""
 
@@ -68,13 +71,18 @@ class LeaveOneOut:
 
     def _neighborhood(
         self, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap
-    ) -> TiledNeighborhood | FusedNeighborhood:
+    ) -> TiledNeighborhood | CompiledNeighborhood | FusedNeighborhood:
         if self.fuses(points.shape[1]):
             from lvd.kernels.triton_training import FusedNeighborhood
 
             return FusedNeighborhood(points, batch)
-        whole = TiledNeighborhood.of(points, batch, run)
-        return whole if self._n_kept() == len(self.y) - 1 else whole.nearest(self._n_kept())
+        if self._n_kept() < len(self.y) - 1:
+            return TiledNeighborhood.of(points, batch, run).nearest(self._n_kept())
+        if len(points) > FEW_ROWS and points.device.type == "cpu" and points.dtype == torch.float32:
+            from lvd.kernels.compiled_training import CompiledNeighborhood
+
+            return CompiledNeighborhood.of(points, batch, run)
+        return TiledNeighborhood.of(points, batch, run)
 
     def _predict(
         self, batch: Int[Tensor, "b"], numerator: Float[Tensor, "b"], denominator: Float[Tensor, "b"]
@@ -121,10 +129,7 @@ class SampledLeaveOneOut:
 
 @dataclass(frozen=True)
 class TiledNeighborhood:
-    """The rows of a batch among all projected rows, in plain torch: weights in tiles of some columns.
-
-    Compiled differences would take half the time, but change last digits, and with them the paper's numbers.
-    """
+    """The rows of a batch among all projected rows, in plain torch: weights in tiles of some columns."""
 
     points: Float[Tensor, "n k"]
     batch: Int[Tensor, "b"]
