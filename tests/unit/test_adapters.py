@@ -42,7 +42,7 @@ def frame(data):
 
 
 def wrap(estimator, **changes):
-    settings = {"prefit": False, "embedding": None, "device": "cpu", "random_state": 0}
+    settings = {"prefit": False, "device": "cpu", "random_state": 0}
     return as_model(estimator, **settings | changes)
 
 
@@ -83,9 +83,7 @@ class TestEmbeddings:
 
     def test_an_embedding_of_your_own(self, data):
         X, y = data
-        embeddings = evaluate(
-            RandomForestRegressor(5), X, y, embedding=lambda rows: rows[:, :2] * 3.0
-        ).embeddings
+        embeddings = evaluate((RandomForestRegressor(5), lambda rows: rows[:, :2] * 3.0), X, y).embeddings
         np.testing.assert_array_equal(embeddings, 3.0 * X[:, :2])
 
 
@@ -296,9 +294,11 @@ class TestRefusals:
         [
             ("ridge", {}, "estimator must be one of 'net', 'trees', 'paper', got 'ridge'"),
             (None, {"prefit": True}, "prefit=True needs a trained estimator; pass it as the first argument"),
-            (Ridge(), {"embedding": "0"}, "embedding names a layer, which only torch modules have; give a"),
-            (NetRegressor(), {"embedding": len}, "embedding is a function, which only scikit-learn"),
-            (nn.Linear(2, 1), {"embedding": len}, "embedding is a function, which only scikit-learn"),
+            ((Ridge(), "0"), {}, "the embedding '0' names a layer, which only torch modules have; give a"),
+            ((NetRegressor(), len), {}, "the embedding is a function, which only scikit-learn"),
+            ((nn.Linear(2, 1), len), {}, "the embedding is a function, which only scikit-learn"),
+            ((Ridge(), 3), {}, "or a pair of one of these and its embedding, got a pair with int"),
+            ([len], {}, "or a pair of one of these and its embedding, got list"),
         ],
     )
     def test_combinations(self, estimator, changes, message):

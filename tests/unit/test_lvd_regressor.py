@@ -181,7 +181,7 @@ class TestStages:
     def test_the_second_module_knows_the_named_layer(self, data):
         X, y = data
         module = nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 4, 3), nn.Flatten(), nn.Sigmoid(), Sum())
-        reg = quick(estimator=module, embedding="4", conformity_score="normalized").fit(X, y)
+        reg = quick(estimator=(module, "4"), conformity_score="normalized").fit(X, y)
         assert reg.embed(X).shape == (240, 4)
 
 
@@ -245,7 +245,7 @@ class TestPrefit:
     def test_a_layer_may_be_named(self, data):
         X, y = data
         module = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1))
-        reg = quick(estimator=module, prefit=True, embedding="2").fit(X, y)
+        reg = quick(estimator=(module, "2"), prefit=True).fit(X, y)
         assert reg.embed(X).shape == (240, 6)
 
     def test_a_network_is_not_trained_again(self, data):
@@ -330,19 +330,19 @@ class TestScikitLearn:
             return rows
 
         score = lvd.scores.NormalizedResidual(Ridge())
-        reg = quick(estimator=Ridge(), embedding=embed, conformity_score=score, y_range=(0.0, None))
+        reg = quick(estimator=(Ridge(), embed), conformity_score=score, y_range=(0.0, None))
         copied = clone(reg)
-        assert copied.get_params()["embedding"] is embed
+        assert copied.get_params()["estimator"][1] is embed
         assert reg.get_params(deep=False).keys() == copied.get_params(deep=False).keys()
         assert copied.get_params()["kernel__max_iter"] == 15
-        copied.set_params(embedding=None, kernel__max_iter=7, conformity_score__error_estimator=None)
-        assert (copied.embedding, copied.kernel.max_iter) == (None, 7)
+        copied.set_params(estimator=None, kernel__max_iter=7, conformity_score__error_estimator=None)
+        assert (copied.estimator, copied.kernel.max_iter) == (None, 7)
         assert (copied.conformity_score.error_estimator, type(score.error_estimator)) == (None, Ridge)
         assert "conformity_score=NormalizedResidual(error_estimator=Ridge())" in repr(reg)
 
     def test_a_function_embeds(self, data):
         X, y = data
-        reg = quick(estimator=Ridge(), embedding=lambda rows: rows[:, :2]).fit(X, y)
+        reg = quick(estimator=(Ridge(), lambda rows: rows[:, :2])).fit(X, y)
         np.testing.assert_array_equal(reg.embed(X), X[:, :2])
         assert reg.score(X, y) == pytest.approx(1.0 - np.mean((y - reg.predict(X)) ** 2) / np.var(y))
 
@@ -577,7 +577,7 @@ class TestBadInput:
         with pytest.raises(lvd.InputError, match="name the layer of the embedding, one of: 0, 1"):
             quick(estimator=module).fit(X, y)
         with pytest.raises(lvd.InputError, match="'2' is not in the module; choose one of: 0, 1"):
-            quick(estimator=module, embedding="2").fit(X, y)
+            quick(estimator=(module, "2")).fit(X, y)
 
     def test_use_before_fit(self, data):
         X, y = data

@@ -20,7 +20,7 @@ from torch import nn
 
 import lvd
 from lvd.methods import ALL_METHODS
-from lvd.store import read_manifest, save_object
+from lvd.store import folder, read_manifest, save_object
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 3))
@@ -324,10 +324,23 @@ class TestSklearn:
 
     def test_an_embedding_function_is_given_again(self, tmp_path):
         pytest.importorskip("skops")
-        reg = quick(lvd.LVDRegressor, estimator=Ridge(), embedding=embed_two, random_state=0).fit(X, Y)
-        assert_same(round_trip(reg, tmp_path, embedding=embed_two), reg)
-        with pytest.raises(lvd.InputError, match="made with embed_two as embedding="):
+        reg = quick(lvd.LVDRegressor, estimator=(Ridge(), embed_two), random_state=0).fit(X, Y)
+        assert_same(round_trip(reg, tmp_path, estimator=(None, embed_two)), reg)
+        with pytest.raises(lvd.InputError, match="made with embed_two as part 1 of estimator="):
             lvd.load(tmp_path / "model")
+
+    def test_an_embedding_function_that_was_a_parameter_of_its_own(self, tmp_path):
+        pytest.importorskip("skops")
+        reg = quick(lvd.LVDRegressor, estimator=(Ridge(), embed_two), random_state=0).fit(X, Y)
+        reg.save(tmp_path / "model")
+        path = tmp_path / "model" / "manifest.json"
+        manifest = json.loads(path.read_text().replace("estimator.1", "embedding"))
+        parameters = manifest["objects"][-1]["parameters"]
+        parameters["estimator"], parameters["embedding"] = parameters["estimator"]["tuple"]
+        del manifest["sha256"]
+        manifest["sha256"] = folder._self_digest(manifest)
+        path.write_text(json.dumps(manifest))
+        assert_same(lvd.load(tmp_path / "model", embedding=embed_two), reg)
 
     def test_a_prefit_estimator_is_saved_once(self, tmp_path):
         pytest.importorskip("skops")

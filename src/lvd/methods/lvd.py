@@ -10,9 +10,9 @@ from lvd.kernels import MahalanobisKernel
 from lvd.methods.conformal import as_score
 from lvd.methods.local import LocalRegressor
 from lvd.models import Model, as_model
-from lvd.models.adapters import Embed
 from lvd.models.candidates import Candidates
 from lvd.models.kinds import takes
+from lvd.models.wrap import model_and_embedding
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 
@@ -61,7 +61,8 @@ class LVDRegressor(LocalRegressor):
         paper's network. With the other names numbers may be missing (NaN): the trees take them as they are, the
         network gets the column's mean and a flag. Or a torch module, one of lvd's regressors, a scikit-learn
         regressor or Pipeline, LightGBM, XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a
-        trained model, a function `predict` or a pair ``(predict, embed)``.
+        trained model, a function `predict`. Or a pair of one of these and its embedding: the name of the layer
+        of a torch module whose input it is, else a function from rows to embeddings.
     preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
@@ -86,8 +87,6 @@ class LVDRegressor(LocalRegressor):
         :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
         use ``calib_size=None`` and conformalize on rows it has not seen.
-    embedding : the name of the layer of a torch module whose input is the embedding, or, for scikit-learn
-        estimators, a function from rows to embeddings.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
@@ -121,7 +120,6 @@ class LVDRegressor(LocalRegressor):
     bandwidth: float | str | None = None
     when_unknown: str | None = None
     joint: str | None = None
-    embedding: str | Embed | None = None
 
     @property
     def settings(self) -> Preset:
@@ -137,16 +135,15 @@ class LVDRegressor(LocalRegressor):
     def _new_model(self, seed: int) -> Model | Candidates:
         name = self.settings.estimator if self.estimator is None and not self.prefit else self.estimator
         named = {"auto": ("net", "trees"), "net": ("net",)}.get(name, ()) if isinstance(name, str) else ()
-        embedding, device = self.embedding, self.device
-        if named and embedding is None and not self.prefit:
-            return Candidates({one: as_model(one, device=device, random_state=seed) for one in named})
+        if named and not self.prefit:
+            return Candidates({one: as_model(one, device=self.device, random_state=seed) for one in named})
         given = "net" if named else name
-        return as_model(given, prefit=self.prefit, embedding=embedding, device=device, random_state=seed)
+        return as_model(given, prefit=self.prefit, device=self.device, random_state=seed)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         preset = PRESETS.get(self.preset, PRESETS["default"])
-        model = preset.estimator if self.estimator is None else self.estimator
+        model, _ = model_and_embedding(preset.estimator if self.estimator is None else self.estimator)
         missing = model != "paper" if isinstance(model, str) else takes(model, "allow_nan")
         tags.input_tags.allow_nan = missing
         return tags

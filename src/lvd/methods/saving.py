@@ -51,8 +51,9 @@ def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) ->
     """What ``save(folder)`` wrote: the same method, with the same bits in every prediction.
 
     Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
-    were given to the constructor: ``lvd.load(folder, estimator=module)``, ``lvd.load(folder, embedding=function)``.
-    The weights that were saved go into a copy of the module. A model saved on a GPU that this machine does not
+    were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` where
+    only the embedding is one. (A model that was saved with ``embedding=function`` asks for it under that name.) The
+    weights that were saved go into a copy of the module. A model saved on a GPU that this machine does not
     have gets ``device="auto"``, and a generator given as `random_state` comes back as None.
 
     Examples
@@ -169,10 +170,13 @@ def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
 
 
 def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """LVDRegressor of version 0.1: score, sides and second model have become one score."""
+    """LVDRegressor before an embedding of one's own came with the estimator, and that of version 0.1.
+
+    Of the latter score, sides and second model have become one score.
+    """
     parameters, learned = _upgrade(parameters, learned)
     if "predictor" not in parameters:
-        return parameters, learned
+        return _pair_embedding(parameters, parameters.pop("embedding", None)), learned
     kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
     name = {"each": "signed", "joint": "sided"}.get(sides, kind)
     error_model, errors = learned.pop("error_model_", None), learned.pop("train_errors_", None)
@@ -191,7 +195,9 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
         if "model_" in learned:
             regression.model_, regression.kernels_ = learned["model_"], learned["kernels_"]
             learned["model_"] = regression
-    parameters["embedding"] = parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
+    parameters = _pair_embedding(
+        parameters, parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
+    )
     parameters = {name: parameters[name] for name in LVDRegressor._get_param_names() if name in parameters}
     if parameters.get("bandwidth") == "auto":
         parameters["bandwidth"] = learned["conformals_"][0].bandwidth if "conformals_" in learned else 1.0
@@ -205,6 +211,12 @@ def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
         ]
     parameters |= {"preset": "paper", "conformity_score": name}
     return parameters, learned | ({"score_": score} if "model_" in learned else {})
+
+
+def _pair_embedding(parameters: dict[str, Any], embedding: Any) -> dict[str, Any]:
+    return (
+        parameters if embedding is None else parameters | {"estimator": (parameters["estimator"], embedding)}
+    )
 
 
 def _upgrade_scaled(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import nn
 
 from lvd._typing import RandomState
 from lvd._validation import InputError, check_choice
-from lvd.models.adapters import Embed, FunctionModel, SklearnModel
+from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.boosted import TreesRegressor
 from lvd.models.kinds import unfitted_copy
 from lvd.models.model import Fitted, Model
@@ -22,16 +21,26 @@ BUILT_IN = ("net", "trees", "paper")
 """The models that have a name: the network, boosted trees, and the network as the paper trains it."""
 
 
+def model_and_embedding(estimator: Any) -> tuple[Any, Any]:
+    """What predicts, and what embeds if both came as a pair; else None."""
+    is_pair = isinstance(estimator, list | tuple) and len(estimator) == 2
+    return tuple(estimator) if is_pair else (estimator, None)
+
+
 def as_model(
     estimator: Any,
     *,
     prefit: bool = False,
-    embedding: str | Embed | None = None,
     device: str = "auto",
     random_state: RandomState = None,
 ) -> Model:
     """The model for `estimator`: the name of a built-in one (None: the network), a torch module, a model of lvd's,
-    whatever has `fit` and `predict`, or a predict function, alone or with one that embeds."""
+    whatever has `fit` and `predict`, or a predict function.
+
+    Each of them may come in a pair with its embedding: for a torch module the name of the layer whose input it is,
+    for others a function from rows to embeddings.
+    """
+    estimator, embedding = model_and_embedding(estimator)
     early_stopping = None
     if isinstance(estimator, str):
         name = check_choice(estimator, "estimator", BUILT_IN)
@@ -43,16 +52,16 @@ def as_model(
         raise InputError(f"estimator is a class; give an object of it, as {estimator.__name__}()")
     foreign = FOREIGN.get(type(estimator).__module__.split(".")[0])
     is_net = foreign is None and (estimator is None or isinstance(estimator, nn.Module))
-    is_sklearn = not (is_net or foreign or isinstance(estimator, Model)) and hasattr(estimator, "predict")
-    layer, embed = (embedding, None) if isinstance(embedding, str) else (None, embedding)
-    if layer is not None and not is_net:
+    has_own = foreign is not None or isinstance(estimator, Model)
+    if isinstance(embedding, str) and not is_net:
         raise InputError(
-            "embedding names a layer, which only torch modules have; give a function from rows to embeddings"
+            f"the embedding {embedding!r} names a layer, which only torch modules have; give a function from rows "
+            "to embeddings"
         )
-    if embed is not None and not is_sklearn:
+    if embedding is not None and (has_own or (is_net and not isinstance(embedding, str))):
         raise InputError(
-            "embedding is a function, which only scikit-learn estimators need; for a torch module give the name of "
-            "a layer, and a pair of functions (predict, embed) has its own"
+            "the embedding is a function, which only scikit-learn estimators and predict functions need; for a "
+            "torch module give the name of a layer, and leave it out for models of lvd and chemprop, which have one"
         )
     if foreign is not None:
         model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)
@@ -62,24 +71,23 @@ def as_model(
             raise InputError("prefit=True needs a trained estimator; pass it as the first argument")
         return NetRegressor(
             estimator,
-            embedding_layer=layer,
+            embedding_layer=embedding,
             early_stopping=early_stopping,
             prefit=prefit,
             device=device,
             random_state=random_state,
         )
-    functions = estimator if isinstance(estimator, Sequence) else [estimator]
-    is_model = is_sklearn or isinstance(estimator, Model)
-    if not is_model and len(functions) in {1, 2} and all(callable(part) for part in functions):
-        return FunctionModel(*functions)
     if isinstance(estimator, Model):
         return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
-    if is_sklearn:
+    if (embedding is None or callable(embedding)) and hasattr(estimator, "predict"):
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
-        return SklearnModel(fresh, prefit=prefit, embed=embed)
+        return SklearnModel(fresh, prefit=prefit, embed=embedding)
+    if (embedding is None or callable(embedding)) and callable(estimator):
+        return FunctionModel(estimator, embedding)
     raise InputError(
         "estimator must be None, a torch module, a ChempropEstimator, a regressor with fit and predict, 'net', "
-        f"'trees', or a function predict or a pair (predict, embed), got {type(estimator).__name__}"
+        "'trees', a function predict, or a pair of one of these and its embedding, got "
+        + (type(estimator).__name__ if embedding is None else f"a pair with {type(embedding).__name__}")
     )
 
 
