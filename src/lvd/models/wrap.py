@@ -68,15 +68,14 @@ def as_model(
             device=device,
             random_state=random_state,
         )
-    functions = estimator if isinstance(estimator, Sequence) else [estimator]
-    is_model = is_sklearn or isinstance(estimator, Model)
-    if not is_model and len(functions) in {1, 2} and all(callable(part) for part in functions):
-        return FunctionModel(*functions)
     if isinstance(estimator, Model):
         return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
     if is_sklearn:
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
         return SklearnModel(fresh, prefit=prefit, embed=embed)
+    functions = estimator if isinstance(estimator, Sequence) else [estimator]
+    if len(functions) in {1, 2} and all(callable(part) for part in functions):
+        return FunctionModel(*functions)
     raise InputError(
         "estimator must be None, a torch module, a ChempropEstimator, a regressor with fit and predict, 'net', "
         f"'trees', or a function predict or a pair (predict, embed), got {type(estimator).__name__}"
