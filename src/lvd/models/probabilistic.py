@@ -16,6 +16,7 @@ from lvd.models.scaling import mean_and_scale
 
 PRIOR = Gamma(6.0, 6.0)
 LEAST_PRECISION = 1e-6
+EVALUATION_ROWS = 8192
 
 
 class WeightPrior:
@@ -47,18 +48,12 @@ class WeightPrior:
             self.precisions[i] = 1.0 / cavity.variance
             variances[i] = 1.0 / (precision + self.precisions[i])
             means[i] = scaled_mean * variances[i]
-        return _shaped_like(layers, means, variances)
-
-
-def _shaped_like(layers: list[Gaussians], means: list[float], variances: list[float]) -> list[Gaussians]:
-    ends = np.cumsum([weights.mean.size for weights in layers])[:-1]
-    parts = zip(layers, np.split(np.array(means), ends), np.split(np.array(variances), ends), strict=True)
-    return [
-        Gaussians(mean.reshape(w.mean.shape), variance.reshape(w.mean.shape)) for w, mean, variance in parts
-    ]
-
-
-EVALUATION_ROWS = 8192
+        ends = np.cumsum([weights.mean.size for weights in layers])[:-1]
+        parts = zip(layers, np.split(np.array(means), ends), np.split(np.array(variances), ends), strict=True)
+        return [
+            Gaussians(mean.reshape(w.mean.shape), variance.reshape(w.mean.shape))
+            for w, mean, variance in parts
+        ]
 
 
 def train_probabilistic(
