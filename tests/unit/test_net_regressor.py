@@ -332,6 +332,13 @@ class TestPrefit:
         expected = module.eval().double()(torch.tensor(data[0]))[:, 0].detach()
         np.testing.assert_allclose(predicted, expected.numpy(), rtol=1e-12)
 
+    def test_nothing_of_an_earlier_fit_stays_behind(self, module, data):
+        refitted = lvd.NetRegressor(device="cpu", random_state=0).fit(*data)
+        refitted.set_params(module=module, prefit=True).fit(*data)
+        far = 20.0 * data[0]
+        expected = new_net(module, prefit=True).fit(*data).predict(far)
+        np.testing.assert_array_equal(refitted.predict(far), expected)
+
     def test_no_hook_stays_behind(self, module, data):
         new_net(module, prefit=True).fit(*data).predict(data[0])
         assert not any(layer._forward_pre_hooks for layer in module.modules())

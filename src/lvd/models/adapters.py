@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix
-from lvd.models.coding import InputCoding, column_means, fill_in
-from lvd.models.kinds import is_of, is_pipeline, last_step, takes, unfitted_copy
+from lvd.models.coding import InputCoding, column_means, fill_matrix
+from lvd.models.kinds import before_last_step, is_of, is_pipeline, last_step, takes, unfitted_copy
 from lvd.models.model import Evaluation, RowwiseModel
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
@@ -81,12 +81,8 @@ class SklearnModel(RowwiseModel, BaseEstimator):
         self.fitted_ = self.estimator if self.prefit else self._trained(X, y)
         self.coding_ = None
         if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
-            inner = self._transformed(X)
-            if (
-                takes(last_step(self.estimator), "allow_nan")
-                or issparse(inner)
-                or not _is_number_matrix(inner)
-            ):
+            inner = before_last_step(self.fitted_, self._as_given(X))
+            if takes(last_step(self.estimator), "allow_nan") or not _is_number_matrix(inner):
                 self.coding_ = InputCoding.of(inner)
         return self
 
@@ -97,9 +93,7 @@ class SklearnModel(RowwiseModel, BaseEstimator):
             raise InputError(
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
             )
-        numbers = None
-        if self.x_mean_ is not None and is_matrix(X) and np.isnan(X).any():
-            numbers = fill_in(X, self.x_mean_)
+        numbers = None if self.x_mean_ is None else fill_matrix(X, self.x_mean_)
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
@@ -131,7 +125,7 @@ class SklearnModel(RowwiseModel, BaseEstimator):
     def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
         if self.embed is not None:
             return check_matrix(self.embed(X), "the embedding")
-        inner = self._transformed(X)
+        inner = before_last_step(self.fitted_, self._as_given(X))
         if hasattr(self._last, "module_"):
             return _module_layer(self._last, inner)
         numbers = (
@@ -154,12 +148,6 @@ class SklearnModel(RowwiseModel, BaseEstimator):
     def _last(self) -> Any:
         """The fitted estimator, or the last step of a Pipeline."""
         return last_step(self.fitted_)
-
-    def _transformed(self, X: Any) -> Any:
-        """What the last step of a Pipeline gets to see; a frame stays one, for its names."""
-        rows = self._as_given(X)
-        several = is_pipeline(self.fitted_) and len(self.fitted_) > 1
-        return self.fitted_[:-1].transform(rows) if several else rows
 
     def _as_given(self, X: Any) -> Any:
         """The rows as the estimator takes them: torch networks of skorch compute in float32."""
@@ -217,7 +205,7 @@ def _as_texts(X: Any) -> NDArray | None:
 
 
 def _is_number_matrix(inputs: Any) -> bool:
-    """Whether the inputs are a matrix of finite numbers."""
+    """Whether the inputs are a matrix of finite numbers, and not a sparse one."""
     try:
         check_matrix(inputs)
     except InputError:
@@ -256,8 +244,7 @@ class EarlierEmbedding:
 
     def __call__(self, X: Any) -> Float[NDArray, "n h"]:
         """The embeddings of the rows."""
-        last, several = last_step(self.fitted), is_pipeline(self.fitted) and len(self.fitted) > 1
-        inner = self.fitted[:-1].transform(X) if several else X
+        last, inner = last_step(self.fitted), before_last_step(self.fitted, X)
         dense = inner.toarray() if issparse(inner) else inner
         if self.leaf_means is not None:
             return _leaf_coordinates(last, self.leaf_means, dense)

@@ -16,6 +16,8 @@ from scipy.special import ndtr
 
 from lvd._typing import Float, NDArray
 
+LEAST_VARIANCE, LARGEST_LOG = 1e-100, 700.0
+
 
 class Gaussians(NamedTuple):
     """Independent Gaussians, or the gradients of a function of them by their means and variances."""
@@ -91,10 +93,6 @@ def chain(slopes: Slopes, outer: Gaussians) -> Gaussians:
         outer.mean * slopes.mean_by_mean + outer.variance * slopes.variance_by_mean,
         outer.mean * slopes.mean_by_variance + outer.variance * slopes.variance_by_variance,
     )
-
-
-LEAST_VARIANCE = 1e-100
-LARGEST_LOG = 700.0
 
 
 class Gamma(NamedTuple):

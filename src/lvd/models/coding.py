@@ -90,9 +90,7 @@ class InputCoding:
 
     def filled_inputs(self, X: Any) -> Float[NDArray, "n p"] | None:
         """A matrix with the means in place of what is missing; None where nothing is, or it is no matrix."""
-        if not is_matrix(X) or not np.isnan(X).any():
-            return None
-        return fill_in(X, np.array(self.means, np.float64))
+        return fill_matrix(X, np.array(self.means, np.float64))
 
 
 def one_hot_blocks(X: Float[NDArray, "n p"]) -> list[tuple[int, int]]:
@@ -129,6 +127,11 @@ def undo_one_hot(X: Float[NDArray, "n p"], blocks: Sequence[tuple[int, int]]) ->
 def fill_in(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:
     """The rows with the means in place of what is missing."""
     return np.where(np.isnan(X), means, X)
+
+
+def fill_matrix(X: Any, means: Float[NDArray, "p"]) -> Float[NDArray, "n p"] | None:
+    """:func:`fill_in` of a matrix; None where nothing is missing, or it is no matrix."""
+    return fill_in(X, means) if is_matrix(X) and np.isnan(X).any() else None
 
 
 def column_means(X: Float[NDArray, "n p"]) -> Float[NDArray, "p"]:

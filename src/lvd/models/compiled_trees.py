@@ -10,22 +10,9 @@ from numba import njit
 
 @no_type_check
 @njit(nogil=True, cache=True)
-def sum_leaves(  # noqa: PLR0917
-    rows,
-    baseline,
-    roots,
-    features,
-    thresholds,
-    left,
-    right,
-    missing_left,
-    leaves,
-    values,
-    cuts,
-    lefts,
-    result,
-):
+def sum_leaves(rows, baseline, trees, result):
     """The baseline plus the value of the leaf of every tree, for each row; a category is a column of `lefts`."""
+    roots, features, thresholds, left, right, missing_left, leaves, values, cuts, lefts = trees
     for i in range(len(rows)):
         total = baseline
         for root in roots:

@@ -21,6 +21,11 @@ def last_step(estimator: Any) -> Any:
     return estimator[-1] if is_pipeline(estimator) else estimator
 
 
+def before_last_step(fitted: Any, rows: Any) -> Any:
+    """What the last step of a fitted Pipeline gets to see; a frame stays one, for its names."""
+    return fitted[:-1].transform(rows) if is_pipeline(fitted) and len(fitted) > 1 else rows
+
+
 def is_of(estimator: Any, package: str) -> bool:
     """Whether the estimator's class is one of the package, or made of one."""
     return any(base.__module__.split(".")[0] == package for base in type(estimator).__mro__)

@@ -40,8 +40,8 @@ class ElementLoss(Protocol):
     def unscale(
         self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
     ) -> Float[Tensor, "n o"]:
-        """The network's outputs in the units of the targets."""
-        ...
+        """The network's outputs in the units of the targets: ``output * scale + mean`` of plain ones."""
+        return outputs * scale + mean
 
     def total(
         self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
@@ -92,12 +92,6 @@ class SquaredLoss(ElementLoss):
         """The mean over targets of the root mean squared error, in original units."""
         return (means.sqrt() * scale).mean()
 
-    def unscale(
-        self, outputs: Float[Tensor, "n t"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
-    ) -> Float[Tensor, "n t"]:
-        """``output * scale + mean``."""
-        return outputs * scale + mean
-
 
 @dataclass(frozen=True)
 class PinballLoss(ElementLoss):
@@ -123,12 +117,6 @@ class PinballLoss(ElementLoss):
     def summary(self, means: Float[Tensor, "q"], scale: Float[Tensor, "q"]) -> Float[Tensor, ""]:
         """The mean over quantiles, in original units."""
         return (means * scale).mean()
-
-    def unscale(
-        self, outputs: Float[Tensor, "n q"], mean: Float[Tensor, "q"], scale: Float[Tensor, "q"]
-    ) -> Float[Tensor, "n q"]:
-        """``output * scale + mean``."""
-        return outputs * scale + mean
 
 
 @dataclass(frozen=True)

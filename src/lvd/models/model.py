@@ -49,11 +49,11 @@ class Model(Protocol):
 
 
 class RowwiseModel:
-    """A model to which each row is a case of its own."""
+    """A model to which each row is a case of its own: equal rows of numbers may be different cases."""
 
     def same_case(self, X: Any) -> NDArray:
         """A label for each row, all different."""
-        return each_its_own(X)
+        return np.arange(len(X))
 
 
 class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
@@ -78,11 +78,6 @@ class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def each_its_own(X: Any) -> NDArray:
-    """Labels for rows of which each is a case of its own: equal rows of numbers may be different cases."""
-    return np.arange(len(X))
 
 
 def came_trained(model: Any) -> bool:

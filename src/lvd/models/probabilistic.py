@@ -16,6 +16,7 @@ from lvd.models.scaling import mean_and_scale
 
 PRIOR = Gamma(6.0, 6.0)
 LEAST_PRECISION = 1e-6
+EVALUATION_ROWS = 8192
 
 
 class WeightPrior:
@@ -47,18 +48,12 @@ class WeightPrior:
             self.precisions[i] = 1.0 / cavity.variance
             variances[i] = 1.0 / (precision + self.precisions[i])
             means[i] = scaled_mean * variances[i]
-        return _shaped_like(layers, means, variances)
-
-
-def _shaped_like(layers: list[Gaussians], means: list[float], variances: list[float]) -> list[Gaussians]:
-    ends = np.cumsum([weights.mean.size for weights in layers])[:-1]
-    parts = zip(layers, np.split(np.array(means), ends), np.split(np.array(variances), ends), strict=True)
-    return [
-        Gaussians(mean.reshape(w.mean.shape), variance.reshape(w.mean.shape)) for w, mean, variance in parts
-    ]
-
-
-EVALUATION_ROWS = 8192
+        ends = np.cumsum([weights.mean.size for weights in layers])[:-1]
+        parts = zip(layers, np.split(np.array(means), ends), np.split(np.array(variances), ends), strict=True)
+        return [
+            Gaussians(mean.reshape(w.mean.shape), variance.reshape(w.mean.shape))
+            for w, mean, variance in parts
+        ]
 
 
 def train_probabilistic(
@@ -105,14 +100,11 @@ class ProbabilisticNet:
         """Train the networks; each target's is the one that a fit to it alone would give."""
         self.x_mean_, self.x_scale_ = mean_and_scale(X)
         self.y_mean_, self.y_scale_ = mean_and_scale(y)
-        scaled = (y - self.y_mean_) / self.y_scale_
-        networks, noises = zip(
-            *(
-                train_probabilistic(self._scale(X), column, self.hidden_sizes, epochs=epochs, seed=seed)
-                for column in scaled.T
-            ),
-            strict=True,
-        )
+        trained = [
+            train_probabilistic(self._scale(X), column, self.hidden_sizes, epochs=epochs, seed=seed)
+            for column in ((y - self.y_mean_) / self.y_scale_).T
+        ]
+        networks, noises = zip(*trained, strict=True)
         by_layer = list(zip(*networks, strict=True))
         self.weight_means_ = [np.stack([w.mean for w in layer]) for layer in by_layer]
         self.weight_variances_ = [np.stack([w.variance for w in layer]) for layer in by_layer]
@@ -130,12 +122,9 @@ class ProbabilisticNet:
 
     def _outputs(self, inputs: Float[NDArray, "n p"]) -> Gaussians:
         """Every target's network output, one column each."""
-        outputs = [
-            run_network(list(map(Gaussians, means, variances)), certain(inputs)).output
-            for means, variances in zip(
-                zip(*self.weight_means_, strict=True), zip(*self.weight_variances_, strict=True), strict=True
-            )
-        ]
+        moments = zip(self.weight_means_, self.weight_variances_, strict=True)
+        networks = zip(*(map(Gaussians, *layer) for layer in moments), strict=True)
+        outputs = [run_network(list(network), certain(inputs)).output for network in networks]
         return Gaussians(*(np.concatenate(parts, axis=1) for parts in zip(*outputs, strict=True)))
 
 

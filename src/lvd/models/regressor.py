@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -140,7 +139,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
         """Train; a prefit module is only looked at. `on_batch` is called after every batch."""
         self._check_parameters()
-        for name in ("n_features_in_", "input_names_"):
+        for name in ("n_features_in_", "input_names_", "farthest_"):
             self.__dict__.pop(name, None)
         several = to_numpy(y).ndim > 1 and to_numpy(y).shape[1] > 1
         X, targets = self.check(X), check_targets(y, missing=several)
@@ -151,14 +150,11 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             self.n_features_in_ = math.prod(X.shape[1:])
         self.n_targets_, self._flat = targets.shape[1], to_numpy(y).ndim == 1
         seed = seed_from(self.random_state)
+        self._learn_scales(X, targets)
         if self.prefit:
-            self._keep_prefit(X)
-            return self
-        self._scale_inputs(X, scaled=self.scale_inputs)
-        measure = known_mean_and_scale if np.isnan(targets).any() else mean_and_scale
-        self.y_mean_, self.y_scale_ = measure(targets, self.scale_target)
-        self.__dict__.pop("farthest_", None)
-        if self._validates(len(X)):
+            self.module_: nn.Module = self._new_module(seed, len(X))
+            self._look_at(self._tensor(X[:2]))
+        elif self._validates(len(X)):
             if self.scale_inputs:
                 self.farthest_ = FARTHEST
             self._train_validated(X, targets, seed, on_batch)
@@ -175,7 +171,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             for array in (self.standardised(X), (targets - self.y_mean_) / self.y_scale_)
         )
         with workers(1):
-            self.module_: nn.Module = train_validated(
+            self.module_ = train_validated(
                 inputs,
                 scaled,
                 self.sizes(self.n_targets_, len(X)),
@@ -219,7 +215,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         predictions, embeddings = [], []
         # Models saved by lvd 1 do not say.
         in_float64 = getattr(self, "in_float64_", self.module is None)
-        with self._forward(in_float64=in_float64) as forward:
+        with evaluating(self.module_):
+            forward = self._forward(in_float64=in_float64)
             for rows in chunk_slices(len(X), EVALUATION_ROWS):
                 inputs = self._tensor(self.standardised(X[rows]), torch.float64 if in_float64 else None)
                 output, embedding = forward(inputs)
@@ -233,16 +230,12 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             )
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
 
-    @contextmanager
-    def _forward(self, *, in_float64: bool) -> Iterator[Callable[[Any], tuple[Any, Tensor]]]:
-        """From inputs to output and embedding, without gradients."""
+    def _forward(self, *, in_float64: bool) -> Callable[[Any], tuple[Any, Tensor]]:
+        """From inputs to output and embedding."""
         if self.module is None and self.embedding_layer is None:
-            with torch.no_grad():
-                yield partial(run_mlp, self.module_)
-            return
-        with evaluating(self.module_):
-            weights = weights_in_float64(self.module_) if in_float64 else None
-            yield lambda inputs: forward_with_embedding(self.module_, self.embedding_layer_, inputs, weights)
+            return partial(run_mlp, self.module_)
+        weights = weights_in_float64(self.module_) if in_float64 else None
+        return lambda inputs: forward_with_embedding(self.module_, self.embedding_layer_, inputs, weights)
 
     def _check_parameters(self) -> None:
         for name in ("n_batches", "epochs", "batch_size", "learning_rate"):
@@ -280,23 +273,20 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
     def _new_module(self, seed: int, n_rows: int) -> nn.Module:
         if self.module is not None:
-            return copy.deepcopy(self.module)
+            return self.module if self.prefit else copy.deepcopy(self.module)
         generator = torch.Generator().manual_seed(seed)
         sizes = self.sizes(self.n_targets_, n_rows)
         return build_mlp(self.n_features_in_, sizes, self.n_targets_, generator=generator)
 
-    def _keep_prefit(self, X: Any) -> None:
-        assert self.module is not None
-        self.module_ = self.module
-        self._scale_inputs(X, scaled=False)
-        self.y_mean_, self.y_scale_ = np.zeros(self.n_targets_), np.ones(self.n_targets_)
-        self._look_at(self._tensor(X[:2]))
-
-    def _scale_inputs(self, X: Any, *, scaled: bool) -> None:
+    def _learn_scales(self, X: Any, targets: NDArray) -> None:
+        """Of inputs and targets; a prefit module takes and gives them as they are."""
         if isinstance(X, NamedRows):  # they may be numbers of words, and stay as they are
             self.x_mean_, self.x_scale_ = np.zeros(()), np.ones(())
         else:
-            self.x_mean_, self.x_scale_ = mean_and_scale(X, scaled)
+            self.x_mean_, self.x_scale_ = mean_and_scale(X, self.scale_inputs and not self.prefit)
+        partly_known = np.isnan(targets).any() and not self.prefit
+        measure = known_mean_and_scale if partly_known else mean_and_scale
+        self.y_mean_, self.y_scale_ = measure(targets, self.scale_target and not self.prefit)
 
     def standardised(self, X: Any) -> Any:
         """The rows as they enter the network."""

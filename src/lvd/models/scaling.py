@@ -24,9 +24,7 @@ def known_mean_and_scale(
 ) -> tuple[Float[NDArray, "t"], Float[NDArray, "t"]]:
     """The same of the targets that are known, column by column; one that no row has cannot be learned."""
     refuse_unknown(targets)
-    if not scaled:
-        return np.zeros(targets.shape[1]), np.ones(targets.shape[1])
-    columns = [mean_and_scale(column[~np.isnan(column), None]) for column in targets.T]
+    columns = [mean_and_scale(column[~np.isnan(column), None], scaled) for column in targets.T]
     means, scales = zip(*columns, strict=True)
     return np.concatenate(means), np.concatenate(scales)
 

@@ -18,6 +18,11 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.rows import NamedRows
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+Inputs = Tensor | NamedRows
+"""What a module is called with: a tensor, or several by the names of its arguments."""
+_PROCESS_GENERATORS = Lock()
+
 
 def build_mlp(
     n_inputs: int, hidden_sizes: Sequence[int], n_outputs: int, *, generator: torch.Generator
@@ -41,20 +46,14 @@ def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"
 
     What :func:`forward_with_embedding` gives of it, without hooks and copies of the module's names.
     """
-    *layers, last = mlp
-    hidden = inputs
-    for layer in layers:
-        hidden = _in_float64(layer, hidden) if isinstance(layer, nn.Linear) else layer(hidden)
-    return _in_float64(last, hidden), hidden
-
-
-def _in_float64(layer: Any, inputs: Float[Tensor, "n a"]) -> Float[Tensor, "n b"]:
-    return nn.functional.linear(inputs, layer.weight.double(), layer.bias.double())
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-Inputs = Tensor | NamedRows
-"""What a module is called with: a tensor, or several by the names of its arguments."""
+    entered = output = inputs
+    for layer in mlp:
+        entered = output
+        if isinstance(layer, nn.Linear):
+            output = nn.functional.linear(entered, layer.weight.double(), layer.bias.double())
+        else:
+            output = layer(entered)
+    return output, entered
 
 
 def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:
@@ -71,9 +70,6 @@ def to_tensors(rows: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return torch.as_tensor(rows, dtype=dtype, device=device)
     tensors = {name: torch.as_tensor(array, device=device) for name, array in rows.arrays.items()}
     return NamedRows({name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()})
-
-
-_PROCESS_GENERATORS = Lock()
 
 
 def draw_with_replacement(

@@ -65,7 +65,7 @@ class TreeEnsemble:
             self.values, cuts, lefts,
         )  # fmt: skip
         in_chunks(
-            lambda part: sum_leaves(rows[part], self.baseline, *trees, result[part]),
+            lambda part: sum_leaves(rows[part], self.baseline, trees, result[part]),
             len(rows),
             50 * len(self.roots),
         )

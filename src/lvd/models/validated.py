@@ -127,23 +127,22 @@ def ridge_of_known(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) 
 
 def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t q"]) -> None:
     """Let the first units be the positive and the negative part of a linear prediction, up to the output."""
-    n_targets, stacked = len(linear), layers(parameters)
-    weight, bias = stacked[-1][0][member], stacked[-1][1][member]
-    if len(stacked) == 1:
-        weight.copy_(linear[:, :-1])
-        bias.copy_(linear[:, -1])
+    own = [(weights[member], biases[member]) for weights, biases in layers(parameters)]
+    if len(own) == 1:
+        ((weight, bias),) = own
+        weight[:], bias[:] = linear[:, :-1], linear[:, -1]
         return
-    if any(len(one[0][member]) < 2 * n_targets for one in stacked[:-1]):
+    (first, offset), *others, (weight, bias) = own
+    n_targets, pair = len(linear), slice(2 * len(linear))
+    if any(len(biases) < 2 * n_targets for _, biases in own[:-1]):
         return
-    signed = torch.cat([linear, -linear]).to(weight)
-    pair, unit = slice(2 * n_targets), torch.eye(2 * n_targets)
-    for depth, (all_weights, all_biases) in enumerate(stacked[:-1]):
-        all_weights[member, pair] = signed[:, :-1] if depth == 0 else 0.0
-        all_biases[member, pair] = signed[:, -1] if depth == 0 else 0.0
-        if depth > 0:
-            all_weights[member, pair, pair] = unit
+    signed = torch.cat([linear, -linear]).to(first)
+    first[pair], offset[pair] = signed[:, :-1], signed[:, -1]
+    for weights, biases in others:
+        weights[pair], biases[pair] = 0.0, 0.0
+        weights[pair, pair] = torch.eye(2 * n_targets)
     weight.mul_(FIRST_SHARE)
-    weight[:, pair] = torch.cat([unit[:n_targets, :n_targets], -unit[:n_targets, :n_targets]], dim=1)
+    weight[:, pair] = torch.cat([torch.eye(n_targets), -torch.eye(n_targets)], dim=1)
     bias.zero_()
 
 

@@ -211,8 +211,7 @@ def _build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Sequ
     for number, layer in enumerate(layers):
         match layer:
             case "linear":
-                weight = state[f"{number}.weight"]
-                built.append(_unset_linear(weight))
+                built.append(_unset_linear(state[f"{number}.weight"]))
             case "relu":
                 built.append(nn.ReLU())
             case ["dropout", p]:

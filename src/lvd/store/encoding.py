@@ -160,24 +160,24 @@ class _Encoder:
         return {**source, "state": state, "training": module.training}
 
     def _estimator(self, estimator: Any, name: str) -> dict[str, Any]:
-        steps = getattr(estimator, "steps", [(None, None)])
-        last = steps[-1][1]
-        file = f"estimator-{len(self.estimators)}.skops"
+        key, last = getattr(estimator, "steps", [("", None)])[-1]
         if booster_library(last) is None:
-            self.estimators[file] = dump_estimator(estimator, name)
-            return {"estimator": file}
-        self.estimators[file] = dump_estimator(without_last(estimator), name)
-        return {"estimator": file, "last": self.value(last, f"{name}.{steps[-1][0]}", None)}
+            return {"estimator": self._file(dump_estimator(estimator, name), "skops")}
+        file = self._file(dump_estimator(without_last(estimator), name), "skops")
+        return {"estimator": file, "last": self.value(last, f"{name}.{key}", None)}
 
     def _booster(self, estimator: Any, library: str, name: str) -> dict[str, Any]:
         given: dict[str, Any] = getattr(estimator, "get_params", dict)()
         parameters = {key: self.value(item, f"{name}.{key}", None) for key, item in given.items()}
         data = dump_booster(estimator, library)
-        file = None if data is None else f"estimator-{len(self.estimators)}.{LIBRARIES[library].ending}"
-        if file is not None and data is not None:
-            self.estimators[file] = data
+        file = None if data is None else self._file(data, LIBRARIES[library].ending)
         kind = [library, type(estimator).__name__]
         return {"booster": kind, "parameters": parameters, "file": file}
+
+    def _file(self, data: bytes, ending: str) -> str:
+        name = f"estimator-{len(self.estimators)}.{ending}"
+        self.estimators[name] = data
+        return name
 
     def _template(self, owner: Any, key: str) -> str | None:
         """The path of the module that a learned module is a trained copy of: ``module`` for ``module_``."""
