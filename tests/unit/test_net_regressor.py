@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import lvd
+from lvd.models.losses import NormalLoss, SquaredLoss
 from lvd.models.torch_modules import (
     build_mlp,
     draw_with_replacement,
@@ -99,6 +100,13 @@ class TestBuiltIn:
         free, held = (new_net(weight_decay=decay).fit(*data).module_ for decay in (0.0, 1.0))
         norms = [sum(float(p.detach().square().sum()) for p in net.parameters()) for net in (free, held)]
         assert norms[1] < norms[0]
+
+    def test_squared_errors_may_be_named(self, data):
+        X, y = data
+        named, default = (new_net(n_batches=20, loss=loss).fit(X, y) for loss in (SquaredLoss(), None))
+        np.testing.assert_allclose(named.predict(X), default.predict(X), rtol=1e-4, atol=1e-4)
+        with pytest.raises(lvd.InputError, match="one number for each target, but NormalLoss takes 2"):
+            new_net(loss=NormalLoss()).fit(X, y)
 
     def test_a_loss_of_your_own(self, data):
         X, _ = data

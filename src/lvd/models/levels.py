@@ -1,4 +1,4 @@
-"""ColumnLevels of category columns in a frame: which of them training rows have."""
+"""Levels of category columns in a frame: which of them training rows have."""
 
 from __future__ import annotations
 

@@ -29,6 +29,10 @@ class ElementLoss(Protocol):
 
     outputs_per_target: ClassVar[int]
 
+    def __call__(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
+        """The mean loss of a batch whose targets are all known."""
+        return self.elements(outputs, targets).mean()
+
     def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
         """The loss of each row and target, in the scale of the network."""
         ...
@@ -102,10 +106,6 @@ class PinballLoss(ElementLoss):
 
     level: float
     outputs_per_target: ClassVar[int] = 1
-
-    def __call__(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, ""]:
-        """The mean loss of a batch."""
-        return self.elements(outputs, targets).mean()
 
     def elements(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, "b q"]:
         """The :func:`pinball` loss of every output."""

@@ -88,7 +88,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     learning_rate, weight_decay : of AdamW, by default 0.01 each (with fewer than 500 rows a rate of 0.02); without
         early stopping of Adam, 0.01 and 0.
     scale_inputs, scale_target : standardise with the training rows' mean and standard deviation.
-    loss : a function of predictions and (scaled) targets; mean squared error by default.
+    loss : a function of predictions and (scaled) targets, or ``lvd.models.losses.SquaredLoss()``, which is the
+        default.
     embedding_layer : the embedding is what enters this layer; by default the Linear layer called last.
     prefit : the module is trained already.
     device : where to train; a prefit module stays where it is.
@@ -327,6 +328,11 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return True
 
     def _shaped_loss(self, targets: NDArray) -> Loss:
+        if isinstance(self.loss, ElementLoss) and self.loss.outputs_per_target > 1:
+            raise InputError(
+                f"loss must take one number for each target, but {type(self.loss).__name__} takes "
+                f"{self.loss.outputs_per_target}; it is for ChempropEstimator"
+            )
         if np.isnan(targets).any():
             each = SquaredLoss() if self.loss is None else self.loss
             if not isinstance(each, ElementLoss):
