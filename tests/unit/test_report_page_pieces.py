@@ -292,9 +292,10 @@ def test_missed_by_and_says_nothing():
 # --- charts
 
 
-def test_scales_and_ticks():
-    scale = charts.Scale(0.0, 10.0, 100.0, 0.0)
-    assert [scale(0.0), scale(5.0), scale(20.0)] == [100.0, 50.0, 0.0]
+def test_axes_and_ticks():
+    axis = charts.Axis("x", 0.0, 10.0, 100.0, 0.0)
+    assert [axis(0.0), axis(5.0), axis(20.0)] == [100.0, 50.0, 0.0]
+    assert axis.ticks[:2] == [(100.0, "0"), (80.0, "2")]
     assert charts.nice_ticks(0.0, 10.0) == [0, 2, 4, 6, 8, 10]
     assert charts.nice_ticks(0.0, 0.37) == pytest.approx([0, 0.1, 0.2, 0.3])
     for high in (1e-9, 0.03, 7.0, 99.0, 1e12):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
-from lvd.page.charts import Chart, Shape, nice_ticks, polyline, ticks, x_scale, y_scale
+from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
@@ -82,18 +82,13 @@ def pair_chart(
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.where(high > low, 0.04 * (high - low), 1.0)
     (x_low, y_low), (x_high, y_high) = (low - room).tolist(), (high + room).tolist()
-    x_axis, y_axis = x_scale(x_low, x_high), y_scale(y_low, y_high)
-    shapes = [polyline("curve s0 thin", x_axis, y_axis, border[:, 0], border[:, 1]) for border in borders]
+    across, up = x_axis(names[0], x_low, x_high), y_axis(names[1], y_low, y_high)
+    shapes = [polyline("curve s0 thin", across, up, *border.T) for border in borders]
     for row, hit, (first, second) in zip(rows, hits.tolist(), y.tolist(), strict=True):
         tip = f"row {row}: {names[0]} {first:.4g}, {names[1]} {second:.4g}"
-        places: dict[str, str | float] = {"cx": x_axis(first), "cy": y_axis(second), "r": 3.2}
-        shapes.append(Shape("circle", "dot covered" if hit else "dot missed", places, tip))
-    return Chart(
+        shapes.append(outcome_dot(across(first), up(second), 3.2, tip, hit=hit))
+    label = (
         f"The regions of {len(rows)} rows for {names[0]} and {names[1]}, with the true values; "
-        f"{int(hits.sum())} of them hold all targets.",
-        names[0],
-        names[1],
-        ticks(x_axis, nice_ticks(x_low, x_high), "{:g}".format),
-        ticks(y_axis, nice_ticks(y_low, y_high), "{:g}".format),
-        tuple(shapes),
+        f"{int(hits.sum())} of them hold all targets."
     )
+    return Chart(label, across, up, shapes)
