@@ -146,5 +146,5 @@ def write_page(
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_report(content, Origin(*names, today), out)
     consequence = "its errors are too small; report on rows that it has not seen"
-    warn_of_training_rows(content.n_repeated, content.n_rows, fitted, consequence)
+    warn_of_training_rows(content.evaluated.n_repeated, content.n_rows, fitted, consequence)
     return content

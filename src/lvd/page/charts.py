@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,6 +83,11 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [step * number for number in range(first, last + 1)]
 
 
+def axis_floor(lowers: Iterable[float]) -> float:
+    """The tenth below all lower ends, so that bands above it are not crowded at one side."""
+    return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
+
+
 def polyline(
     css: str,
     x: Axis,
@@ -151,7 +156,7 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
     sample = np.random.default_rng(0).permutation(finite)[:MOST_DOTS]
     for row in sample[np.argsort(~is_covered[sample], kind="stable")].tolist():
         tip = f"row {row + 1}: width {digits.text(width[row])}, error {digits.text(error[row])}"
-        shapes.append(outcome_dot(x(width[row]), y(error[row]), 2.6, tip, hit=is_covered[row]))
+        shapes.append(outcome_dot(x(width[row]), y(error[row]), 2.6, tip, hit=bool(is_covered[row])))
     middle = _median_errors(width[finite], error[finite])
     if len(middle) > 1:
         shapes.append(polyline("curve s0", x, y, middle[:, 0], middle[:, 1]))

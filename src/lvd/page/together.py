@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
 from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
@@ -13,7 +12,6 @@ from lvd.page.evaluation import Evaluated
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
 from lvd.tables.table_encoder import read_targets
-from lvd.tables.table_model import TableModel
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
 
@@ -28,9 +26,9 @@ class TogetherView:
     charts: tuple[Chart, ...]
 
 
-def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> TogetherView | None:
+def view_together(evaluated: Evaluated) -> TogetherView | None:
     """What there is to see of a joint model on the page's rows; None of others, or where targets are missing."""
-    targets = model.encoder.targets
+    table, targets, place = evaluated.table, evaluated.model.encoder.targets, evaluated.place
     if evaluated.region is None or any(name not in table.column_names for name in targets):
         return None
     y = read_targets(table, targets).reshape(table.num_rows, -1)
@@ -42,7 +40,6 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
     (together,) = report_together(hits[:, None], np.array([evaluated.confidence_level]))
     finite = np.flatnonzero(np.isfinite(region.log_volume()))
     shown = np.random.default_rng(0).permutation(finite)[:MOST_REGIONS]
-    place = model.find_target(evaluated.target)
     others = [number for number in range(len(targets)) if number != place][:MOST_PAIRS]
     charts = tuple(
         pair_chart(
@@ -55,7 +52,7 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
         for other in others
         if len(shown)
     )
-    return TogetherView(str(model.regressor.joint), tuple(targets), together, charts)
+    return TogetherView(str(evaluated.model.regressor.joint), tuple(targets), together, charts)
 
 
 def outline(region: Region) -> Float[NDArray, "n k 2"]:
