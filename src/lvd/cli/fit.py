@@ -14,7 +14,7 @@ import typer
 from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
-from lvd.cli.report import check_page, write_page
+from lvd.cli.report import write_page
 from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
 
 WEIGHTS = {
@@ -270,7 +270,7 @@ def fit(
     With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
     not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.
     """
-    from lvd import LVDRegressor
+    from lvd import LVDRegressor, NetRegressor
     from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
@@ -279,20 +279,46 @@ def fit(
     from lvd.tables.writing import TableWriter
 
     RowSplit.parse(split)
-    if joint is not None and len(target) == 1:
-        raise InputError(
-            "--joint makes several targets hold together; give --target more than once, or leave --joint out"
-        )
-    if report is not None:
-        check_page(report, target, data, out)
-    sizes = (hidden_size, members)
-    if smiles is None and (skip_invalid or sizes != (None, None) or checkpoint is not None):
-        raise InputError(
+    sizes = {"hidden_size": hidden_size, "n_members": members}
+    has_sizes, has_checkpoint = any(sizes.values()), checkpoint is not None
+    refusals = (
+        (
+            joint is not None and len(target) == 1,
+            "--joint makes several targets hold together; give --target more than once, or leave --joint out",
+        ),
+        (
+            smiles is None and (skip_invalid or has_sizes or has_checkpoint),
             "--skip-invalid, --hidden-size, --members and --checkpoint are about molecules; give --smiles COLUMN "
-            "with them"
-        )
-    _check_model(model, smiles, epochs)
-    _check_trust(checkpoint, trust=trust, trains=(epochs, *sizes) != (None, None, None))
+            "with them",
+        ),
+        (
+            smiles is not None and model is not None,
+            "--model is about tables without molecules; leave --model or --smiles out",
+        ),
+        (
+            epochs is not None and model not in {None, "net"},
+            f"--epochs is about the network, and --model is {model}; leave one of them out",
+        ),
+        (trust and not has_checkpoint, "--trust is about a --checkpoint; leave it out"),
+        (
+            has_checkpoint and not trust,
+            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
+            "--trust with --checkpoint",
+        ),
+        (
+            has_checkpoint and (epochs is not None or has_sizes),
+            "--checkpoint takes the network as it is; leave --epochs, --hidden-size and --members out, or "
+            "--checkpoint",
+        ),
+    )
+    for applies, message in refusals:
+        if applies:
+            raise InputError(message)
+    if report is not None:
+        from lvd.page.content import only_target
+
+        check_output(report, data, out, name="--report")
+        only_target(target)
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
             raise InputError(f"{name} must be a finite number, got {bound}")
@@ -308,7 +334,9 @@ def fit(
         if checkpoint is not None
         else _network(preset, epochs, sizes, device, seed)
         if smiles is not None
-        else _estimator(model, epochs, device, seed),
+        else model
+        if epochs is None
+        else NetRegressor(epochs=epochs, device=device, random_state=seed),
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=score,
@@ -361,62 +389,25 @@ def _as_bandwidth(text: str) -> float | str:
         raise InputError(f"--bandwidth must be a number or adaptive, got {text!r}") from None
 
 
-def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
-    from lvd import NetRegressor
-
-    return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
-
-
 def _network(
     preset: PresetName,
     epochs: int | None,
-    sizes: tuple[int | None, int | None],
+    sizes: dict[str, int | None],
     device: str,
     seed: int,
 ) -> Any:
-    """Graph networks; `sizes` are their width and their number."""
+    """Graph networks; `sizes` are their width and their number, where given."""
     from lvd import ChempropEstimator
     from lvd.models.losses import SquaredLoss
 
     of_paper = {"loss": SquaredLoss(), "n_members": 1} if preset == "paper" else {}
-    given = dict(zip(("hidden_size", "n_members"), sizes, strict=True))
     return ChempropEstimator(
         n_epochs=epochs,
         warmup_epochs=2.0 if epochs is None else min(2.0, epochs / 2),
         cache_features=False,  # rows that are predicted pass once: to keep them all would only fill the disk
         device=device,
         random_state=seed,
-    ).set_params(**of_paper | {name: value for name, value in given.items() if value is not None})
-
-
-def _check_model(model: str | None, smiles: str | None, epochs: int | None) -> None:
-    """What else was said is about the model that was chosen."""
-    from lvd._validation import InputError
-
-    if model is not None and smiles is not None:
-        raise InputError("--model is about tables without molecules; leave --model or --smiles out")
-    if model not in {None, "net"} and epochs is not None:
-        raise InputError(f"--epochs is about the network, and --model is {model}; leave one of them out")
-
-
-def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:
-    """A checkpoint is read only where the user has said that its code may run."""
-    from lvd._validation import InputError
-
-    if checkpoint is None:
-        if trust:
-            raise InputError("--trust is about a --checkpoint; leave it out")
-        return
-    if not trust:
-        raise InputError(
-            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
-            "--trust with --checkpoint"
-        )
-    if trains:
-        raise InputError(
-            "--checkpoint takes the network as it is; leave --epochs, --hidden-size and --members out, or "
-            "--checkpoint"
-        )
+    ).set_params(**of_paper | {name: value for name, value in sizes.items() if value is not None})
 
 
 def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:

@@ -101,15 +101,6 @@ def report(
     console.show(f"page written to {out}")
 
 
-def check_page(out: Path, targets: Sequence[str], *inputs: Path) -> None:
-    """A page about the one target can be written to `out`: to find out before the model is trained."""
-    from lvd._files import check_output
-    from lvd.page.content import only_target
-
-    check_output(out, *inputs, name="--report")
-    only_target(targets)
-
-
 def write_page(
     fitted: TableModel,
     table: pa.Table,
