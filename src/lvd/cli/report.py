@@ -36,7 +36,7 @@ def report(
     ] = None,
     by: Annotated[
         list[str] | None,
-        option("COLUMN", "Also show the coverage by this column's values; repeat it for several."),
+        option("COLUMN", "Also show the coverage by this column's values; repeat for several."),
     ] = None,
     compare: Annotated[
         str,
@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
-    The page is one file: it opens offline, loads nothing from any network, and can be sent by mail. It shows the
+    The page is one file: it opens offline, loads nothing from any network, and can be sent by email. It shows the
     verdict of lvd evaluate, beside one width for all rows; coverage and width; the calibration curve; the coverage
     by group and by feature, worst first; width against error; where intervals are infinite; and rows that can be
     sorted, filtered and opened, each with its neighbours and the sentence of lvd explain.
