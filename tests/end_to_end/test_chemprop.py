@@ -204,9 +204,12 @@ def test_the_command_is_installed():
             ("--checkpoint", "best.pt"),
             "can run any code that is in it; if you trust it as you trust a program",
         ),
-        (("--trust",), "--trust is about a --checkpoint; leave it out"),
+        (("--trust",), "--trust applies to a --checkpoint only; leave it out"),
         (("--checkpoint", "best.pt", "--trust"), "'best.pt' cannot be read as a checkpoint of chemprop 2"),
-        (("--checkpoint", "best.pt", "--trust", "--epochs", 3), "takes the network as it is; leave --epochs"),
+        (
+            ("--checkpoint", "best.pt", "--trust", "--epochs", 3),
+            "uses the network as it is; leave out --epochs",
+        ),
     ],
 )
 def test_fit_refuses(lvd_here, trained, tmp_path, monkeypatch, options, message):

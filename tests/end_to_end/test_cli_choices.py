@@ -104,7 +104,7 @@ def test_unknown_rows_are_told_everywhere(lvd_here, tables, plain):
     assert n_unknown < 0.05 * len(written)
     outcome = lvd_here("predict", plain, tables / "far.csv", "--out", tables / "far.parquet")
     be, them = ("is", "it") if n_unknown == 1 else ("are", "them")
-    counted = f"{n_unknown} of 701 rows {be} unknown: no training row is like {them}"
+    counted = f"{n_unknown} of 701 rows {be} unknown: no training row is similar to {them}"
     assert counted in outcome.out
     known = pq.read_table(tables / "far.parquet")["known"]
     assert str(known.type) == "bool"
@@ -144,7 +144,7 @@ def test_the_guarantee_is_kept_and_can_be_chosen_anew(lvd_here, tables, grouped)
 def test_groups_are_calibrated_apart_and_unseen_ones_counted(lvd_here, tables, grouped):
     outcome = lvd_here("predict", grouped, tables / "moved.csv", "--out", tables / "moved-out.csv")
     n_east = (tables / "moved.csv").read_text().count(",east,")
-    told = f"{n_east} of 701 rows are of a group that no calibration row has: their intervals are infinite"
+    told = f"{n_east} of 701 rows belong to a group without calibration rows: their intervals are infinite"
     assert told in outcome.out
     rows = read((tables / "moved-out.csv").read_text())
     assert {row["upper_90"] for row in rows if row["district"] == "east"} == {"inf"}

@@ -29,7 +29,7 @@ def test_the_report(homes):
     assert "price, on the 100 test rows, which no step has seen" in lines
     assert lines[3].startswith("price: ")
     assert " of the true values are inside their 90% interval, " in lines[3]
-    assert lines[4].startswith(f"model written to {homes.model}; it is ")
+    assert lines[4].startswith(f"model written to {homes.model}; it uses ")
     assert "\x1b" not in homes.report
 
 

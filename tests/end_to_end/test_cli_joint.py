@@ -63,7 +63,9 @@ def test_fit_says_how_often_all_targets_are_covered_and_so_does_the_card(folder,
 def test_predictions_hold_together_and_evaluate_says_so(lvd_here, folder, shape, tmp_path):
     out = tmp_path / "out.csv"
     said = lvd_here("predict", folder / shape, folder / "new.csv", "--out", out)
-    assert f"the intervals of all targets hold together: they are the sides of one {shape} a row" in said.out
+    assert (
+        f"the intervals of all targets hold together: they are the extent of one {shape} per row" in said.out
+    )
     with out.open() as file:
         rows = [
             {name: float(cell) for name, cell in row.items() if name != "known"}

@@ -63,7 +63,7 @@ def check_walk(folder, outcomes, n_rows):
         f"left out: {n_missing} rows without a target, the columns order_id (identifier), currency (constant), fee"
     )
     assert lines[3].startswith("price: ")
-    assert lines[4].startswith("model written to model; it is ")
+    assert lines[4].startswith("model written to model; it uses ")
     assert "note: column 'city' has " in fit.out
     assert (
         "note: column 'sold' holds dates: rows much later than the training rows will be unknown" in fit.out

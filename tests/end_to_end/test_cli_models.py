@@ -29,7 +29,7 @@ def test_trees_from_the_table_to_the_page(lvd_here, table, tmp_path):
     model, rows, page = tmp_path / "model", tmp_path / "test.csv", tmp_path / "page.html"
     fitted = lvd_here("fit", table, *QUICK, "--model", "trees", "--test-out", rows, "--out", model)
     assert fitted.code == 0, fitted.err
-    assert f"model written to {model}; it is boosted trees\n" in fitted.out
+    assert f"model written to {model}; it uses boosted trees\n" in fitted.out
     loaded = lvd.load(model)
     assert isinstance(loaded.model_, lvd.TreesRegressor)
     for words in (
@@ -54,7 +54,7 @@ def test_auto_says_what_it_took(lvd_here, table, tmp_path):
     names = {"net": "the network", "trees": "boosted trees"}
     best, other = sorted(errors, key=errors.__getitem__)
     assert (
-        f"; it is {names[best]}, chosen by cross-validation: error {errors[best]:.3g} of the target's standard "
+        f"; it uses {names[best]}, chosen by cross-validation: error {errors[best]:.3g} of the target's standard "
         f"deviation, {names[other]} {errors[other]:.3g}\n"
     ) in outcome.out
     assert names[best] in (model / "card.md").read_text()
@@ -68,8 +68,8 @@ def test_json_names_it(lvd_here, table, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--model", "trees", "--epochs", 3), "--epochs is about the network, and --model is trees"),
-        (("--model", "net", "--smiles", "district"), "--model is about tables without molecules"),
+        (("--model", "trees", "--epochs", 3), "--epochs applies to the network only, but --model is trees"),
+        (("--model", "net", "--smiles", "district"), "--model applies to tables without molecules only"),
     ],
 )
 def test_what_does_not_go_together_is_refused(lvd_here, table, tmp_path, words, message):

@@ -330,7 +330,7 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
             ("--smiles", "smiles"),
             "column 'smiles': RDKit cannot read 3 molecules (rows 51, 52, 53): 'C1CC', mis",
         ),
-        (("--skip-invalid",), "are about molecules; give --smiles COLUMN"),
+        (("--skip-invalid",), "apply to molecules only; give --smiles COLUMN"),
         (
             ("--smiles", "smiles", "--split", "group:name"),
             "--split must be random or scaffold where a column",
@@ -339,7 +339,7 @@ def test_progress_on_a_terminal_a_short_training_and_parquet(lvd_on_terminal, fi
             ("--split", "scaffold"),
             "--split must be random, time:COLUMN or group:COLUMN where no column holds",
         ),
-        (("--hidden-size", 10), "are about molecules; give --smiles COLUMN"),
+        (("--hidden-size", 10), "apply to molecules only; give --smiles COLUMN"),
     ],
 )
 def test_fit_refuses(lvd_here, files, tmp_path, options, message):

@@ -162,10 +162,10 @@ def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
     }
     text = " ".join(" ".join(said for said, _ in readme_claims()).split())
     lvd, split, ensembles = (glance[name][2].text for name in ("LVD", "split", "DE"))
-    assert f"coverage holds on **{lvd}** with LVD" in text
+    assert f"LVD's coverage holds on **{lvd}**" in text
     assert (
-        f"split conformal's holds on **{split}**; deep ensembles', which promise nothing, holds on **{ensembles}**"
-        in text
+        f"split conformal's holds on **{split}**; that of deep ensembles, which promise nothing, holds on "
+        f"**{ensembles}**" in text
     )
     assert f"**{glance['LVD'][5].text}** of LVD's intervals are finite" in text
     shares = {name: row[2].text for name, row in tails.items()}

@@ -234,7 +234,7 @@ def test_one_of_several_targets(new):
 
 def test_training_rows_are_told(model):
     report = make_report(model, make_table(), target=TARGET)
-    assert report.n_repeated >= 0.6 * N_ROWS
+    assert report.evaluated.n_repeated >= 0.6 * N_ROWS
     assert "<strong>Caution.</strong>" in render_report(report, Origin("m", "d", ""))
 
 

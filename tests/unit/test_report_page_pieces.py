@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from importlib import resources
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lvd._validation import InputError
 from lvd.metrics import binomial_band, calibration_curve
 from lvd.molecules.drawing import compact_svg, draw_molecule
 from lvd.page import charts
-from lvd.page.content import axis_floor, only_target
+from lvd.page.content import only_target
 from lvd.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
 from lvd.page.groups import (
     feature_slabs,
@@ -31,6 +32,7 @@ from lvd.page.numbers import Digits, digits_for, short
 from lvd.page.render import to_script_json
 from lvd.page.rivals import RIVALS, check_rivals
 from lvd.page.row_details import choose_rows, missed_by
+from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import JudgedRows, judge, percent, rows_to_tell, tolerated
 
 INF = np.inf
@@ -40,21 +42,18 @@ def hits(n, n_covered):
     return np.arange(n) < n_covered
 
 
-def none_of(n):
-    return np.zeros(n, dtype=bool)
-
-
 def evaluated(y, intervals, level=0.9):
     """Rows with these intervals at every level, predicted in the middle of the finite ones."""
     y, intervals = np.asarray(y, dtype=float), np.asarray(intervals, dtype=float)
     n, levels = len(y), np.unique([*CURVE_LEVELS, level])
     return Evaluated(
-        target="y",
+        model=Mock(spec=TableModel, y_range=(-INF, INF)),
+        table=pa.table({}),
+        place=0,
         confidence_level=level,
         levels=levels,
         row_numbers=np.arange(1, n + 1),
         X=np.zeros((n, 1)),
-        feature_names=("x",),
         embeddings=np.zeros((n, 1)),
         y=y,
         y_pred=np.zeros(n),
@@ -62,7 +61,6 @@ def evaluated(y, intervals, level=0.9):
         n_effective=np.ones(n),
         known=np.ones(n, dtype=bool),
         n_repeated=0,
-        y_range=(-INF, INF),
     )
 
 
@@ -208,18 +206,18 @@ def test_few_rows_are_cut_into_few_slabs():
     assert len(feature_slabs("x", pa.chunked_array([np.arange(1000.0)])).labels) == 10
 
 
-def measured(columns, y, intervals, unlimited):
+def measured(columns, y, intervals):
     made = []
     for name, values in columns.items():
         grouping = group_rows(name, pa.chunked_array([values]), n_bins=10)
-        made += measure_groups(grouping, np.asarray(y, float), np.asarray(intervals, float), unlimited, 0.9)
+        made += measure_groups(grouping, evaluated(y, intervals))
     return made
 
 
 def test_worst_groups_come_first_and_are_flagged():
     kinds = ["good"] * 50 + ["bad"] * 50 + ["lone"]
     y = [0.0] * 50 + [0.0] * 20 + [9.0] * 30 + [9.0]
-    groups = worst_first(measured({"kind": kinds}, y, [[-1, 1]] * 101, none_of(101)))
+    groups = worst_first(measured({"kind": kinds}, y, [[-1, 1]] * 101))
     assert [group.label for group in groups] == ["lone", "bad", "good"]
     assert [group.below_level for group in groups] == [False, True, False]
     bad = groups[1]
@@ -229,7 +227,7 @@ def test_worst_groups_come_first_and_are_flagged():
 
 def test_flags_are_corrected_for_all_columns_together():
     y = [9.0] * 4 + [0.0] * 16
-    alone = measured({"a": ["x"] * 20}, y, [[-1, 1]] * 20, none_of(20))
+    alone = measured({"a": ["x"] * 20}, y, [[-1, 1]] * 20)
     assert [group.below_level for group in judged_together(alone)] == [False]
     worse = [replace(alone[0], p_value=0.04)]
     assert [group.below_level for group in judged_together(worse)] == [True]
@@ -238,9 +236,9 @@ def test_flags_are_corrected_for_all_columns_together():
 
 
 def test_where_infinite_intervals_concentrate():
-    unlimited = hits(100, 20)
+    intervals = [[-INF, INF]] * 20 + [[-1, 1]] * 80
     where = ["far"] * 25 + ["near"] * 75
-    groups = measured({"where": where, "noise": ["u", "v"] * 50}, [0.0] * 100, [[-1, 1]] * 100, unlimited)
+    groups = measured({"where": where, "noise": ["u", "v"] * 50}, [0.0] * 100, intervals)
     (found,) = most_infinite_first(groups, 0.2)
     assert (found.column, found.label, found.infinite) == ("where", "far", 0.8)
     assert (found.infinite_lower, found.infinite_upper) == tuple(map(float, binomial_band(20, 25)))
@@ -292,9 +290,10 @@ def test_missed_by_and_says_nothing():
 # --- charts
 
 
-def test_scales_and_ticks():
-    scale = charts.Scale(0.0, 10.0, 100.0, 0.0)
-    assert [scale(0.0), scale(5.0), scale(20.0)] == [100.0, 50.0, 0.0]
+def test_axes_and_ticks():
+    axis = charts.Axis("x", 0.0, 10.0, 100.0, 0.0)
+    assert [axis(0.0), axis(5.0), axis(20.0)] == [100.0, 50.0, 0.0]
+    assert axis.ticks[:2] == [(100.0, "0"), (80.0, "2")]
     assert charts.nice_ticks(0.0, 10.0) == [0, 2, 4, 6, 8, 10]
     assert charts.nice_ticks(0.0, 0.37) == pytest.approx([0, 0.1, 0.2, 0.3])
     for high in (1e-9, 0.03, 7.0, 99.0, 1e12):
@@ -337,7 +336,11 @@ def test_the_chart_of_finite_shares():
 
 
 def test_an_axis_begins_at_a_tenth():
-    assert [axis_floor([0.83, 0.97]), axis_floor([0.0]), axis_floor([1.0])] == [0.8, 0.0, 0.9]
+    assert [charts.axis_floor([0.83, 0.97]), charts.axis_floor([0.0]), charts.axis_floor([1.0])] == [
+        0.8,
+        0.0,
+        0.9,
+    ]
 
 
 # --- numbers and JSON

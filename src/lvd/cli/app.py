@@ -91,12 +91,13 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Prediction intervals for any table: wide where similar rows went wrong, infinite where none are known.
+    """Prediction intervals for any table: wide where similar rows had large errors, infinite where none are known.
 
     Fit a model on a table, then predict, evaluate and explain with it, and keep it up to date. Tables are CSV
     (.csv, .csv.gz; UTF-8, comma-separated, with a header) or Parquet. Each command has its own --help.
 
-    The exit status is 0, or 2 for input that is refused: the message then says why, and nothing is written.
+    The exit status is 0 on success, and 2 for input that is refused: a message then says why, and nothing is
+    written.
     """
 
 

@@ -56,7 +56,7 @@ def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
     """How many rows the model knows too little about, and which texts it has never seen."""
     if n_unknown:
         be, them = ("is", "it") if n_unknown == 1 else ("are", "them")
-        show(f"{n_unknown:,} of {n_rows:,} rows {be} unknown: no training row is like {them}")
+        show(f"{n_unknown:,} of {n_rows:,} rows {be} unknown: no training row is similar to {them}")
     if unseen.n_levels:
         columns = "; ".join(
             f"{column}: {', '.join(repr(text) if text else 'missing' for text in texts)}"
@@ -65,9 +65,11 @@ def show_unknown(n_unknown: int, unseen: Unseen, n_rows: int) -> None:
         hold = "holds" if unseen.n_levels == 1 else "hold"
         show(f"{unseen.n_levels:,} of these {hold} a text that no training row has ({columns})")
     if unseen.n_groups:
+        belong, are = (
+            ("belongs", "its interval is") if unseen.n_groups == 1 else ("belong", "their intervals are")
+        )
         show(
-            f"{unseen.n_groups:,} of {n_rows:,} rows are of a group that no calibration row has: "
-            "their intervals are infinite"
+            f"{unseen.n_groups:,} of {n_rows:,} rows {belong} to a group without calibration rows: {are} infinite"
         )
 
 

@@ -1,4 +1,4 @@
-"""``lvd data`` and ``lvd demo``: datasets that are known already, and what LVD makes of homes in six towns."""
+"""``lvd data`` and ``lvd demo``: the datasets of the experiments, and LVD on homes in six towns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_datasets(
     no_args_is_help=True,
 )
 def export_dataset(
-    name: Annotated[str, argument("NAME", "A name of lvd data list.")],
+    name: Annotated[str, argument("NAME", "A name listed by lvd data list.")],
     out: Annotated[Path, argument("FILE", "A .csv, .csv.gz or .parquet file to write.")],
     folder: Folder = None,
 ) -> None:
@@ -71,9 +71,9 @@ def demo(
         Path, option("DIR", "Folder for the picture and the intervals; made if missing.", True)
     ] = Path("lvd-demo"),
 ) -> None:
-    """See LVD beside split conformal, around the same network, on homes that are made up and need no download.
+    """Compare LVD with split conformal, around the same network, on made-up homes that need no download.
 
-    Prints how well both cover and what to see in it, and writes a picture (PNG) and all intervals (CSV). Files
+    Prints how well both cover and what to look for, and writes a picture (PNG) and all intervals (CSV). Files
     of the same name in the folder are replaced. Takes less than a minute.
     """
     from lvd.reproduction.demonstration import LEVEL, LVD, NOISE_RATIO, NOISY, SPLIT, demo_lines, run_demo

@@ -39,9 +39,9 @@ def evaluate_table(
 ) -> None:
     """Measure the intervals where the true values are known.
 
-    Coverage is the share of true values inside their interval; tail coverage the same among the 10% smallest
-    and the 10% largest true values; mean error the mean absolute error of the predictions; mean width that of
-    the finite intervals; finite the share of those. AUROC says how well the width tells large errors from small
+    Coverage is the share of true values inside their interval, and tail coverage the same among the 10% smallest
+    and the 10% largest true values. Mean error is the mean absolute error of the predictions, mean width is over
+    the finite intervals, and finite is their share. AUROC says how well the width tells large errors from small
     ones: 50% is chance.
 
     The verdict compares the intervals with one width for all rows (split conformal, from the same calibration

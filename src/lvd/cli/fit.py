@@ -14,7 +14,7 @@ import typer
 from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
-from lvd.cli.report import check_page, write_page
+from lvd.cli.report import write_page
 from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
 
 WEIGHTS = {
@@ -70,22 +70,22 @@ EXAMPLES = console.examples(
 
 def fit(
     data: Data,
-    target: Annotated[list[str], option("COLUMN", "Column to predict; repeat it for several.")],
+    target: Annotated[list[str], option("COLUMN", "Column to predict; repeat for several.")],
     out: Annotated[Path, option("MODEL", "Folder to write the model to.")],
     *,
     smiles: Annotated[
         str | None,
         option(
             "COLUMN",
-            "Column of molecules, written as SMILES of at most 10,000 characters; no other column is then an "
-            "input (extra molecules).",
+            "Column of molecules as SMILES, of at most 10,000 characters each; no other column is then an input "
+            "(extra molecules).",
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
         option(
             "FILE",
-            "With --smiles: a network that chemprop has trained, a .pt or .ckpt file of its command. "
+            "With --smiles: a network that chemprop has trained, a .pt or .ckpt file that its command wrote. "
             "DATA must hold molecules that it was not trained on. Needs --trust.",
         ),
     ] = None,
@@ -93,30 +93,30 @@ def fit(
         bool,
         typer.Option(
             "--trust",
-            help="You trust the --checkpoint as you trust a program: reading it can run any code that is in it. "
-            "The model that is written runs none.",
+            help="Trust the --checkpoint as you trust a program: reading it can run any code that is in it. "
+            "Reading the model that lvd fit writes runs none.",
         ),
     ] = False,
     skip_invalid: SkipInvalid = False,
-    drop: Annotated[list[str] | None, option("COLUMN", "Column to leave out; repeat it for several.")] = None,
+    drop: Annotated[list[str] | None, option("COLUMN", "Column to leave out; repeat for several.")] = None,
     keep: Annotated[
         list[str] | None,
         option(
             "COLUMN",
-            "Column to use although it is constant or looks like an identifier; repeat it for several.",
+            "Column to use although it is constant or looks like an identifier; repeat for several.",
         ),
     ] = None,
     impute: Annotated[
         str | None,
         option(
             "median",
-            "Accept missing values: boosted trees get missing numbers as they are, networks a typical one; "
+            "Accept missing values: boosted trees handle missing numbers themselves, networks get a typical one; "
             "missing text is a category of its own.",
             "missing values are refused",
         ),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="Confidence level of the report, and of lvd predict when it is given none.")
+        float, typer.Option(help="Confidence level of the report, and of lvd predict unless it is given one.")
     ] = 0.9,
     y_min: Annotated[
         float | None, typer.Option(show_default=False, help="Lowest possible target; clips the intervals.")
@@ -127,32 +127,33 @@ def fit(
     preset: Annotated[
         PresetName,
         typer.Option(
-            help="default: errors scaled by the error to expect, a kernel of the errors, a bandwidth for each row. "
-            "paper: the paper's method, absolute errors and a kernel of the target; faster, but intervals "
-            "are often infinite."
+            help="default: errors scaled by the expected error, a kernel learned from the errors, a bandwidth for "
+            "each row. paper: the paper's method, absolute errors and a kernel learned from the target; faster, "
+            "but intervals are often infinite."
         ),
     ] = "default",
     model: Annotated[
         ModelName | None,
         typer.Option(
             show_default="auto; net with --epochs or --preset paper",
-            help="What predicts. net: a network, trained until held-out rows get no better. trees: boosted trees. "
-            "auto: the better of the two by cross-validation on the training rows.",
+            help="What predicts. net: a network, trained until its held-out error stops falling. trees: boosted "
+            "trees. auto: the better of the two by cross-validation on the training rows.",
         ),
     ] = None,
     score: Annotated[
         ScoreName | None,
         typer.Option(
             show_default="that of the preset",
-            help="What is calibrated: absolute errors; errors scaled or normalized by the error to expect; signed "
-            "ones, for errors that are not symmetric; sided ones, each side in its own units.",
+            help="What is calibrated: absolute errors; errors scaled or normalized by the expected error; signed "
+            "errors, where they are not symmetric; sided errors, each side in its own units.",
         ),
     ] = None,
     guarantee: Annotated[
         Guarantee,
         typer.Option(
-            help="What the intervals promise. local: near each row, by the rows like it. calibrated, randomized "
-            "and transductive: on average over all rows. Kept with the model; lvd predict can choose another."
+            help="What the intervals promise. local: coverage near each row, from similar rows. calibrated, "
+            "randomized and transductive: coverage on average over all rows. Kept with the model; lvd predict can "
+            "choose another."
         ),
     ] = "local",
     when_unknown: Annotated[
@@ -160,7 +161,7 @@ def fit(
         typer.Option(
             show_default="that of the preset: infinite, for paper widen",
             help="The interval of a row that is unlike all training rows: infinite, or as wide as the calibration "
-            "rows say. Either way the column known of lvd predict marks such rows.",
+            "rows say. Either way lvd predict marks such rows in its column known.",
         ),
     ] = None,
     joint: Annotated[
@@ -175,8 +176,8 @@ def fit(
         str | None,
         option(
             "COLUMN",
-            "Column whose values are groups: each is calibrated by its own rows alone, so that the promise "
-            "holds within it. It is an input too, unless left out with --drop.",
+            "Column whose values are groups: each is calibrated on its own rows alone, so that the promise "
+            "holds within it. The column is also an input, unless left out with --drop.",
         ),
     ] = None,
     split: Annotated[
@@ -184,7 +185,7 @@ def fit(
         option(
             "random|time:COLUMN|group:COLUMN|scaffold",
             "How rows are divided. time: train on the earliest, calibrate on later ones, test on the latest. "
-            "group: rows with the same value stay together, for intervals that must hold for new ones. scaffold, "
+            "group: rows with the same value stay together, for intervals that must hold for new values. scaffold, "
             "with --smiles: molecules with the same Bemis-Murcko scaffold stay together.",
             True,
         ),
@@ -202,7 +203,7 @@ def fit(
         int | None,
         typer.Option(
             min=1,
-            show_default="until held-out rows get no better; with --smiles 30, or more for small tables",
+            show_default="until the held-out error stops falling; with --smiles 30, or more for small tables",
             help="Passes of the network over the training rows.",
         ),
     ] = None,
@@ -223,7 +224,7 @@ def fit(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Decides the split and all that is random in training.")
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of the split and of all randomness in training.")
     ] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1...")] = "auto",
     test_out: Annotated[
@@ -244,33 +245,33 @@ def fit(
     are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and
     another holds each text's frequency. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00)
     become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows are
-    left out and named. A column that alone predicts the target almost perfectly is kept and named: it may be known
-    only when the target is.
+    left out and reported. A column that alone predicts the target almost perfectly is kept and reported: it may be
+    known only when the target is.
 
     The column of --split is not an input, except for what recurs in dates: month, day of the week and hour.
 
     Two models are built in: a network and boosted trees. By default both predict held-out training rows, and the
-    one with the smaller squared error is used; the last line of the summary says which. --preset paper takes the
+    one with the smaller squared error is used; the last line of the summary says which. --preset paper uses the
     paper's network, one layer trained for 20 passes.
 
     The default preset learns where errors are large from rows held out of training: it trains the model six times,
-    once on all training rows and once without each of five folds; graph networks tell it themselves. --preset paper
-    trains it once.
+    once on all training rows and once without each of five folds. Graph networks predict their errors themselves.
+    --preset paper trains the model once.
 
     With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
     intervals and are counted.
 
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
-    errors are, and each target has a kernel of its own. --preset paper has one network, of squared errors. Rows
-    with the same molecule, however it is written, are found by their canonical SMILES, kept in one part of the
+    errors are, and each target has a kernel of its own. --preset paper has one network, trained on squared errors.
+    Rows with the same molecule, however it is written, are found by their canonical SMILES, kept in one part of the
     split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the neighbours by
     them, and lvd report draws them. With several targets, cells of the targets may be empty: each target uses the
     rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
-    With --checkpoint the network is one that chemprop has trained, and stays as it is: of molecules that it has
-    not seen, 60% teach the kernel and how large errors are, 20% calibrate and 20% test.
+    With --checkpoint the network is one that chemprop has trained, and stays as it is. Of the molecules, none of
+    which it has seen, 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
     """
-    from lvd import LVDRegressor
+    from lvd import LVDRegressor, NetRegressor
     from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
@@ -279,20 +280,46 @@ def fit(
     from lvd.tables.writing import TableWriter
 
     RowSplit.parse(split)
-    if joint is not None and len(target) == 1:
-        raise InputError(
-            "--joint makes several targets hold together; give --target more than once, or leave --joint out"
-        )
+    sizes = {"hidden_size": hidden_size, "n_members": members}
+    has_sizes, has_checkpoint = any(sizes.values()), checkpoint is not None
+    refusals = (
+        (
+            joint is not None and len(target) == 1,
+            "--joint makes several targets hold together; give --target more than once, or leave --joint out",
+        ),
+        (
+            smiles is None and (skip_invalid or has_sizes or has_checkpoint),
+            "--skip-invalid, --hidden-size, --members and --checkpoint apply to molecules only; give "
+            "--smiles COLUMN with them",
+        ),
+        (
+            smiles is not None and model is not None,
+            "--model applies to tables without molecules only; leave --model or --smiles out",
+        ),
+        (
+            epochs is not None and model not in {None, "net"},
+            f"--epochs applies to the network only, but --model is {model}; leave one of them out",
+        ),
+        (trust and not has_checkpoint, "--trust applies to a --checkpoint only; leave it out"),
+        (
+            has_checkpoint and not trust,
+            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
+            "--trust with --checkpoint",
+        ),
+        (
+            has_checkpoint and (epochs is not None or has_sizes),
+            "--checkpoint uses the network as it is; leave out --epochs, --hidden-size and --members, or "
+            "--checkpoint",
+        ),
+    )
+    for applies, message in refusals:
+        if applies:
+            raise InputError(message)
     if report is not None:
-        check_page(report, target, data, out)
-    sizes = (hidden_size, members)
-    if smiles is None and (skip_invalid or sizes != (None, None) or checkpoint is not None):
-        raise InputError(
-            "--skip-invalid, --hidden-size, --members and --checkpoint are about molecules; give --smiles COLUMN "
-            "with them"
-        )
-    _check_model(model, smiles, epochs)
-    _check_trust(checkpoint, trust=trust, trains=(epochs, *sizes) != (None, None, None))
+        from lvd.page.content import only_target
+
+        check_output(report, data, out, name="--report")
+        only_target(target)
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
             raise InputError(f"{name} must be a finite number, got {bound}")
@@ -308,7 +335,9 @@ def fit(
         if checkpoint is not None
         else _network(preset, epochs, sizes, device, seed)
         if smiles is not None
-        else _estimator(model, epochs, device, seed),
+        else model
+        if epochs is None
+        else NetRegressor(epochs=epochs, device=device, random_state=seed),
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=score,
@@ -361,62 +390,25 @@ def _as_bandwidth(text: str) -> float | str:
         raise InputError(f"--bandwidth must be a number or adaptive, got {text!r}") from None
 
 
-def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
-    from lvd import NetRegressor
-
-    return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
-
-
 def _network(
     preset: PresetName,
     epochs: int | None,
-    sizes: tuple[int | None, int | None],
+    sizes: dict[str, int | None],
     device: str,
     seed: int,
 ) -> Any:
-    """Graph networks; `sizes` are their width and their number."""
+    """Graph networks; `sizes` are their width and their number, where given."""
     from lvd import ChempropEstimator
     from lvd.models.losses import SquaredLoss
 
     of_paper = {"loss": SquaredLoss(), "n_members": 1} if preset == "paper" else {}
-    given = dict(zip(("hidden_size", "n_members"), sizes, strict=True))
     return ChempropEstimator(
         n_epochs=epochs,
         warmup_epochs=2.0 if epochs is None else min(2.0, epochs / 2),
         cache_features=False,  # rows that are predicted pass once: to keep them all would only fill the disk
         device=device,
         random_state=seed,
-    ).set_params(**of_paper | {name: value for name, value in given.items() if value is not None})
-
-
-def _check_model(model: str | None, smiles: str | None, epochs: int | None) -> None:
-    """What else was said is about the model that was chosen."""
-    from lvd._validation import InputError
-
-    if model is not None and smiles is not None:
-        raise InputError("--model is about tables without molecules; leave --model or --smiles out")
-    if model not in {None, "net"} and epochs is not None:
-        raise InputError(f"--epochs is about the network, and --model is {model}; leave one of them out")
-
-
-def _check_trust(checkpoint: Path | None, *, trust: bool, trains: bool) -> None:
-    """A checkpoint is read only where the user has said that its code may run."""
-    from lvd._validation import InputError
-
-    if checkpoint is None:
-        if trust:
-            raise InputError("--trust is about a --checkpoint; leave it out")
-        return
-    if not trust:
-        raise InputError(
-            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
-            "--trust with --checkpoint"
-        )
-    if trains:
-        raise InputError(
-            "--checkpoint takes the network as it is; leave --epochs, --hidden-size and --members out, or "
-            "--checkpoint"
-        )
+    ).set_params(**of_paper | {name: value for name, value in sizes.items() if value is not None})
 
 
 def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:

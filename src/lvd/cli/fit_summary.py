@@ -63,7 +63,7 @@ def show_fit(
     for line in (*_verdict_lines(report), *together_lines(report.together, joint)):
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"
-    console.show(f"{written}; it is {chosen}")
+    console.show(f"{written}; it uses {chosen}")
     for note in notes(report):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)
@@ -130,7 +130,7 @@ def notes(report: FitReport) -> Iterator[str]:
     if report.n_duplicates:
         yield (
             f"{report.n_duplicates:,} rows repeat the {report.case} of an earlier row; all rows of a {report.case} "
-            f"are in the same part, so that no {report.case} of the training rows calibrates or tests"
+            f"are in the same part, so that no {report.case} is in both the training rows and the others"
         )
     if report.mixtures:
         named = [str(row) for row in report.mixtures[:NAMED]] + ["..."] * (len(report.mixtures) > NAMED)
@@ -156,7 +156,7 @@ def _verdict_lines(report: FitReport) -> Iterator[str]:
             yield (
                 f"{one.target}: {verdict.coverage:.1%} of the true values are inside their "
                 f"{percent(verdict.confidence_level)} interval, {verdict.kind}; mean error "
-                f"{row['mean_absolute_deviation']:.4g} (of the median: {median_error:.4g})"
+                f"{row['mean_absolute_deviation']:.4g} (always predicting the median: {median_error:.4g})"
             )
 
 

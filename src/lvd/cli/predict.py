@@ -55,7 +55,7 @@ def predict(
     """Add predictions and intervals to a table.
 
     Keeps all columns and adds y_pred, lower_90 and upper_90 for each level (90 for 0.9); n_effective: how many
-    equally similar calibration rows the interval rests on; and known: true where a training row is like it, false
+    equally similar calibration rows the interval rests on; and known: true where a training row is similar, false
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
     y_pred_mu; known is one column. A model fitted with --smiles also adds nearest, the SMILES of the calibration
     row most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
@@ -72,8 +72,8 @@ def predict(
     A text that no training row has, such as a new city, is not an error: the row is counted as unknown, and its
     interval is infinite or as lvd fit --when-unknown says.
 
-    Rows that the model cannot read are refused, by their numbers. With --skip-invalid they stay in the output,
-    so that it has the rows of the input, with empty cells for prediction and intervals.
+    Rows that the model cannot read are refused, and the message gives their numbers. With --skip-invalid they stay
+    in the output, so that it has the rows of the input, with empty cells for prediction and intervals.
 
     Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
     name; rows are numbered through all of them.
@@ -120,7 +120,7 @@ def predict(
         if fitted.regressor.joint is not None:
             shape = fitted.regressor.joint
             console.show(
-                f"the intervals of all targets hold together: they are the sides of one {shape} a row"
+                f"the intervals of all targets hold together: they are the extent of one {shape} per row"
             )
         for name, fraction in report.finite_fraction.items():
             console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")

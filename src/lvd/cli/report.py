@@ -36,7 +36,7 @@ def report(
     ] = None,
     by: Annotated[
         list[str] | None,
-        option("COLUMN", "Also show the coverage by this column's values; repeat it for several."),
+        option("COLUMN", "Also show the coverage by this column's values; repeat for several."),
     ] = None,
     compare: Annotated[
         str,
@@ -61,7 +61,7 @@ def report(
 ) -> None:
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
-    The page is one file: it opens offline, loads nothing from any network, and can be sent by mail. It shows the
+    The page is one file: it opens offline, loads nothing from any network, and can be sent by email. It shows the
     verdict of lvd evaluate, beside one width for all rows; coverage and width; the calibration curve; the coverage
     by group and by feature, worst first; width against error; where intervals are infinite; and rows that can be
     sorted, filtered and opened, each with its neighbours and the sentence of lvd explain.
@@ -101,15 +101,6 @@ def report(
     console.show(f"page written to {out}")
 
 
-def check_page(out: Path, targets: Sequence[str], *inputs: Path) -> None:
-    """A page about the one target can be written to `out`: to find out before the model is trained."""
-    from lvd._files import check_output
-    from lvd.page.content import only_target
-
-    check_output(out, *inputs, name="--report")
-    only_target(targets)
-
-
 def write_page(
     fitted: TableModel,
     table: pa.Table,
@@ -146,5 +137,5 @@ def write_page(
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_report(content, Origin(*names, today), out)
     consequence = "its errors are too small; report on rows that it has not seen"
-    warn_of_training_rows(content.n_repeated, content.n_rows, fitted, consequence)
+    warn_of_training_rows(content.evaluated.n_repeated, content.n_rows, fitted, consequence)
     return content

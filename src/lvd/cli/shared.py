@@ -28,7 +28,7 @@ Levels = Annotated[
     list[float] | None,
     option(
         "LEVEL",
-        "Confidence level between 0 and 1; repeat it for several levels.",
+        "Confidence level between 0 and 1; repeat for several levels.",
         "that of lvd fit",
         "--level",
     ),

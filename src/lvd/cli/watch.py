@@ -92,7 +92,7 @@ def monitor_model(
         float, typer.Option(help="Highest probability of an alarm when nothing has changed.")
     ] = 0.01,
     window: Annotated[
-        int, typer.Option(min=1, help="How many of the latest rows the reported coverage is of.")
+        int, typer.Option(min=1, help="How many of the latest rows the reported coverage is over.")
     ] = 200,
     skip_invalid: SkipInvalid = False,
     json: Json = False,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from lvd.tables.verdict import percent
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 24.0, 12.0, 46.0
-MOST_DOTS, ROWS_PER_BIN = 700, 20
+MOST_DOTS, ROWS_PER_BIN, MOST_STEPS = 700, 20, 6
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,28 @@ class Shape:
     css: str
     attributes: dict[str, str | float]
     tip: str = ""
-    text: str = ""
 
 
 @dataclass(frozen=True)
-class Scale:
-    """From values to positions along one axis of the drawing."""
+class Axis:
+    """From values to positions along one side of the drawing; `text` writes the values."""
 
+    title: str
     low: float
     high: float
     start: float
     stop: float
+    text: Callable[[float], str] = "{:g}".format
 
     def __call__(self, value: float) -> float:
         """The position, to a tenth of a unit; values outside are drawn on the border."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(self.start + share * (self.stop - self.start), 1)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Positions of round numbers with their texts."""
+        return [(self(value), self.text(value)) for value in nice_ticks(self.low, self.high)]
 
 
 @dataclass(frozen=True)
@@ -52,64 +58,48 @@ class Chart:
     """A drawing with two axes; `label` is its text alternative."""
 
     label: str
-    x_title: str
-    y_title: str
-    x_ticks: tuple[tuple[float, str], ...]
-    y_ticks: tuple[tuple[float, str], ...]
-    shapes: tuple[Shape, ...]
+    x: Axis
+    y: Axis
+    shapes: Sequence[Shape]
     width: float = WIDTH
     height: float = HEIGHT
-    left: float = LEFT
-    right: float = WIDTH - RIGHT
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
 
 
-def x_scale(low: float, high: float) -> Scale:
+def x_axis(title: str, low: float, high: float, text: Callable[[float], str] = "{:g}".format) -> Axis:
     """A horizontal axis from low to high."""
-    return Scale(low, high, LEFT, WIDTH - RIGHT)
+    return Axis(title, low, high, LEFT, WIDTH - RIGHT, text)
 
 
-def y_scale(low: float, high: float) -> Scale:
+def y_axis(title: str, low: float, high: float, text: Callable[[float], str] = "{:g}".format) -> Axis:
     """A vertical axis from low, below, to high."""
-    return Scale(low, high, HEIGHT - BOTTOM, TOP)
+    return Axis(title, low, high, HEIGHT - BOTTOM, TOP, text)
 
 
-def nice_ticks(low: float, high: float, n_most: int = 6) -> list[float]:
-    """Round numbers from low to high, at most `n_most` of them."""
-    step = 10.0 ** math.floor(math.log10((high - low) / n_most))
-    step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) < n_most)
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, at most six steps."""
+    step = 10.0 ** math.floor(math.log10((high - low) / MOST_STEPS))
+    step *= next(factor for factor in (1, 2, 5, 10, 20) if (high - low) / (step * factor) < MOST_STEPS)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [step * number for number in range(first, last + 1)]
 
 
-def ticks(
-    scale: Scale, values: Sequence[float], text: Callable[[float], str]
-) -> tuple[tuple[float, str], ...]:
-    """Positions of values with their texts."""
-    return tuple((scale(value), text(value)) for value in values)
+def axis_floor(lowers: Iterable[float]) -> float:
+    """The tenth below all lower ends, so that bands above it are not crowded at one side."""
+    return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
 
 
-_UNIT = x_scale(0.0, 1.0), y_scale(0.0, 1.0)
-_X_FIFTHS, _Y_FIFTHS = (ticks(scale, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], percent) for scale in _UNIT)
-
-
-def polyline(css: str, x: Scale, y: Scale, xs: Float[NDArray, "k"], ys: Float[NDArray, "k"]) -> Shape:
-    """A line through points."""
-    return Shape("polyline", css, {"points": _point_list(x, y, xs, ys)})
-
-
-def area(
+def polyline(
     css: str,
-    x: Scale,
-    y: Scale,
+    x: Axis,
+    y: Axis,
     xs: Float[NDArray, "k"],
-    ends: tuple[Float[NDArray, "k"], Float[NDArray, "k"]],
+    ys: Float[NDArray, "k"],
+    *,
+    element: str = "polyline",
 ) -> Shape:
-    """The area between two lines."""
-    lower, upper = ends
-    both = _point_list(x, y, np.concatenate([xs, xs[::-1]]), np.concatenate([upper, lower[::-1]]))
-    return Shape("polygon", css, {"points": both})
+    """A line through points, or, as a ``polygon``, the area inside."""
+    places = " ".join(f"{x(a):g},{y(b):g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
+    return Shape(element, css, {"points": places})
 
 
 def line(css: str, x1: float, y1: float, x2: float, y2: float) -> Shape:
@@ -117,8 +107,9 @@ def line(css: str, x1: float, y1: float, x2: float, y2: float) -> Shape:
     return Shape("line", css, {"x1": x1, "y1": y1, "x2": x2, "y2": y2})
 
 
-def _point_list(x: Scale, y: Scale, xs: Float[NDArray, "k"], ys: Float[NDArray, "k"]) -> str:
-    return " ".join(f"{x(a):g},{y(b):g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
+def outcome_dot(x: float, y: float, r: float, tip: str, *, hit: bool) -> Shape:
+    """A row that is covered or missed."""
+    return Shape("circle", "dot covered" if hit else "dot missed", {"cx": x, "cy": y, "r": r}, tip)
 
 
 def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence_level: float) -> Chart:
@@ -135,13 +126,15 @@ def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence
             *(values.tolist() for values in vars(main).values()), strict=True
         )
     ]
-    shapes = [
-        area("band", *_UNIT, main.levels, (main.lower, main.upper)),
-        polyline("ideal", *_UNIT, ends, ends),
-        *_against_level(confidence_level, main.levels, [curve.coverage for _, curve in curves], tips),
-    ]
     label = f"Coverage of {name} against the level, with its 95% band; on the diagonal they are equal. {said}"
-    return Chart(label, "level", "coverage", _X_FIFTHS, _Y_FIFTHS, tuple(shapes))
+    coverages = [curve.coverage for _, curve in curves]
+    chart = _against_level(
+        label, "coverage", confidence_level, levels=main.levels, curves=coverages, tips=tips
+    )
+    there_and_back = np.concatenate([main.levels, main.levels[::-1]])
+    borders = np.concatenate([main.upper, main.lower[::-1]])
+    band = polyline("band", chart.x, chart.y, there_and_back, borders, element="polygon")
+    return replace(chart, shapes=[band, polyline("ideal", chart.x, chart.y, ends, ends), *chart.shapes])
 
 
 def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digits: Digits) -> Chart | None:
@@ -157,14 +150,13 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
     x_high, y_high = (
         _room(np.quantile(values[finite], 0.99), values[finite].max()) for values in (width, error)
     )
-    x, y = x_scale(0.0, x_high), y_scale(0.0, y_high)
+    x, y = x_axis("width", 0.0, x_high), y_axis("absolute error", 0.0, y_high)
     end = min(x_high, 2.0 * y_high)  # where the line leaves the drawing
     shapes = [line("ideal", LEFT, y(0.0), x(end), y(end / 2.0))]
     sample = np.random.default_rng(0).permutation(finite)[:MOST_DOTS]
     for row in sample[np.argsort(~is_covered[sample], kind="stable")].tolist():
-        css = "dot covered" if is_covered[row] else "dot missed"
         tip = f"row {row + 1}: width {digits.text(width[row])}, error {digits.text(error[row])}"
-        shapes.append(Shape("circle", css, {"cx": x(width[row]), "cy": y(error[row]), "r": 2.6}, tip))
+        shapes.append(outcome_dot(x(width[row]), y(error[row]), 2.6, tip, hit=bool(is_covered[row])))
     middle = _median_errors(width[finite], error[finite])
     if len(middle) > 1:
         shapes.append(polyline("curve s0", x, y, middle[:, 0], middle[:, 1]))
@@ -172,11 +164,9 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
         f"Absolute error against width of {len(sample):,} rows. The median error is "
         f"{digits.text(middle[0, 1])} among the narrowest intervals and {digits.text(middle[-1, 1])} among the "
         "widest finite ones.",
-        "width",
-        "absolute error",
-        ticks(x, nice_ticks(0.0, x_high), "{:g}".format),
-        ticks(y, nice_ticks(0.0, y_high), "{:g}".format),
-        tuple(shapes),
+        x,
+        y,
+        shapes,
     )
 
 
@@ -195,23 +185,32 @@ def finite_chart(
         if half.size
         else "Fewer than half of them are finite at every level."
     )
-    shapes = _against_level(confidence_level, levels, [share for _, share in shares], tips)
     label = f"Share of finite intervals of {name} against the level. {said}"
-    return Chart(label, "level", "finite intervals", _X_FIFTHS, _Y_FIFTHS, tuple(shapes))
+    curves = [share for _, share in shares]
+    return _against_level(
+        label, "finite intervals", confidence_level, levels=levels, curves=curves, tips=tips
+    )
 
 
 def _against_level(
-    marked: float, levels: Float[NDArray, "l"], curves: Sequence[Float[NDArray, "l"]], tips: Sequence[str]
-) -> list[Shape]:
+    label: str,
+    title: str,
+    marked: float,
+    *,
+    levels: Float[NDArray, "l"],
+    curves: Sequence[Float[NDArray, "l"]],
+    tips: Sequence[str],
+) -> Chart:
     """A line at the marked level, and the curves; the first one is on top, with a dot and a tip at each level."""
-    x, y = _UNIT
+    x, y = x_axis("level", 0.0, 1.0, percent), y_axis(title, 0.0, 1.0, percent)
     numbered = reversed(list(enumerate(curves)))
     dots = zip(levels.tolist(), curves[0].tolist(), tips, strict=True)
-    return [
+    shapes = [
         line("reference", x(marked), y(0.0), x(marked), y(1.0)),
         *(polyline(f"curve s{number}", x, y, levels, curve) for number, curve in numbered),
         *(Shape("circle", "dot s0", {"cx": x(a), "cy": y(b), "r": 3}, tip) for a, b, tip in dots),
     ]
+    return Chart(label, x, y, shapes)
 
 
 def _room(usual: float, largest: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -21,7 +21,6 @@ from lvd.page.evaluation import Evaluated, evaluate_rows
 from lvd.page.groups import (
     MOST_SLABS,
     Group,
-    Grouping,
     JointSlab,
     draw_worst,
     feature_slabs,
@@ -39,8 +38,7 @@ from lvd.page.rivals import (
     MethodFigures,
     check_rivals,
     compare_methods,
-    local_method,
-    make_rivals,
+    make_methods,
 )
 from lvd.page.row_details import (
     KNOWN,
@@ -75,11 +73,6 @@ class GroupList:
     n_groups: int
     n_below: int
 
-    @property
-    def floor(self) -> float:
-        """Where the axis of the bands begins."""
-        return axis_floor(group.lower for group in self.groups)
-
 
 @dataclass(frozen=True)
 class Infinite:
@@ -95,7 +88,7 @@ class Infinite:
     share: float
     clipped_to: tuple[float, float] | None
     n_effective: tuple[float, float]
-    missing_rows: tuple[int, int, int] | None
+    missing_rows: list[int] | None
     n_explained: int
     chart: Chart
     groups: tuple[Group, ...]
@@ -105,21 +98,15 @@ class Infinite:
 class ReportContent:
     """The content of the page.
 
-    The model cannot read `n_skipped` rows of the table, or they have no target; `repeated` is what is said of the
-    `n_repeated` rows. No training row is like `n_unknown` rows, or they hold a level of `unseen`.
+    The model cannot read `n_skipped` rows of the table, or they have no target. No training row is like `n_unknown`
+    rows, or they hold a level of `unseen`.
     """
 
-    target: str
-    confidence_level: float
+    evaluated: Evaluated
     n_rows: int
-    n_calib: int
-    n_repeated: int
     n_unknown: int
     unseen: Unseen
     n_skipped: int
-    repeated: str
-    guarantee: str
-    has_features: bool
     digits: Digits
     mean_error: float
     verdict: Verdict
@@ -140,7 +127,7 @@ class ReportContent:
     @property
     def tolerated(self) -> float:
         """The lowest coverage that passes."""
-        return tolerated(self.confidence_level)
+        return tolerated(self.evaluated.confidence_level)
 
     @property
     def below(self) -> list[GroupList]:
@@ -152,11 +139,6 @@ class ReportContent:
         """The levels at which the model's whole band is below the level."""
         own = self.curves[0][1]
         return own.levels[own.upper < own.levels].tolist()
-
-    @property
-    def method_floor(self) -> float:
-        """Where the axis of the methods' bands begins."""
-        return axis_floor(method.lower for method in self.methods)
 
 
 def make_report(
@@ -176,77 +158,62 @@ def make_report(
     model keeps them. `pictures` says which column is drawn.
     """
     check_columns(table, by)
-    place, rivals = model.find_target(target), check_rivals(rivals, fitted_on)
+    rivals = check_rivals(rivals, fitted_on)
     neighbors = read_neighbors(model, target, fitted_on)
     if pictures is not None:
         check_columns(table, [pictures.column])
         pictures.draw("")  # fails now where something is missing, not after the work
     evaluated = evaluate_rows(model, table, target, confidence_level)
-    n_skipped, table = table.num_rows - len(evaluated.y), table.take(evaluated.row_numbers - 1)
+    n_skipped, table = table.num_rows - len(evaluated.y), evaluated.table
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
-    hits = covered(y, intervals)
-    judged = model.judged_rows(
-        *(place, y, evaluated.y_pred, evaluated.known), model.features(evaluated.X, evaluated.embeddings)
-    )
-    methods = [
-        local_method(evaluated, model.guarantee),
-        *make_rivals(rivals, evaluated, judged, model, place, fitted_on=fitted_on),
-    ]
-    figures, n_common = compare_methods(methods, evaluated, judged.scored_range)
+    methods = make_methods(rivals, evaluated, fitted_on)
+    figures, n_common = compare_methods(methods, evaluated)
     curves = tuple(
         (method.name, metrics.calibration_curve(y, method.all_intervals, evaluated.levels))
         for method in methods
     )
     by_groups = {
-        name: _group_figures(evaluated, group_rows(name, table[name], n_bins=MOST_SLABS)) for name in by
+        name: measure_groups(group_rows(name, table[name], n_bins=MOST_SLABS), evaluated) for name in by
     }
     if pictures is not None and pictures.column == model.encoder.smiles:
         grouping = group_scaffolds(scaffolds(model.encoder.transform(table)))
-        by_groups[grouping.column] = draw_worst(_group_figures(evaluated, grouping), pictures.draw)
+        by_groups[grouping.column] = draw_worst(measure_groups(grouping, evaluated), pictures.draw)
     names = [column.name for column in model.encoder.columns if column.name not in by]
     features = [feature_slabs(name, table[name]) for name in names]
     slabs = judged_together(
-        [*chain(*(_group_figures(evaluated, grouping) for grouping in features if len(grouping.labels) > 1))]
+        [*chain(*(measure_groups(grouping, evaluated) for grouping in features if len(grouping.labels) > 1))]
     )
     rows = embed_rows(
         evaluated,
-        model,
-        table,
         choose_rows(evaluated),
         first_columns=by,
         neighbors=neighbors,
         pictures=pictures,
     )
     return ReportContent(
-        target=target,
-        confidence_level=level,
+        evaluated=evaluated,
         n_rows=len(y),
-        n_calib=model.regressor.n_calib_,
-        n_repeated=evaluated.n_repeated,
         n_unknown=int((~evaluated.known).sum()),
         unseen=model.unseen(table),
         n_skipped=n_skipped,
-        repeated=model.encoder.repeated,
-        guarantee=model.guarantee,
-        has_features=bool(evaluated.feature_names),
         digits=digits_for(y),
         mean_error=metrics.mean_absolute_deviation(y, evaluated.y_pred),
-        verdict=judge(judged, intervals, level),
+        verdict=judge(evaluated.judged, intervals, level),
         methods=figures,
         n_common=n_common,
         curves=curves,
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in by_groups.items()),
         slabs=_list(None, slabs) if slabs else None,
-        joint=joint_slab(judged.features, evaluated.feature_names, y, intervals)
-        if evaluated.feature_names
+        joint=joint_slab(evaluated.judged.features, model.encoder.feature_names, y, intervals)
+        if model.encoder.feature_names
         else None,
-        width_error=width_error_chart(evaluated, hits, digits_for(y)),
+        width_error=width_error_chart(evaluated, covered(y, intervals), digits_for(y)),
         width_error_correlation=metrics.width_error_correlation(y, evaluated.y_pred, intervals),
         sizes=metrics.size_stratified_coverage(y, intervals, level),
         infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
-        together=view_together(model, table, evaluated),
+        together=view_together(evaluated),
     )
 
 
@@ -259,17 +226,6 @@ def only_target(targets: Sequence[str]) -> str:
     return targets[0]
 
 
-def axis_floor(lowers: Iterable[float]) -> float:
-    """The tenth below all lower ends, so that bands above it are not crowded at one side."""
-    return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
-
-
-def _group_figures(evaluated: Evaluated, grouping: Grouping) -> list[Group]:
-    return measure_groups(
-        grouping, evaluated.y, evaluated.intervals, evaluated.unlimited, evaluated.confidence_level
-    )
-
-
 def _list(column: str | None, groups: Sequence[Group]) -> GroupList:
     ordered = worst_first(groups)
     n_below = sum(group.below_level for group in groups)
@@ -279,12 +235,9 @@ def _list(column: str | None, groups: Sequence[Group]) -> GroupList:
 def _infinite(
     evaluated: Evaluated, methods: Sequence[Method], groups: Sequence[Group], rows: dict[str, Any]
 ) -> Infinite:
-    unlimited, y_range = evaluated.unlimited, evaluated.y_range
+    unlimited, y_range = evaluated.unlimited, evaluated.model.y_range
     missing = [row[ROWS_MISSING] for row in rows["rows"] if row[STATUS] == "infinite" and row[KNOWN]]
-    quartiles = None
-    if missing:
-        low, middle, high = np.quantile(missing, [0.25, 0.5, 0.75], method="higher").tolist()
-        quartiles = (low, middle, high)
+    quartiles = np.quantile(missing, [0.25, 0.5, 0.75], method="higher").tolist() if missing else None
     shares = [(one.name, 1.0 - says_nothing(one.all_intervals, y_range).mean(axis=0)) for one in methods]
     return Infinite(
         count=int(unlimited.sum()),

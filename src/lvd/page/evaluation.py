@@ -14,7 +14,7 @@ from lvd._validation import InputError
 from lvd.regions import Region
 from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import says_nothing
+from lvd.tables.verdict import JudgedRows, says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 """The levels of the calibration curve."""
@@ -22,21 +22,20 @@ CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The rows of a table with their predictions and intervals, for one target.
+    """Rows of a table with their predictions and intervals, for target number `place` of the model.
 
-    `row_numbers` are those of the table, in which others may have been left out. `known` tells whether training
-    rows are near, `n_repeated` counts the rows that repeat a training row, and `y_range` is what y can be: the
-    bounds that clip the intervals, infinite where there are none. `region` is that of all targets together at the
-    page's level, of a joint model. Cells that the model reads as they are have no
-    features.
+    `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `known` tells
+    whether training rows are near, and `n_repeated` counts the rows that repeat a training row. `region` is that of
+    all targets together at the page's level, of a joint model.
     """
 
-    target: str
+    model: TableModel
+    table: pa.Table
+    place: int
     confidence_level: float
     levels: Float[NDArray, "l"]
     row_numbers: Int[NDArray, "n"]
     X: Any
-    feature_names: tuple[str, ...]
     embeddings: Float[NDArray, "n h"]
     y: Float[NDArray, "n"]
     y_pred: Float[NDArray, "n"]
@@ -44,18 +43,33 @@ class Evaluated:
     n_effective: Float[NDArray, "n"]
     known: Bool[NDArray, "n"]
     n_repeated: int
-    y_range: tuple[float, float]
     region: Region | None = None
+
+    @property
+    def target(self) -> str:
+        """The column of y."""
+        return self.model.encoder.targets[self.place]
+
+    @property
+    def at_level(self) -> int:
+        """The number of the page's level among all levels."""
+        return int(np.searchsorted(self.levels, self.confidence_level))
 
     @property
     def intervals(self) -> Float[NDArray, "n 2"]:
         """The intervals at the page's level."""
-        return self.all_intervals[:, :, int(np.searchsorted(self.levels, self.confidence_level))]
+        return self.all_intervals[:, :, self.at_level]
 
     @cached_property
     def unlimited(self) -> Bool[NDArray, "n"]:
         """Whether the interval at the page's level says nothing."""
-        return says_nothing(self.intervals, self.y_range)
+        return says_nothing(self.intervals, self.model.y_range)
+
+    @cached_property
+    def judged(self) -> JudgedRows:
+        """The rows as :func:`judge` takes them."""
+        features = self.model.features(self.X, self.embeddings)
+        return self.model.judged_rows(self.place, self.y, self.y_pred, self.known, features)
 
 
 def evaluate_rows(
@@ -70,12 +84,13 @@ def evaluate_rows(
     rows = table.take(numbers - 1)
     X, predicted = model.infer(rows, levels, numbers=numbers)
     return Evaluated(
-        target=target,
+        model=model,
+        table=rows,
+        place=place,
         confidence_level=level,
         levels=levels,
         row_numbers=numbers,
         X=X,
-        feature_names=tuple(model.encoder.feature_names),
         embeddings=predicted.embeddings,
         y=read_targets(rows, [target]),
         y_pred=predicted.y_pred[:, place],
@@ -83,6 +98,5 @@ def evaluate_rows(
         n_effective=predicted.n_effective[:, place],
         known=predicted.known,
         n_repeated=model.count_training_rows(X),
-        y_range=model.y_range,
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

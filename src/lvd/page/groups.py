@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import bdtrc
 
-from lvd._typing import Bool, Float, Int, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, group_coverage, worst_slab_coverage
 from lvd.metrics.strata import GroupCoverage, holm, labelled_bins, range_labels
+from lvd.page.evaluation import Evaluated
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.reports import MAX_VALUES
 
-MISSING = "missing"
+MISSING, SIGNIFICANCE = "missing", 0.05
 ROWS_PER_VALUE, ROWS_PER_SLAB, MOST_SLABS = 5, 40, 10
 ROWS_PER_SCAFFOLD, MOST_DRAWN = 10, 12
 NO_RING, RARE = "no ring", f"scaffolds of fewer than {ROWS_PER_SCAFFOLD} rows"
@@ -97,20 +98,14 @@ def draw_worst(groups: Sequence[Group], draw: Callable[[str], str | None]) -> li
     return [replace(group, picture=drawn.get(group.label)) for group in groups]
 
 
-def measure_groups(
-    grouping: Grouping,
-    y: Float[NDArray, "n"],
-    intervals: Float[NDArray, "n 2"],
-    unlimited: Bool[NDArray, "n"],
-    confidence_level: float,
-) -> list[Group]:
+def measure_groups(grouping: Grouping, rows: Evaluated) -> list[Group]:
     """The groups of one column; `below_level` is Holm-corrected for their number."""
-    strata = group_coverage(y, intervals, grouping.codes, confidence_level)
+    strata = group_coverage(rows.y, rows.intervals, grouping.codes, rows.confidence_level)
     counts = np.bincount(grouping.codes)
-    infinite = np.bincount(grouping.codes, weights=unlimited)
+    infinite = np.bincount(grouping.codes, weights=rows.unlimited)
     lower, upper = binomial_band(infinite, counts)
     columns = (infinite / counts, lower, upper)
-    rows = zip(strata, grouping.labels, *(values.tolist() for values in columns), strict=True)
+    figures = zip(strata, grouping.labels, *(values.tolist() for values in columns), strict=True)
     return [
         Group(
             **vars(one),
@@ -120,13 +115,13 @@ def measure_groups(
             infinite_lower=low,
             infinite_upper=high,
         )
-        for one, label, share, low, high in rows
+        for one, label, share, low, high in figures
     ]
 
 
-def judged_together(groups: Sequence[Group], significance: float = 0.05) -> list[Group]:
+def judged_together(groups: Sequence[Group]) -> list[Group]:
     """The groups of several columns with `below_level` Holm-corrected for all of them."""
-    flags = holm(np.array([group.p_value for group in groups]), significance).tolist() if groups else []
+    flags = holm(np.array([group.p_value for group in groups]), SIGNIFICANCE).tolist()
     return [replace(group, below_level=flag) for group, flag in zip(groups, flags, strict=True)]
 
 
@@ -135,16 +130,14 @@ def worst_first(groups: Sequence[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: (group.coverage, group.p_value))
 
 
-def most_infinite_first(groups: Sequence[Group], share: float, significance: float = 0.05) -> list[Group]:
+def most_infinite_first(groups: Sequence[Group], share: float) -> list[Group]:
     """Groups with more infinite intervals than the `share` of all rows explains, most of them first.
 
     By the exact binomial test, Holm-corrected for the number of groups.
     """
-    if not groups:
-        return []
     counts = np.array([group.count for group in groups])
     infinite = np.array([round(group.infinite * group.count) for group in groups])
-    flags = holm(bdtrc(infinite - 1, counts, share), significance).tolist()
+    flags = holm(bdtrc(infinite - 1, counts, share), SIGNIFICANCE).tolist()
     found = [group for group, flag in zip(groups, flags, strict=True) if flag]
     return sorted(found, key=lambda group: (-group.infinite, -group.count))
 
@@ -166,7 +159,7 @@ class JointSlab:
 
 def joint_slab(
     X: Float[NDArray, "n p"],
-    feature_names: tuple[str, ...],
+    feature_names: Sequence[str],
     y: Float[NDArray, "n"],
     intervals: Float[NDArray, "n 2"],
 ) -> JointSlab | None:

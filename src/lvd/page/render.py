@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from lvd._files import check_output, refusing, write_text
 from lvd._version import __version__
+from lvd.page.charts import axis_floor
 from lvd.page.content import ReportContent
-from lvd.page.row_details import cut
+from lvd.page.row_details import cut, to_script_json
 from lvd.tables.verdict import percent
 
 N_STATIC_ROWS = 20
@@ -41,6 +40,7 @@ def render_report(report: ReportContent, origin: Origin) -> str:
         lstrip_blocks=True,
         loader=FunctionLoader(_asset),
     )
+    environment.filters["axis_floor"] = axis_floor
     environment.filters["cut"] = cut
     environment.filters["percent"] = percent
     environment.filters["thousands"] = "{:,}".format
@@ -61,8 +61,8 @@ def render_report(report: ReportContent, origin: Origin) -> str:
         ],
         data=to_script_json(
             {
-                "target": report.target,
-                "level": report.confidence_level,
+                "target": report.evaluated.target,
+                "level": report.evaluated.confidence_level,
                 "decimals": report.digits.decimals,
                 "nRows": report.n_rows,
                 **report.rows,
@@ -77,12 +77,6 @@ def write_report(report: ReportContent, origin: Origin, out: Path) -> None:
     check_output(out)
     with refusing(out):
         write_text(out, text)
-
-
-def to_script_json(content: Any) -> Markup:
-    """JSON for the inside of a script element: no ``<`` in it can end the element."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c"))
 
 
 def _asset(name: str) -> str:

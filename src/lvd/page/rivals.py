@@ -23,8 +23,7 @@ from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDR
 from lvd.methods.conformal import ConformalBase
 from lvd.page.evaluation import Evaluated
 from lvd.tables.table_encoder import labelled_rows
-from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import JudgedRows, split_intervals
+from lvd.tables.verdict import split_intervals
 
 
 def _rival_label(method: type[IntervalRegressor]) -> str:
@@ -32,8 +31,9 @@ def _rival_label(method: type[IntervalRegressor]) -> str:
     return name.replace("ConformalizedQuantile", "CQR")
 
 
-LABELS = {method: _rival_label(method) for method in ALL_METHODS if method is not LVDRegressor}
-RIVALS: dict[str, type[IntervalRegressor]] = {label.lower(): method for method, label in LABELS.items()}
+RIVALS: dict[str, type[IntervalRegressor]] = {
+    _rival_label(method).lower(): method for method in ALL_METHODS if method is not LVDRegressor
+}
 """Every other method by its name in lower case."""
 PROMISES = {
     "local": "near each row",
@@ -64,38 +64,26 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
     return rivals
 
 
-def local_method(evaluated: Evaluated, guarantee: str) -> Method:
-    """The model's own intervals."""
+def make_methods(names: Sequence[str], evaluated: Evaluated, fitted_on: pa.Table | None) -> list[Method]:
+    """The model's own intervals, then those of the named rivals, at all levels of the page."""
+    promise = PROMISES["local" if evaluated.model.guarantee == "local" else "marginal"]
     how = "the calibration errors, weighted by their similarity to the row"
-    promise = PROMISES["local" if guarantee == "local" else "marginal"]
-    return Method("LVD", promise, how, evaluated.all_intervals)
+    methods = [Method("LVD", promise, how, evaluated.all_intervals)]
+    for name in names:
+        if name == "split":
+            how = "one width for all rows, from the same calibration errors"
+            intervals = split_intervals(evaluated.judged, evaluated.levels)
+            methods.append(Method("Split", PROMISES["marginal"], how, intervals))
+        else:
+            methods.append(_fit_rival(RIVALS[name], evaluated, fitted_on))
+    return methods
 
 
-def make_rivals(
-    names: Sequence[str],
-    evaluated: Evaluated,
-    judged: JudgedRows,
-    model: TableModel,
-    place: int,
-    *,
-    fitted_on: pa.Table | None,
-) -> list[Method]:
-    """The named rivals at all levels of the page, for target number `place` of the model."""
-    how = "one width for all rows, from the same calibration errors"
-    return [
-        Method("Split", PROMISES["marginal"], how, split_intervals(judged, evaluated.levels))
-        if name == "split"
-        else _fit_rival(RIVALS[name], evaluated, model, place, fitted_on)
-        for name in names
-    ]
-
-
-def _fit_rival(
-    rival: type[IntervalRegressor], evaluated: Evaluated, model: TableModel, place: int, fitted_on: pa.Table
-) -> Method:
+def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: pa.Table) -> Method:
     """Around the same network where the method and the targets allow it; without a calibration step the method
     learns from the calibration rows too.
     """
+    model, place = evaluated.model, evaluated.place
     if model.kept is not None and model.kept.n_added:
         raise InputError(
             "compare must be 'split' for a model that was updated: fitted_on= lacks the new rows"
@@ -119,7 +107,7 @@ def _fit_rival(
     if conformal and fresh.post_hoc:
         shared = own.n_targets_ == 1
         fresh.set_params(estimator=own.model_ if shared else clone(own.estimator), prefit=shared)
-    elif not evaluated.feature_names:
+    elif not model.encoder.feature_names:
         fresh.set_params(estimator=clone(own.estimator))
     gapless = (lambda X: X) if shared else model.encoder.filled
     with warnings.catch_warnings():
@@ -131,10 +119,10 @@ def _fit_rival(
             fresh.fit(*read(np.concatenate([train, calib])))
     intervals = to_numpy(fresh.predict_interval(gapless(evaluated.X), evaluated.levels)[1])
     return Method(
-        LABELS[rival],
+        _rival_label(rival),
         PROMISES.get(fresh.guarantee, "nothing"),
         "around the same network" if shared else "with networks of its own, trained on the same rows",
-        np.clip(intervals, *evaluated.y_range),
+        np.clip(intervals, *model.y_range),
     )
 
 
@@ -157,12 +145,9 @@ class MethodFigures(Method):
     auroc: float
 
 
-def compare_methods(
-    methods: Sequence[Method], evaluated: Evaluated, scored_range: tuple[float, float]
-) -> tuple[tuple[MethodFigures, ...], int]:
+def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> tuple[tuple[MethodFigures, ...], int]:
     """The figures of each method at the page's level, over all rows, and on how many rows all are finite."""
-    at_level = int(np.searchsorted(evaluated.levels, evaluated.confidence_level))
-    intervals = [method.all_intervals[:, :, at_level] for method in methods]
+    intervals = [method.all_intervals[:, :, evaluated.at_level] for method in methods]
     common = metrics.finite_rows(*intervals)
     figures = []
     for method, one in zip(methods, intervals, strict=True):
@@ -179,7 +164,7 @@ def compare_methods(
                 width=metrics.mean_finite_width(one),
                 common_width=metrics.mean_finite_width(one[common]) if common.any() else float("nan"),
                 interval_score=metrics.winkler_score(
-                    evaluated.y, one, evaluated.confidence_level, y_range=scored_range
+                    evaluated.y, one, evaluated.confidence_level, y_range=evaluated.judged.scored_range
                 ),
                 auroc=metrics.residual_auroc(evaluated.y, evaluated.y_pred, one),
             )

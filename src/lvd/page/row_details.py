@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from markupsafe import Markup
 
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
@@ -39,12 +40,6 @@ class Pictures:
     draw: Draw
 
 
-def status_of(evaluated: Evaluated) -> NDArray:
-    """``missed``, ``infinite`` or ``covered`` for each row."""
-    hits = covered(evaluated.y, evaluated.intervals)
-    return np.where(~hits, "missed", np.where(evaluated.unlimited, "infinite", "covered"))
-
-
 def read_neighbors(model: TableModel, target: str, table: pa.Table | None) -> pa.Table | None:
     """The calibration rows in the table that the model was fitted on, which must be the same table.
 
@@ -70,13 +65,13 @@ def missed_by(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float
     return np.maximum(outside, 0.0)
 
 
-def choose_rows(evaluated: Evaluated, *, n_most: int = MOST_ROWS, seed: int = 0) -> Int[NDArray, "k"]:
+def choose_rows(evaluated: Evaluated, *, n_most: int = MOST_ROWS) -> Int[NDArray, "k"]:
     """In turn the row missed by most, an infinite one, the widest finite one and one at random, each once.
 
     The infinite ones come in random order too. What is cut off at the end leaves the same mixture.
     """
     missed, width = missed_by(evaluated.y, evaluated.intervals), widths(evaluated.intervals)
-    anyone = np.random.default_rng(seed).permutation(len(missed))
+    anyone = np.random.default_rng(0).permutation(len(missed))
     worst_missed = np.argsort(-missed, kind="stable")[: np.count_nonzero(missed)]
     finite = np.flatnonzero(~evaluated.unlimited)
     widest = finite[np.argsort(-width[finite], kind="stable")]
@@ -89,8 +84,6 @@ def choose_rows(evaluated: Evaluated, *, n_most: int = MOST_ROWS, seed: int = 0)
 
 def embed_rows(
     evaluated: Evaluated,
-    model: TableModel,
-    table: pa.Table,
     chosen: Int[NDArray, "k"],
     *,
     first_columns: Sequence[str] = (),
@@ -103,6 +96,7 @@ def embed_rows(
     `neighbors` are the calibration rows, where their cells are to be shown, `first_columns` those that are
     shown before others.
     """
+    model, table = evaluated.model, evaluated.table
     names = _choose_columns(table, evaluated.target, first_columns)
     cells = _cells(table.take(chosen), names)
     neighbor_names = [] if neighbors is None else [name for name in names if name in neighbors.column_names]
@@ -112,9 +106,10 @@ def embed_rows(
     explanations = model.explain_rows(
         table.take(chosen), evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
     )
-    place = model.find_target(evaluated.target)
-    own = [explanation for explanation in explanations if explanation.target == place]
-    places, status = model.calibration_rows.tolist(), status_of(evaluated)
+    own = [explanation for explanation in explanations if explanation.target == evaluated.place]
+    finite_or_not = np.where(evaluated.unlimited, "infinite", "covered")
+    status = np.where(covered(evaluated.y, evaluated.intervals), finite_or_not, "missed")
+    places = model.calibration_rows.tolist()
     rows: list[list[Any]] = []
     known: dict[int, list[Any]] = {}
     size = 0
@@ -229,6 +224,11 @@ def cut(text: str) -> str:
 
 
 def _json_size(value: Any) -> int:
-    """Bytes on the page, where each < takes six."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return len(text.encode()) + 5 * text.count("<") + 1
+    """Bytes on the page, with a comma."""
+    return len(to_script_json(value).encode()) + 1
+
+
+def to_script_json(content: Any) -> Markup:
+    """JSON for the inside of a script element: no ``<`` in it can end the element."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
-from lvd.page.charts import Chart, Shape, nice_ticks, polyline, ticks, x_scale, y_scale
+from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
 from lvd.tables.table_encoder import read_targets
-from lvd.tables.table_model import TableModel
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
 
@@ -28,9 +26,9 @@ class TogetherView:
     charts: tuple[Chart, ...]
 
 
-def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> TogetherView | None:
+def view_together(evaluated: Evaluated) -> TogetherView | None:
     """What there is to see of a joint model on the page's rows; None of others, or where targets are missing."""
-    targets = model.encoder.targets
+    table, targets, place = evaluated.table, evaluated.model.encoder.targets, evaluated.place
     if evaluated.region is None or any(name not in table.column_names for name in targets):
         return None
     y = read_targets(table, targets).reshape(table.num_rows, -1)
@@ -42,7 +40,6 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
     (together,) = report_together(hits[:, None], np.array([evaluated.confidence_level]))
     finite = np.flatnonzero(np.isfinite(region.log_volume()))
     shown = np.random.default_rng(0).permutation(finite)[:MOST_REGIONS]
-    place = model.find_target(evaluated.target)
     others = [number for number in range(len(targets)) if number != place][:MOST_PAIRS]
     charts = tuple(
         pair_chart(
@@ -55,7 +52,7 @@ def view_together(model: TableModel, table: pa.Table, evaluated: Evaluated) -> T
         for other in others
         if len(shown)
     )
-    return TogetherView(str(model.regressor.joint), tuple(targets), together, charts)
+    return TogetherView(str(evaluated.model.regressor.joint), tuple(targets), together, charts)
 
 
 def outline(region: Region) -> Float[NDArray, "n k 2"]:
@@ -82,18 +79,13 @@ def pair_chart(
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.where(high > low, 0.04 * (high - low), 1.0)
     (x_low, y_low), (x_high, y_high) = (low - room).tolist(), (high + room).tolist()
-    x_axis, y_axis = x_scale(x_low, x_high), y_scale(y_low, y_high)
-    shapes = [polyline("curve s0 thin", x_axis, y_axis, border[:, 0], border[:, 1]) for border in borders]
+    across, up = x_axis(names[0], x_low, x_high), y_axis(names[1], y_low, y_high)
+    shapes = [polyline("curve s0 thin", across, up, *border.T) for border in borders]
     for row, hit, (first, second) in zip(rows, hits.tolist(), y.tolist(), strict=True):
         tip = f"row {row}: {names[0]} {first:.4g}, {names[1]} {second:.4g}"
-        places: dict[str, str | float] = {"cx": x_axis(first), "cy": y_axis(second), "r": 3.2}
-        shapes.append(Shape("circle", "dot covered" if hit else "dot missed", places, tip))
-    return Chart(
+        shapes.append(outcome_dot(across(first), up(second), 3.2, tip, hit=hit))
+    label = (
         f"The regions of {len(rows)} rows for {names[0]} and {names[1]}, with the true values; "
-        f"{int(hits.sum())} of them hold all targets.",
-        names[0],
-        names[1],
-        ticks(x_axis, nice_ticks(x_low, x_high), "{:g}".format),
-        ticks(y_axis, nice_ticks(y_low, y_high), "{:g}".format),
-        tuple(shapes),
+        f"{int(hits.sum())} of them hold all targets."
     )
+    return Chart(label, across, up, shapes)
