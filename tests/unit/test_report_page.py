@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -212,6 +213,24 @@ def test_clipped_intervals_over_the_whole_range_count_as_infinite(new):
     assert report.infinite.count > 0
     assert report.methods[0].finite == 1.0
     assert "counts as infinite here" in render_report(report, Origin("m", "d", ""))
+
+
+@pytest.mark.parametrize(
+    ("count", "n_unknown", "said"),
+    [
+        (1, 1, "is infinite: its row is unknown. The median"),
+        (5, 5, "are infinite: all of their rows are unknown. The median"),
+        (5, 1, "are infinite: 1 of their rows is unknown, and for the others there are too few similar"),
+        (
+            5,
+            0,
+            "are infinite: there are too few similar calibration rows for a finite interval at level 90%. The",
+        ),
+    ],
+)
+def test_why_intervals_are_infinite(report, count, n_unknown, said):
+    told = replace(report, infinite=replace(report.infinite, count=count, n_unknown=n_unknown))
+    assert said in " ".join(render_report(told, Origin("m", "d", "")).split())
 
 
 def test_one_of_several_targets(new):

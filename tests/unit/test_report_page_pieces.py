@@ -318,10 +318,10 @@ def test_the_calibration_chart_says_what_it_shows():
 def test_the_chart_of_width_and_error():
     rows = evaluated([0.0, 3.0, 0.5, 0.0], [[-1, 1], [-1, 1], [-2, 2], [-INF, INF]])
     covered = np.array([True, False, True, True])
-    chart = charts.width_error_chart(rows, covered, Digits(1))
+    chart = charts.width_error_chart(replace(rows, row_numbers=np.array([4, 7, 8, 9])), covered, Digits(1))
     dots = [shape for shape in chart.shapes if shape.element == "circle"]
     assert sorted(dot.css for dot in dots) == ["dot covered", "dot covered", "dot missed"]
-    assert dots[-1].tip == "row 2: width 2.0, error 3.0"
+    assert dots[-1].tip == "row 7: width 2.0, error 3.0"
     nothing = evaluated([0.0], [[-INF, INF]])
     assert charts.width_error_chart(nothing, np.array([True]), Digits(1)) is None
     exact = evaluated([0.0, 0.0], [[0, 0], [0, 0]])

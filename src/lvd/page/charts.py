@@ -155,7 +155,8 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
     shapes = [line("ideal", LEFT, y(0.0), x(end), y(end / 2.0))]
     sample = np.random.default_rng(0).permutation(finite)[:MOST_DOTS]
     for row in sample[np.argsort(~is_covered[sample], kind="stable")].tolist():
-        tip = f"row {row + 1}: width {digits.text(width[row])}, error {digits.text(error[row])}"
+        number = evaluated.row_numbers[row]
+        tip = f"row {number}: width {digits.text(width[row])}, error {digits.text(error[row])}"
         shapes.append(outcome_dot(x(width[row]), y(error[row]), 2.6, tip, hit=bool(is_covered[row])))
     middle = _median_errors(width[finite], error[finite])
     if len(middle) > 1:

@@ -76,7 +76,7 @@ class GroupList:
 
 @dataclass(frozen=True)
 class Infinite:
-    """Where intervals are infinite, and what is missing there.
+    """Where intervals are infinite, and what is missing there; `n_unknown` of the rows with one are unknown.
 
     `n_effective` are the medians of the effective sample size of the infinite and of the finite intervals.
     `missing_rows` are the quartiles of the number of calibration rows, just like the row, that would make an
@@ -85,6 +85,7 @@ class Infinite:
     """
 
     count: int
+    n_unknown: int
     share: float
     clipped_to: tuple[float, float] | None
     n_effective: tuple[float, float]
@@ -241,6 +242,7 @@ def _infinite(
     shares = [(one.name, 1.0 - says_nothing(one.all_intervals, y_range).mean(axis=0)) for one in methods]
     return Infinite(
         count=int(unlimited.sum()),
+        n_unknown=int((unlimited & ~evaluated.known).sum()),
         share=float(unlimited.mean()),
         clipped_to=y_range if any(np.isfinite(y_range)) else None,
         n_effective=(_median(evaluated.n_effective[unlimited]), _median(evaluated.n_effective[~unlimited])),
