@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.contestants import CONTESTANTS, LEVELS, OURS, K
 from benchmarks.growth import ABOVE_OVERHEAD
 from benchmarks.plot import growth_figure
-from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of
+from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of, versions_text
 from lvd import InputError
 from lvd._files import atomic_path
 from lvd.reproduction.figures import save_figure
@@ -69,8 +69,7 @@ def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
 def section(name: str, cells: Sequence[Cell]) -> str:
     """All there is of one machine."""
     first = cells[0]
-    packages = ("python", "torch", "numpy", "triton", "lvd", "crepes", "mapie")
-    versions = ", ".join(f"{one} {getattr(first, one)}" for one in packages if getattr(first, one) != MISSING)
+    versions = versions_text(first, ("python", "torch", "numpy", "triton", "lvd", "crepes", "mapie"))
     parts = [
         f"## {first.machine}\n\n{first.date}, {first.threads} threads; {versions}.\n\n",
         f"![{CAPTION}](images/{name}.png)\n\n",

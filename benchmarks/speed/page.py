@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from benchmarks.results import MISSING, duration, number
+from benchmarks.results import MISSING, duration, number, versions_text
 from benchmarks.speed.cases import LEVELS, N_COLUMNS, N_COMPONENTS
 from benchmarks.speed.figures import Figure, read_figures
 from lvd import InputError
@@ -67,10 +67,7 @@ class Figures:
     def setting(self) -> str:
         """Machine, date and versions."""
         one = self.figures[0]
-        names = ("python", "torch", "numpy", "numba", "triton", "lvd")
-        versions = ", ".join(
-            f"{name} {getattr(one, name)}" for name in names if getattr(one, name) != MISSING
-        )
+        versions = versions_text(one, ("python", "torch", "numpy", "numba", "triton", "lvd"))
         return f"{one.machine}; {one.date}; {versions}"
 
     def find(self, section: str, **wanted: object) -> list[Figure]:
