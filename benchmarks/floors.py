@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 
 import torch
 
+from benchmarks.timing import timed
 from lvd._parallel import workers
 
 IN_CACHE, ROUNDS = 2**15, 500
@@ -55,19 +55,6 @@ def bytes_per_second(device: str) -> float:
     return 2 * COPIED_BYTES[device] / _least_seconds(lambda: target.copy_(source), device)
 
 
-def synchronise(device: str) -> None:
-    """Wait for the GPU; nothing on the CPU."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def _least_seconds(function: Callable[[], object], device: str) -> float:
     function()
-    times = []
-    for _ in range(TRIALS):
-        synchronise(device)
-        start = time.perf_counter()
-        function()
-        synchronise(device)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timed(function, device)[0] for _ in range(TRIALS))

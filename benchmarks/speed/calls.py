@@ -10,8 +10,9 @@ import numpy as np
 import lvd
 from benchmarks import floors
 from benchmarks.cell import with_peak_memory
-from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race, threads, timed
+from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race, threads
 from benchmarks.speed.figures import Recorder
+from benchmarks.timing import timed
 from lvd._progress import listening
 
 N_COLUMNS = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 import lvd
 from benchmarks import rivals
-from benchmarks.floors import synchronise
+from benchmarks.timing import timed
 from lvd.conformal.transductive import Prior
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
@@ -148,14 +147,6 @@ def race(calls: dict[str, Call], seconds: float, device: str = "cpu") -> dict[st
             repeats = int(np.clip(seconds / ROUNDS / first, 1, MOST_REPEATS))
             times[name] += [timed(call, device)[0] for _ in range(repeats)]
     return {name: float(np.median(found)) for name, found in times.items()}
-
-
-def timed(call: Call, device: str = "cpu") -> tuple[float, Any]:
-    synchronise(device)
-    start = time.perf_counter()
-    result = call()
-    synchronise(device)
-    return time.perf_counter() - start, result
 
 
 @contextmanager
