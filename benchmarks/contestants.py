@@ -15,12 +15,15 @@ import torch
 
 import lvd
 from benchmarks import floors, rivals
+from lvd.reproduction.arena_rivals import TrainedRegressor
 
 LEVELS = [0.5, 0.9]
 K = 10
 """Dimensions of the rows."""
 MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
 """Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+ZERO = TrainedRegressor(lambda X: np.zeros(len(X)))
+"""Predicts 0, so that the scores are its errors."""
 
 Predict = Callable[[Any], object]
 
@@ -87,7 +90,7 @@ def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
 def mapie_split(points: np.ndarray, scores: np.ndarray) -> Predict:
     from mapie.regression import SplitConformalRegressor
 
-    regressor = SplitConformalRegressor(_Zero(), confidence_level=LEVELS, prefit=True)
+    regressor = SplitConformalRegressor(ZERO, confidence_level=LEVELS, prefit=True)
     return regressor.conformalize(points, scores).predict_interval
 
 
@@ -96,24 +99,9 @@ def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
     from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 
     regressor = ConditionalSplitConformalRegressor(
-        lambda X: np.column_stack([np.ones(len(X)), X]), estimator=_Zero(), confidence_level=LEVELS
+        lambda X: np.column_stack([np.ones(len(X)), X]), estimator=ZERO, confidence_level=LEVELS
     )
     return regressor.conformalize(points, scores).predict_interval
-
-
-class _Zero:
-    """A fitted model that predicts 0, so that the scores are its errors."""
-
-    fitted_ = True
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> _Zero:
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return np.zeros(len(X))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
 
 def _device(points: Any) -> str:
