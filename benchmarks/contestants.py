@@ -20,8 +20,6 @@ from lvd.reproduction.arena_rivals import TrainedRegressor
 LEVELS = [0.5, 0.9]
 K = 10
 """Dimensions of the rows."""
-MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
-"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
 ZERO = TrainedRegressor(lambda X: np.zeros(len(X)))
 """Predicts 0, so that the scores are its errors."""
 
@@ -41,8 +39,9 @@ def sheet(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def local_conformal(points: Any, scores: Any) -> Predict:
     """lvd through its public classes."""
+    device = points.device.type if isinstance(points, torch.Tensor) else "cpu"
     kernel = lvd.MahalanobisKernel.from_components(
-        np.eye(K), mean=np.zeros(K), scale=np.ones(K), distance="sum", device=_device(points)
+        np.eye(K), mean=np.zeros(K), scale=np.ones(K), distance="sum", device=device
     )
     conformal = lvd.LocalConformal(kernel).conformalize(points, scores)
     return lambda queries: conformal.radius(queries, LEVELS)
@@ -50,7 +49,7 @@ def local_conformal(points: Any, scores: Any) -> Predict:
 
 def row_by_row(points: Any, scores: Any) -> Predict:
     """One query after the other, in float32."""
-    rows, radii = _sorted_by_score(points, scores)
+    rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
 
     def predict(queries: Any) -> torch.Tensor:
         ranks = rivals.row_by_row_ranks(torch.as_tensor(queries).float(), rows, LEVELS)
@@ -61,14 +60,8 @@ def row_by_row(points: Any, scores: Any) -> Predict:
 
 def plain_torch(points: Any, scores: Any) -> Predict:
     """Whole matrices of weights, in float32."""
-    rows, radii = _sorted_by_score(points, scores)
-    chunk = max(1, MATRIX_ELEMENTS[_device(points)] // len(rows))
-
-    def predict(queries: Any) -> torch.Tensor:
-        parts = torch.as_tensor(queries).float().split(chunk)
-        return radii[torch.cat([rivals.full_matrix_ranks(part, rows, LEVELS) for part in parts])]
-
-    return predict
+    rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
+    return lambda queries: rivals.full_matrix_radii(torch.as_tensor(queries).float(), rows, radii, LEVELS)
 
 
 def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
@@ -102,17 +95,6 @@ def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
         lambda X: np.column_stack([np.ones(len(X)), X]), estimator=ZERO, confidence_level=LEVELS
     )
     return regressor.conformalize(points, scores).predict_interval
-
-
-def _device(points: Any) -> str:
-    return points.device.type if isinstance(points, torch.Tensor) else "cpu"
-
-
-def _sorted_by_score(points: Any, scores: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows in float32, and the radius that belongs to each rank, the infinite one included."""
-    points, scores = torch.as_tensor(points), torch.as_tensor(scores)
-    order = torch.argsort(scores)
-    return points[order].float(), torch.cat([scores[order], scores.new_tensor([torch.inf])])
 
 
 @dataclass(frozen=True)
