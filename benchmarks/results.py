@@ -156,5 +156,10 @@ def number(value: float, form: str = ",.0f") -> str:
     return MISSING if math.isnan(value) else format(value, form)
 
 
+def pipe_table(lines: Iterable[Sequence[str]]) -> str:
+    """Markdown's table of these lines, the one below the headings among them."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"

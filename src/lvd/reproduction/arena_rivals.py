@@ -51,7 +51,7 @@ def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def crepes_mondrian(split: ArenaSplit, level: float, X_cut: NDArray | None = None) -> ToIntervals:
-    """A conformal regressor in each of five bins of difficulty, cut at quantiles of the training rows or `X_cut`."""
+    """A conformal regressor in each of five bins of difficulty, cut at quantiles of training rows or `X_cut`."""
     from crepes import ConformalRegressor
 
     difficulty, predict = _difficulty(split), split.predict
