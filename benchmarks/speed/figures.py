@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
@@ -72,7 +72,7 @@ class Recorder:
         """Take down each of the measures by its name."""
         for measure, value in measures.items():
             figure = Figure(
-                *asdict(self.setting).values(),
+                *astuple(self.setting),
                 torch.get_num_threads(),
                 *(section, case, queries, rows, who, measure, float(value)),
             )
