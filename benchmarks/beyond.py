@@ -163,9 +163,8 @@ def main() -> None:
         write_page(arguments.page, read_results(arguments.results))
         return
     torch.set_num_threads(1)
-    warnings.simplefilter(
-        "ignore", lvd.CalibrationWarning
-    )  # small calibration sets are part of the experiment
+    # Small calibration sets are part of the experiment.
+    warnings.simplefilter("ignore", lvd.CalibrationWarning)
     for name in arguments.datasets:
         dataset = lvd.data.load(name, protocol=SOUND.data, data_dir=arguments.data_dir)
         for seed in range(arguments.seeds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -70,14 +70,8 @@ def run(
                     if not note:
                         request = Request(name, n, m, device, plan.budget)
                         measured, note = worker.ask(request, max(LEAST_STOP, STOP_FACTOR * plan.limit))
-                    place = {
-                        "sweep": sweep.grows,
-                        "contestant": name,
-                        "device": device,
-                        "queries": n,
-                        "rows": m,
-                    }
-                    done.append(Cell(**asdict(environment), **place, **measured._asdict(), note=note))
+                    place = (sweep.grows, name, device, n, m)
+                    done.append(Cell(*astuple(environment), *place, *measured, note))
                     yield done[-1]
             if plan.fresh:
                 worker.close()
