@@ -75,9 +75,8 @@ def local(guarantee: str = "local", **settings: Any) -> Intervals:
         )
         regressor.fit(split.X[split.train], split.y[split.train])
         regressor.conformalize(split.X[split.calib], split.y[split.calib])
-        return regressor.predict_interval(split.X[split.test], guarantee=guarantee, random_state=split.seed)[
-            1
-        ]
+        X = split.X[split.test]
+        return regressor.predict_interval(X, guarantee=guarantee, random_state=split.seed)[1]
 
     return intervals
 
