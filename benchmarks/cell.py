@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from benchmarks.contestants import CONTESTANTS, LEVELS, Contestant, Floor, K
+from benchmarks.contestants import CONTESTANTS, Contestant, Floor
 from benchmarks.timing import median_seconds, timed
 
 T = TypeVar("T")
@@ -50,8 +50,7 @@ NOTHING = Measured(*4 * (float("nan"),))
 def measure(request: Request) -> Measured:
     contestant = CONTESTANTS[request.name]
     if isinstance(contestant, Floor):
-        seconds = contestant.seconds(request.n, request.m, K, len(LEVELS), request.device)
-        return NOTHING._replace(predict_seconds=seconds)
+        return NOTHING._replace(predict_seconds=contestant.seconds(request.n, request.m, request.device))
     device = request.device
     points, scores, queries = case(contestant, request.n, request.m, device)
 

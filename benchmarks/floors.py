@@ -19,12 +19,12 @@ NUMBER_BYTES = 8
 """Coordinates and radii are float64."""
 
 
-def exponentials(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+def exponentials(n: int, m: int, device: str) -> float:
     """Seconds of one float32 exponential for each of n queries and m rows."""
     return n * m / exponentials_per_second(device)
 
 
-def copying(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+def copying(n: int, m: int, device: str, *, k: int, n_levels: int) -> float:
     """Seconds of reading queries, calibration rows and scores once and of writing the radii once."""
     return NUMBER_BYTES * ((n + m) * k + m + n * n_levels) / bytes_per_second(device)
 

@@ -69,7 +69,7 @@ def radii(record: Recorder, sizes: Sizes, counts: list[int]) -> None:
                     equal = count_equal(call(), expected) if count == max(counts) else {}
                     record.note("radius", name, **case.size, seconds=times[name], **equal)
                 floors.exponentials_per_second.cache_clear()
-                floor = floors.exponentials(n, m, 0, 0, "cpu")
+                floor = floors.exponentials(n, m, "cpu")
                 record.note("radius", "floor of the exponentials", **case.size, seconds=floor)
 
 
