@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import FileSystemLoader
 
 from benchmarks.results import MISSING, duration, number, versions_text
 from benchmarks.speed.cases import LEVELS, N_COLUMNS, N_COMPONENTS
 from benchmarks.speed.figures import Figure, read_figures
 from lvd import InputError
 from lvd._files import write_text
-from lvd.reproduction.formats import Grid, bare_table
+from lvd.reproduction.formats import Grid, render_markdown
 
 FILES = {
     "queries,rows,lvd,wanted": "engine",
@@ -34,15 +34,9 @@ def write_page(target: Path, paths: Sequence[Path]) -> None:
         by_kind[_kind_of(path)].append(path)
     figures = read_figures(by_kind["figures"])
     cpu, gpu = (Figures(one for one in figures if one.device == device) for device in ("cpu", "cuda"))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
-    environment.filters |= {"table": bare_table, "duration": duration}
-    text = environment.get_template("speed.md.jinja").render(
+    text = render_markdown(
+        "speed.md.jinja",
+        FileSystemLoader(Path(__file__).parent),
         files=" ".join(f"results/{path.name}" for path in paths),
         levels=" and ".join(map(str, LEVELS)),
         n_columns=N_COLUMNS,
