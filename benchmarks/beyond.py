@@ -75,9 +75,8 @@ def local(guarantee: str = "local", **settings: Any) -> Intervals:
         )
         regressor.fit(split.X[split.train], split.y[split.train])
         regressor.conformalize(split.X[split.calib], split.y[split.calib])
-        return regressor.predict_interval(split.X[split.test], guarantee=guarantee, random_state=split.seed)[
-            1
-        ]
+        X = split.X[split.test]
+        return regressor.predict_interval(X, guarantee=guarantee, random_state=split.seed)[1]
 
     return intervals
 
@@ -163,9 +162,8 @@ def main() -> None:
         write_page(arguments.page, read_results(arguments.results))
         return
     torch.set_num_threads(1)
-    warnings.simplefilter(
-        "ignore", lvd.CalibrationWarning
-    )  # small calibration sets are part of the experiment
+    # Small calibration sets are part of the experiment.
+    warnings.simplefilter("ignore", lvd.CalibrationWarning)
     for name in arguments.datasets:
         dataset = lvd.data.load(name, protocol=SOUND.data, data_dir=arguments.data_dir)
         for seed in range(arguments.seeds):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 from benchmarks.beyond import LEVELS, LOCAL, OURS, THEIRS, Result
+from benchmarks.elsewhere import MAPIE_ROWS
+from benchmarks.results import pipe_table
 from lvd import InputError
-from lvd._files import atomic_path
+from lvd._files import write_text
 from lvd.reproduction.layout import dataset_title
 
 INFINITY = [name for name in OURS if name.startswith(LOCAL)]
@@ -25,6 +28,7 @@ COMPARED = [
     "MADSplit",
     *THEIRS,
 ]
+RATES = ("MCR", "TCR", "worst_slab", "finite")
 HEAD = """# Past the paper, measured
 
 Written by `python -m benchmarks.beyond --page docs/beyond.md` from `results/beyond.csv`: six small tables,
@@ -44,8 +48,6 @@ processor seconds of the interval method alone, the network not included.
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
     """All tables."""
-    from benchmarks.elsewhere import MAPIE_ROWS
-
     if missing := [name for name in (*OURS, *THEIRS) if name not in {result.method for result in results}]:
         raise InputError(f"the results lack {missing[0]!r}; run python -m benchmarks.beyond first")
     seeds = len({result.seed for result in results})
@@ -56,9 +58,8 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
     ]
     parts += [said_of_sides(results), *(infinity_table(results, level) for level in LEVELS)]
     parts += ["## Beside other packages\n\n", SAID_OF_OTHERS, said_of_each(results), overview(results)]
-    parts += [comparison_table(results, dataset) for dataset in dict.fromkeys(r.dataset for r in results)]
-    with atomic_path(path) as part:
-        part.write_text("".join(parts), encoding="utf-8")
+    parts += [comparison_table(results, dataset) for dataset in datasets_of(results)]
+    write_text(path, "".join(parts))
 
 
 SAID_OF_INFINITY = """An infinite interval says that too little is known nearby. The paper's method gives
@@ -103,22 +104,18 @@ def said_of_each(results: Sequence[Result]) -> str:
 
 def figures(results: Sequence[Result], method: str) -> dict[str, float]:
     """Means over the datasets at the higher level, in percent."""
-    datasets = dict.fromkeys(result.dataset for result in results)
-    cells = [select(results, name, method, LEVELS[-1]) for name in datasets]
-    names = ("MCR", "TCR", "worst_slab", "finite")
-    return {name: 100.0 * fmean(known_mean(cell, name) for cell in cells) for name in names}
+    cells = [select(results, name, method, LEVELS[-1]) for name in datasets_of(results)]
+    return {name: 100.0 * fmean(known_mean(cell, name) for cell in cells) for name in RATES}
 
 
 def infinity_table(results: Sequence[Result], level: float) -> str:
     """Finite share, widths and coverage of every choice on every dataset."""
     rows = []
-    for dataset in dict.fromkeys(result.dataset for result in results):
-        for method in INFINITY:
-            cell = select(results, dataset, method, level)
-            if cell:
-                figures = [mean(cell, "finite", 100), median_width(results, dataset, method, level)]
-                figures += [mean(cell, name, 100) for name in ("MCR", "TCR")]
-                rows.append([dataset_title(dataset), method, *figures])
+    for dataset, method in product(datasets_of(results), INFINITY):
+        if cell := select(results, dataset, method, level):
+            finite, width = percent(cell, "finite"), median_width(results, dataset, method, level)
+            rates = [percent(cell, name) for name in ("MCR", "TCR")]
+            rows.append([dataset_title(dataset), method, finite, width, *rates])
     return table(f"Level {level:.0%}", ("dataset", "choice", "finite", "median", "MCR", "TCR"), rows)
 
 
@@ -126,9 +123,8 @@ def comparison_table(results: Sequence[Result], dataset: str) -> str:
     """All methods on one dataset at the higher level."""
     rows = []
     for method in COMPARED:
-        cell = select(results, dataset, method, LEVELS[-1])
-        if cell:
-            rates = [mean(cell, name, 100) for name in ("MCR", "TCR", "worst_slab", "finite")]
+        if cell := select(results, dataset, method, LEVELS[-1]):
+            rates = [percent(cell, name) for name in RATES]
             width = median_width(results, dataset, method, LEVELS[-1])
             rows.append([method, *rates, width, f"{fmean(r.seconds for r in cell):.2f}", str(cell[0].n_test)])
     headings = ("method", "MCR", "TCR", "worst slab", "finite", "median", "seconds", "rows")
@@ -137,47 +133,26 @@ def comparison_table(results: Sequence[Result], dataset: str) -> str:
 
 def overview(results: Sequence[Result]) -> str:
     """Means over the datasets, and on how many of them a method beats plain LVD."""
-    datasets = list(dict.fromkeys(result.dataset for result in results))
+    datasets = datasets_of(results)
+
+    def slab_gap(dataset: str, method: str) -> float:
+        return abs(known_mean(select(results, dataset, method, LEVELS[-1]), "worst_slab") - LEVELS[-1])
+
     rows = []
     for method in COMPARED:
-        cells = [select(results, dataset, method, LEVELS[-1]) for dataset in datasets]
-        if not all(cells):
-            continue
-
-        def average(name: str, cells: list[list[Result]] = cells) -> str:
-            return f"{100 * fmean(known_mean(cell, name) for cell in cells):.1f}"
-
-        rows.append(
-            [
-                method,
-                *(average(name) for name in ("MCR", "TCR", "worst_slab", "finite")),
-                beats(results, datasets, method, lambda ours, plain: closer(ours, plain, "worst_slab")),
-            ]
-        )
-    headings = ("method", "MCR", "TCR", "worst slab", "finite")
+        if all(select(results, dataset, method, LEVELS[-1]) for dataset in datasets):
+            means = [f"{value:.1f}" for value in figures(results, method).values()]
+            n_closer = sum(slab_gap(dataset, method) < slab_gap(dataset, LOCAL) for dataset in datasets)
+            rows.append([method, *means, "" if method == LOCAL else f"{n_closer} of {len(datasets)}"])
     return table(
         f"Means over the {len(datasets)} datasets, level {LEVELS[-1]:.0%}",
-        (*headings, "worst slab closer to the level than LVD's"),
+        ("method", "MCR", "TCR", "worst slab", "finite", "worst slab closer to the level than LVD's"),
         rows,
     )
 
 
-def beats(
-    results: Sequence[Result],
-    datasets: list[str],
-    method: str,
-    better: Callable[[list[Result], list[Result]], bool],
-) -> str:
-    """On how many datasets a method does better than plain LVD."""
-    if method == LOCAL:
-        return ""
-    pairs = [[select(results, name, one, LEVELS[-1]) for one in (method, LOCAL)] for name in datasets]
-    return f"{sum(better(*pair) for pair in pairs)} of {len(datasets)}"
-
-
-def closer(ours: list[Result], plain: list[Result], name: str) -> bool:
-    distances = [abs(known_mean(cell, name) - LEVELS[-1]) for cell in (ours, plain)]
-    return distances[0] < distances[1]
+def datasets_of(results: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(result.dataset for result in results))
 
 
 def select(results: Sequence[Result], dataset: str, method: str, level: float) -> list[Result]:
@@ -190,8 +165,8 @@ def median_width(results: Sequence[Result], dataset: str, method: str, level: fl
     return f"{ratio:.2f}" if np.isfinite(ratio) else "\N{INFINITY}"
 
 
-def mean(cell: list[Result], name: str, scale: float = 1.0) -> str:
-    return f"{scale * known_mean(cell, name):.1f}"
+def percent(cell: list[Result], name: str) -> str:
+    return f"{100 * known_mean(cell, name):.1f}"
 
 
 def known_mean(cell: list[Result], name: str) -> float:
@@ -200,5 +175,4 @@ def known_mean(cell: list[Result], name: str) -> float:
 
 
 def table(title: str, headings: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [headings, ("---",) * len(headings), *rows]
-    return f"### {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+    return f"### {title}\n\n{pipe_table([headings, ['---'] * len(headings), *rows])}\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from benchmarks.contestants import CONTESTANTS, LEVELS, Contestant, Floor, K
-from benchmarks.floors import synchronise
-from benchmarks.timing import median_seconds
+from benchmarks.contestants import CONTESTANTS, Contestant, Floor
+from benchmarks.timing import median_seconds, timed
 
 T = TypeVar("T")
 MOST_REPEATS, MOST_PASSES = 15, 3
@@ -51,20 +50,14 @@ NOTHING = Measured(*4 * (float("nan"),))
 def measure(request: Request) -> Measured:
     contestant = CONTESTANTS[request.name]
     if isinstance(contestant, Floor):
-        seconds = contestant.seconds(request.n, request.m, K, len(LEVELS), request.device)
-        return NOTHING._replace(predict_seconds=seconds)
+        return NOTHING._replace(predict_seconds=contestant.seconds(request.n, request.m, request.device))
     device = request.device
     points, scores, queries = case(contestant, request.n, request.m, device)
 
-    def one_pass() -> tuple[float, float, Callable[[], None]]:
+    def one_pass() -> tuple[float, float, Callable[[], object]]:
         calibrating, predict = timed(lambda: contestant.calibrate(points, scores), device)
-        first, _ = timed(lambda: predict(queries), device)
-
-        def later() -> None:
-            predict(queries)
-            synchronise(device)
-
-        return calibrating, first, later
+        later = partial(predict, queries)
+        return calibrating, timed(later, device)[0], later
 
     (*cold, later), peak = with_peak_memory(one_pass, device)
     passes, n_more = [cold], int(min(MOST_PASSES, request.budget / sum(cold)))
@@ -76,7 +69,7 @@ def measure(request: Request) -> Measured:
     calibrating, first = np.median(passes, axis=0).tolist()
     repeats = int(min(MOST_REPEATS, request.budget / first))
     # On a GPU the second prediction captures a graph: median_seconds leaves its first call out.
-    predicting = median_seconds(later, repeats) if repeats > 1 else timed(later, device)[0]
+    predicting = median_seconds(later, repeats, device) if repeats > 1 else timed(later, device)[0]
     return Measured(calibrating, first, predicting, peak)
 
 
@@ -85,14 +78,6 @@ def case(contestant: Contestant, n: int, m: int, device: str) -> tuple[Any, Any,
     rng = np.random.default_rng(0)
     arrays = contestant.rows(m, rng), rng.exponential(size=m), contestant.rows(n, rng)
     return arrays if device == "cpu" else tuple(torch.as_tensor(array, device=device) for array in arrays)
-
-
-def timed(function: Callable[[], T], device: str) -> tuple[float, T]:
-    synchronise(device)
-    start = time.perf_counter()
-    result = function()
-    synchronise(device)
-    return time.perf_counter() - start, result
 
 
 def with_peak_memory(function: Callable[[], T], device: str) -> tuple[T, float]:

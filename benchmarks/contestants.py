@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ import torch
 
 import lvd
 from benchmarks import floors, rivals
+from lvd.reproduction.arena_rivals import TrainedRegressor
 
 LEVELS = [0.5, 0.9]
 K = 10
 """Dimensions of the rows."""
-MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
-"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+ZERO = TrainedRegressor(lambda X: np.zeros(len(X)))
+"""Predicts 0, so that the scores are its errors."""
 
 Predict = Callable[[Any], object]
 
@@ -38,8 +40,9 @@ def sheet(n: int, rng: np.random.Generator) -> np.ndarray:
 
 def local_conformal(points: Any, scores: Any) -> Predict:
     """lvd through its public classes."""
+    device = points.device.type if isinstance(points, torch.Tensor) else "cpu"
     kernel = lvd.MahalanobisKernel.from_components(
-        np.eye(K), mean=np.zeros(K), scale=np.ones(K), distance="sum", device=_device(points)
+        np.eye(K), mean=np.zeros(K), scale=np.ones(K), distance="sum", device=device
     )
     conformal = lvd.LocalConformal(kernel).conformalize(points, scores)
     return lambda queries: conformal.radius(queries, LEVELS)
@@ -47,7 +50,7 @@ def local_conformal(points: Any, scores: Any) -> Predict:
 
 def row_by_row(points: Any, scores: Any) -> Predict:
     """One query after the other, in float32."""
-    rows, radii = _sorted_by_score(points, scores)
+    rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
 
     def predict(queries: Any) -> torch.Tensor:
         ranks = rivals.row_by_row_ranks(torch.as_tensor(queries).float(), rows, LEVELS)
@@ -58,14 +61,8 @@ def row_by_row(points: Any, scores: Any) -> Predict:
 
 def plain_torch(points: Any, scores: Any) -> Predict:
     """Whole matrices of weights, in float32."""
-    rows, radii = _sorted_by_score(points, scores)
-    chunk = max(1, MATRIX_ELEMENTS[_device(points)] // len(rows))
-
-    def predict(queries: Any) -> torch.Tensor:
-        parts = torch.as_tensor(queries).float().split(chunk)
-        return radii[torch.cat([rivals.full_matrix_ranks(part, rows, LEVELS) for part in parts])]
-
-    return predict
+    rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
+    return lambda queries: rivals.full_matrix_radii(torch.as_tensor(queries).float(), rows, radii, LEVELS)
 
 
 def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
@@ -87,7 +84,7 @@ def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
 def mapie_split(points: np.ndarray, scores: np.ndarray) -> Predict:
     from mapie.regression import SplitConformalRegressor
 
-    regressor = SplitConformalRegressor(_Zero(), confidence_level=LEVELS, prefit=True)
+    regressor = SplitConformalRegressor(ZERO, confidence_level=LEVELS, prefit=True)
     return regressor.conformalize(points, scores).predict_interval
 
 
@@ -96,35 +93,9 @@ def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
     from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 
     regressor = ConditionalSplitConformalRegressor(
-        lambda X: np.column_stack([np.ones(len(X)), X]), estimator=_Zero(), confidence_level=LEVELS
+        lambda X: np.column_stack([np.ones(len(X)), X]), estimator=ZERO, confidence_level=LEVELS
     )
     return regressor.conformalize(points, scores).predict_interval
-
-
-class _Zero:
-    """A fitted model that predicts 0, so that the scores are its errors."""
-
-    fitted_ = True
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> _Zero:
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return np.zeros(len(X))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-def _device(points: Any) -> str:
-    return points.device.type if isinstance(points, torch.Tensor) else "cpu"
-
-
-def _sorted_by_score(points: Any, scores: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows in float32, and the radius that belongs to each rank, the infinite one included."""
-    points, scores = torch.as_tensor(points), torch.as_tensor(scores)
-    order = torch.argsort(scores)
-    return points[order].float(), torch.cat([scores[order], scores.new_tensor([torch.inf])])
 
 
 @dataclass(frozen=True)
@@ -145,7 +116,7 @@ class Floor:
 
     title: str
     question: str
-    seconds: Callable[[int, int, int, int, str], float]
+    seconds: Callable[[int, int, str], float]
     on_gpu: bool = True
     packages: tuple[str, ...] = ()
 
@@ -209,6 +180,6 @@ CONTESTANTS: dict[str, Contestant | Floor] = {
         "floor: copying",
         "reading all inputs once and writing all radii once, at the rate at which memory outside the caches is "
         "copied, measured in the same run",
-        floors.copying,
+        partial(floors.copying, k=K, n_levels=len(LEVELS)),
     ),
 }

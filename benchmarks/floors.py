@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 
 import torch
 
+from benchmarks.timing import timed
 from lvd._parallel import workers
 
 IN_CACHE, ROUNDS = 2**15, 500
@@ -19,12 +19,12 @@ NUMBER_BYTES = 8
 """Coordinates and radii are float64."""
 
 
-def exponentials(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+def exponentials(n: int, m: int, device: str) -> float:
     """Seconds of one float32 exponential for each of n queries and m rows."""
     return n * m / exponentials_per_second(device)
 
 
-def copying(n: int, m: int, k: int, n_levels: int, device: str) -> float:
+def copying(n: int, m: int, device: str, *, k: int, n_levels: int) -> float:
     """Seconds of reading queries, calibration rows and scores once and of writing the radii once."""
     return NUMBER_BYTES * ((n + m) * k + m + n * n_levels) / bytes_per_second(device)
 
@@ -55,19 +55,6 @@ def bytes_per_second(device: str) -> float:
     return 2 * COPIED_BYTES[device] / _least_seconds(lambda: target.copy_(source), device)
 
 
-def synchronise(device: str) -> None:
-    """Wait for the GPU; nothing on the CPU."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def _least_seconds(function: Callable[[], object], device: str) -> float:
     function()
-    times = []
-    for _ in range(TRIALS):
-        synchronise(device)
-        start = time.perf_counter()
-        function()
-        synchronise(device)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timed(function, device)[0] for _ in range(TRIALS))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import rivals
+from benchmarks.timing import median_seconds, timed
 from lvd.quantiles import Queries, SortedRows, local_quantile
 from lvd.quantiles.triton_engine import Launches
 
@@ -61,17 +61,10 @@ def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tenso
 
 
 def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> float:
-    """Median of the host's clock around calls that end in synchronisation, as a caller sees them."""
-    for _ in range(3):
+    """Median of the host's clock around calls that end in synchronisation, after three that are not counted."""
+    for _ in range(2):
         function()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        function()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return 1e3 * sorted(times)[len(times) // 2]
+    return 1e3 * median_seconds(function, repeats, "cuda")
 
 
 def stage_milliseconds(queries: torch.Tensor, calibration: SortedRows) -> tuple[dict, Launches]:
@@ -138,9 +131,8 @@ def measure(n: int, m: int, rate: float) -> tuple[dict[str, object], dict[str, f
             5,
         )
     if n * m <= 10**8:
-        start = time.perf_counter()
-        rivals.row_by_row_ranks(single[:100], points, LEVELS.tolist())
-        result["one row at a time"] = 1e3 * (time.perf_counter() - start) * n / 100
+        seconds, _ = timed(lambda: rivals.row_by_row_ranks(single[:100], points, LEVELS.tolist()), "cuda")
+        result["one row at a time"] = 1e3 * seconds * n / 100
     return result, stages
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rich.table import Table
 
 import lvd
 from benchmarks import rivals
+from benchmarks.timing import median_seconds, timed
 from lvd.kernels import training
 from lvd.kernels.leave_one_out import LeaveOneOut
 from lvd.quantiles import Queries, SortedRows, local_quantile
@@ -39,22 +39,14 @@ def make_data() -> tuple[torch.Tensor, np.ndarray]:
     return embeddings, (torch.sin(latent @ directions) + 0.2 * noise).cpu().numpy()
 
 
-def seconds(function: Callable[[], object]) -> tuple[float, object]:
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    result = function()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start, result
-
-
 def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float], lvd.MahalanobisKernel]:
     """Train the kernel, take the calibration set, compute the radii of the test rows."""
     train, calib, test = embeddings.split([N_TRAIN, N_CALIB, N_TEST])
     kernel = lvd.MahalanobisKernel(device="cuda", random_state=0)
-    fit, _ = seconds(lambda: kernel.fit(train, y[:N_TRAIN]))
+    fit, _ = timed(lambda: kernel.fit(train, y[:N_TRAIN]), "cuda")
     scores = torch.tensor(np.abs(y[N_TRAIN : N_TRAIN + N_CALIB]), device="cuda")
-    sort, calibration = seconds(lambda: SortedRows.of(kernel.scaled(calib), scores))
-    predict, radius = seconds(lambda: local_quantile(Queries(kernel.scaled(test)), calibration, LEVELS))
+    sort, calibration = timed(lambda: SortedRows.of(kernel.scaled(calib), scores), "cuda")
+    predict, radius = timed(lambda: local_quantile(Queries(kernel.scaled(test)), calibration, LEVELS), "cuda")
     finite = float(radius.radius.isfinite().double().mean())
     return {
         "fit": fit,
@@ -98,8 +90,7 @@ def step_milliseconds(
 
 
 def median_ms(function: Callable[[], object], repeats: int = 20) -> float:
-    function()
-    return 1e3 * sorted(seconds(function)[0] for _ in range(repeats))[repeats // 2]
+    return 1e3 * median_seconds(function, repeats, "cuda")
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ import csv
 import gzip
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +22,13 @@ from scipy.stats import chi2
 
 import lvd
 from lvd import metrics
-from lvd._files import atomic_path
+from lvd._files import write_text
 from lvd._typing import Float, NDArray
+from lvd.molecules.domain import count_fingerprints
 from lvd.regions import Ellipsoids, Region
+from lvd.reproduction.formats import Grid, bare_table
 from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
+from lvd.reproduction.runs import grouped
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "joint.csv", ROOT / "docs" / "joint.md"
@@ -86,16 +91,10 @@ def molecules(name: str, targets: slice) -> Callable[[Path, int], Data]:
     """Some molecules of a table, read as counts of circular substructures, and their properties."""
 
     def read(folder: Path, seed: int) -> Data:
-        from rdkit import Chem, RDLogger
-        from rdkit.Chem import rdFingerprintGenerator
-
-        RDLogger.DisableLog("rdApp.*")
         with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
             head, *rows = csv.reader(file)
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOLECULES]
-        counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
-        graphs = [Chem.MolFromSmiles(rows[i][head.index("smiles")]) for i in chosen]
-        X = np.stack([counts.GetCountFingerprintAsNumPy(graph) for graph in graphs]).astype(np.float64)
+        X = count_fingerprints((rows[i][head.index("smiles")] for i in chosen), BITS)
         return Data(X, np.array([[float(cell) for cell in rows[i][targets]] for i in chosen]))
 
     return read
@@ -186,10 +185,8 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
     """A table for each dataset, and what they say together."""
     seeds = len({result.seed for result in results})
     parts = [HEAD.format(seeds=seeds, level=LEVEL), said(results)]
-    for dataset in dict.fromkeys(result.dataset for result in results):
-        parts.append(table(dataset, [result for result in results if result.dataset == dataset]))
-    with atomic_path(path) as part:
-        part.write_text("\n".join(parts), encoding="utf-8")
+    parts += starmap(table, grouped(results, attrgetter("dataset")).items())
+    write_text(path, "\n".join(parts))
 
 
 def relative_volume(results: Sequence[Result], method: str, other: str) -> float:
@@ -211,19 +208,17 @@ def table(dataset: str, results: Sequence[Result]) -> str:
         f"## {dataset[0].upper()}{dataset[1:]}\n",
         f"{results[0].targets} targets, {len({result.seed for result in results})} splits; the mean correlation of "
         f"the targets' errors is {correlation:.2f}.\n",
-        "| method | coverage | volume | finite | worst slab | ERT |\n|---|---|---|---|---|---|",
     ]
-    for method in dict.fromkeys(result.method for result in results):
-        own = [result for result in results if result.method == method]
+    rows = []
+    for method, own in grouped(results, attrgetter("method")).items():
         coverage, finite, slab, ert = (
             float(np.nanmean([getattr(result, name) for result in own]))
             for name in ("coverage", "finite", "worst_slab", "ert")
         )
-        volume = relative_volume(results, method, BONFERRONI)
-        lines.append(
-            f"| {method} | {coverage:.1%} | {short(volume)} | {finite:.1%} | {slab:.1%} | {ert:.3f} |"
-        )
-    return "\n".join(lines) + "\n"
+        volume = short(relative_volume(results, method, BONFERRONI))
+        rows.append([method, f"{coverage:.1%}", volume, f"{finite:.1%}", f"{slab:.1%}", f"{ert:.3f}"])
+    grid = Grid("", "", ("method", "coverage", "volume", "finite", "worst slab", "ERT"), rows)
+    return "\n".join([*lines, bare_table(grid)]) + "\n"
 
 
 def said(results: Sequence[Result]) -> str:
@@ -235,8 +230,8 @@ def said(results: Sequence[Result]) -> str:
         ("box, local", "box, one size"),
     ):
         ratios = {
-            dataset: relative_volume([one for one in results if one.dataset == dataset], first, second)
-            for dataset in dict.fromkeys(result.dataset for result in results)
+            dataset: relative_volume(own, first, second)
+            for dataset, own in grouped(results, attrgetter("dataset")).items()
         }
         smaller = [f"{name} ({short(ratio)})" for name, ratio in ratios.items() if ratio < 1.0]
         larger = [f"{name} ({short(ratio)})" for name, ratio in ratios.items() if ratio >= 1.0]

@@ -24,6 +24,7 @@ import lvd
 from lvd.models.candidates import Candidates
 from lvd.reproduction.arena_tables import load_arena_table
 from lvd.reproduction.datasets import load
+from lvd.reproduction.formats import Grid, GridEntry, bare_table
 from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 ROOT = Path(__file__).parents[1]
@@ -107,12 +108,11 @@ def page(fits: list[ModelFit]) -> str:
         for table in TABLES
         for model in names
     }
-    lines = [f"| table | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    errors = []
     for table in TABLES:
-        best = min(means[table, model] for model in names)
-        cells = [f"{means[table, model]:.4g}" for model in names]
-        shown = [f"**{c}**" if means[table, m] == best else c for c, m in zip(cells, names, strict=True)]
-        lines.append(f"| {table} | {' | '.join(shown)} |")
+        own = [means[table, model] for model in names]
+        cells = [GridEntry(f"{one:.4g}", emphasis="bold" if one == min(own) else "") for one in own]
+        errors.append([table, *cells])
     against: dict[str, tuple[str, Callable[[str], float]]] = {
         "`net`, beside the better of scikit-learn's MLP and the network before": (
             "net",
@@ -125,12 +125,16 @@ def page(fits: list[ModelFit]) -> str:
         ),
         "`auto`, beside LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
     }
-    lines += ["", "| ratio of errors | mean | worst | on |", "|---|---|---|---|"]
+    lines = []
     for text, (model, other) in against.items():
         ratios = {table: means[table, model] / other(table) for table in TABLES}
         worst = max(ratios, key=ratios.__getitem__)
-        lines.append(f"| {text} | {np.mean([*ratios.values()]):.3f} | {ratios[worst]:.3f} | {worst} |")
-    return "\n".join(lines)
+        lines.append([text, f"{np.mean([*ratios.values()]):.3f}", f"{ratios[worst]:.3f}", worst])
+    grids = (
+        Grid("", "", ("table", *names), errors),
+        Grid("", "", ("ratio of errors", "mean", "worst", "on"), lines),
+    )
+    return "\n\n".join(map(bare_table, grids))
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from sklearn.base import clone
 
 import lvd
+from benchmarks.timing import timed
 from lvd._typing import NDArray
 from lvd._validation import resolve_device
 from lvd.methods.conformal import fit_kernels
@@ -37,13 +37,7 @@ def seconds(work: Callable[[], object], *, warm: bool = True) -> float:
     """Of a call; with `warm`, of the second one, as the first may compile."""
     if warm:
         work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return timed(work, resolve_device("auto").type)[0]
 
 
 class Known(RowwiseModel):

@@ -6,7 +6,6 @@ With ``--rehearse`` on a few hundred molecules, where no GPU is at hand.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import synchronise, timed
 from lvd._validation import resolve_device
 from lvd.models.losses import NormalLoss, PinballLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules
@@ -29,11 +29,7 @@ TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h2
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return timed(work, device.type)[0]
 
 
 def repeat(step: Callable[[], object], times: int) -> None:
@@ -113,7 +109,7 @@ def main() -> None:
     for count in (1, 4, 9):
         runs = started(count)
         repeat(lambda runs=runs: [run.advance() for run in runs], stepping.EAGER_STEPS + 1)
-        seconds(lambda: None, device)
+        synchronise(device.type)
         name = f"{count} network(s) side by side, captured where there is a GPU"
         report(
             name, seconds(lambda runs=runs: repeat(lambda: [run.advance() for run in runs], steps), device)

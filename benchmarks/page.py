@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 
 from benchmarks.contestants import CONTESTANTS, LEVELS, OURS, K
 from benchmarks.growth import ABOVE_OVERHEAD
 from benchmarks.plot import growth_figure
-from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of
+from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of, versions_text
 from lvd import InputError
-from lvd._files import atomic_path
+from lvd._files import write_text
 from lvd.reproduction.figures import save_figure
 
 HEAD = """# Benchmarks: time, memory, growth
@@ -62,15 +63,13 @@ def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
         questions=questions,
         above=ABOVE_OVERHEAD,
     )
-    with atomic_path(docs / "benchmarks.md") as part:
-        part.write_text(head + "\n".join(section(name, cells) for name, cells in results.items()), "utf-8")
+    write_text(docs / "benchmarks.md", head + "\n".join(starmap(section, results.items())))
 
 
 def section(name: str, cells: Sequence[Cell]) -> str:
     """All there is of one machine."""
     first = cells[0]
-    packages = ("python", "torch", "numpy", "triton", "lvd", "crepes", "mapie")
-    versions = ", ".join(f"{one} {getattr(first, one)}" for one in packages if getattr(first, one) != MISSING)
+    versions = versions_text(first, ("python", "torch", "numpy", "triton", "lvd", "crepes", "mapie"))
     parts = [
         f"## {first.machine}\n\n{first.date}, {first.threads} threads; {versions}.\n\n",
         f"![{CAPTION}](images/{name}.png)\n\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -74,19 +74,34 @@ class Cell(Environment):
 
 def this_environment(threads: int) -> Environment:
     """Today, this machine, these versions."""
-    gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     return Environment(
-        datetime.now(UTC).date().isoformat(),
-        f"{gpu}{processor_name()}, {os.cpu_count()} cores",
+        *date_and_machine(on_gpu=torch.cuda.is_available()),
         threads,
         platform.python_version(),
-        torch=_version("torch"),
-        numpy=_version("numpy"),
-        triton=_version("triton"),
-        lvd=lvd.__version__,
-        crepes=_version("crepes"),
-        mapie=_version("MAPIE"),
+        *map(version_of, ("torch", "numpy", "triton")),
+        lvd.__version__,
+        *map(version_of, ("crepes", "MAPIE")),
     )
+
+
+def date_and_machine(*, on_gpu: bool) -> tuple[str, str]:
+    """Today, and the processors that measure."""
+    gpu = f"{torch.cuda.get_device_name()}, " if on_gpu else ""
+    return datetime.now(UTC).date().isoformat(), f"{gpu}{processor_name()}, {os.cpu_count()} cores"
+
+
+def version_of(package: str) -> str:
+    """The installed version, or a dash."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return MISSING
+
+
+def versions_text(environment: object, packages: Iterable[str]) -> str:
+    """The versions of those packages that were installed."""
+    versions = {package: getattr(environment, package) for package in packages}
+    return ", ".join(f"{package} {text}" for package, text in versions.items() if text != MISSING)
 
 
 def write_cells(path: Path, cells: Sequence[Cell]) -> None:
@@ -141,12 +156,10 @@ def number(value: float, form: str = ",.0f") -> str:
     return MISSING if math.isnan(value) else format(value, form)
 
 
+def pipe_table(lines: Iterable[Sequence[str]]) -> str:
+    """Markdown's table of these lines, the one below the headings among them."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return MISSING

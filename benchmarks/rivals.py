@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
+"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+
+
+def sorted_by_score(points: Any, scores: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Points in the order of their scores, and the radius that belongs to each rank, the infinite one included."""
+    points, scores = torch.as_tensor(points), torch.as_tensor(scores)
+    order = torch.argsort(scores, stable=True)
+    return points[order].to(dtype), torch.cat([scores[order], scores.new_tensor([torch.inf])])
+
+
+def full_matrix_radii(queries: Tensor, points: Tensor, radii: Tensor, levels: list[float]) -> Tensor:
+    """Plain torch on sorted points: whole matrices of weights, for chunks of the queries."""
+    parts = queries.split(max(1, MATRIX_ELEMENTS[points.device.type] // len(points)))
+    return radii[torch.cat([full_matrix_ranks(part, points, levels) for part in parts])]
 
 
 def full_matrix_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> Tensor:

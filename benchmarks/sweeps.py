@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -19,19 +19,16 @@ LEAST_STOP, STOP_FACTOR = 60.0, 4.0
 """A cell is ended after so many seconds, or so many times the limit: more than it was expected to take."""
 
 
-class Sweep(NamedTuple):
-    """Sizes (queries, rows) of which one grows."""
-
-    grows: str
-    sizes: tuple[tuple[int, int], ...]
+Sizes = tuple[tuple[int, int], ...]
+"""Queries and rows, of which one grows."""
 
 
 class Plan(NamedTuple):
     """The sweeps on a device; no cell that would take longer than `limit`, repeats within `budget` seconds."""
 
     device: str
-    rows: Sweep
-    queries: Sweep
+    rows: Sizes
+    queries: Sizes
     limit: float
     budget: float
     fresh: bool
@@ -41,12 +38,12 @@ class Plan(NamedTuple):
 def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
     """Four decades; a GPU has a million rows under the queries, and a decade more of rows."""
     if quick:
-        rows = Sweep("rows", tuple((100, 10**d) for d in range(2, 5)))
-        queries = Sweep("queries", tuple((10**d, 1000) for d in range(1, 4)))
+        rows = tuple((100, 10**d) for d in range(2, 5))
+        queries = tuple((10**d, 1000) for d in range(1, 4))
         return Plan(device, rows, queries, limit or 1.5, 0.1, fresh=False)
     gpu = device == "cuda"
-    rows = Sweep("rows", tuple((1000, 10**d) for d in range(3, 8 if gpu else 7)))
-    queries = Sweep("queries", tuple((10**d, 10**6 if gpu else 10**4) for d in range(2, 6)))
+    rows = tuple((1000, 10**d) for d in range(3, 8 if gpu else 7))
+    queries = tuple((10**d, 10**6 if gpu else 10**4) for d in range(2, 6))
     return Plan(device, rows, queries, limit or (3.0 if gpu else 20.0), 0.3 if gpu else 1.0, fresh=not gpu)
 
 
@@ -58,9 +55,9 @@ def run(
     try:
         for name in names:
             done: list[Cell] = []
-            for sweep in (plan.rows, plan.queries):
+            for sweep, sizes in (("rows", plan.rows), ("queries", plan.queries)):
                 note = missing_package(name)
-                for n, m in sweep.sizes:
+                for n, m in sizes:
                     if not note and time.monotonic() - start > stop_after:
                         note = "not reached before the run was stopped"
                     if not note and expected_cost(done, sweep, n, m) > plan.limit:
@@ -70,14 +67,8 @@ def run(
                     if not note:
                         request = Request(name, n, m, device, plan.budget)
                         measured, note = worker.ask(request, max(LEAST_STOP, STOP_FACTOR * plan.limit))
-                    place = {
-                        "sweep": sweep.grows,
-                        "contestant": name,
-                        "device": device,
-                        "queries": n,
-                        "rows": m,
-                    }
-                    done.append(Cell(**asdict(environment), **place, **measured._asdict(), note=note))
+                    place = (sweep, name, device, n, m)
+                    done.append(Cell(*astuple(environment), *place, *measured, note))
                     yield done[-1]
             if plan.fresh:
                 worker.close()
@@ -91,15 +82,15 @@ def missing_package(name: str) -> str:
     return f"{' and '.join(missing)} not installed" if missing else ""
 
 
-def expected_cost(done: Sequence[Cell], sweep: Sweep, n: int, m: int) -> float:
+def expected_cost(done: Sequence[Cell], sweep: str, n: int, m: int) -> float:
     """Seconds that calibrating and a first prediction would take, from the cells of the contestant so far.
 
     More queries take no more calibrating. Their first cell is expected from the sweep over the rows, where the
     prediction is taken to be proportional to the queries.
     """
     known = [cell for cell in done if cell.measured]
-    here = [cell for cell in known if cell.sweep == sweep.grows]
-    if sweep.grows == "queries" and here:
+    here = [cell for cell in known if cell.sweep == sweep]
+    if sweep == "queries" and here:
         predicting = expected_seconds([cell.size for cell in here], [cell.first_seconds for cell in here], n)
         return here[-1].calibrate_seconds + predicting
     share = n / known[0].queries if known else 1.0

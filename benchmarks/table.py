@@ -28,12 +28,11 @@ def table_of(cells: Sequence[Cell]) -> Table:
     table = Table(
         "grows",
         Column("contestant", no_wrap=True),
+        *(Column(name, justify="right") for name in COLUMNS),
         title=f"{first.machine}; {first.threads} threads, torch {first.torch}, lvd {first.lvd}, {first.date}",
         caption="\n".join(footnotes(cells)),
         caption_justify="left",
     )
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
     for sweep in dict.fromkeys(cell.sweep for cell in cells):
         ours = {cell.size: cell.predict_seconds for cell in select(cells, sweep, OURS)}
         for name in dict.fromkeys(cell.contestant for cell in cells):

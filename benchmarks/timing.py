@@ -1,16 +1,32 @@
-"""Honest timing: warm up, repeat, take the median."""
+"""Honest timing: wait for the device, warm up, repeat, take the median."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
 
 
-def median_seconds(function: Callable[[], object], repeats: int = 7) -> float:
+def synchronise(device: str) -> None:
+    """Wait for the GPU; nothing on the CPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(function: Callable[[], T], device: str = "cpu") -> tuple[float, T]:
+    """Seconds of a call until its result is there, and the result."""
+    synchronise(device)
+    start = time.perf_counter()
+    result = function()
+    synchronise(device)
+    return time.perf_counter() - start, result
+
+
+def median_seconds(function: Callable[[], object], repeats: int, device: str = "cpu") -> float:
+    """The median of so many calls after one that is not counted."""
     function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
+    return sorted(timed(function, device)[0] for _ in range(repeats))[repeats // 2]

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import lvd
-from lvd._files import atomic_path
+from benchmarks.results import pipe_table
+from lvd._files import write_text
 from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 RESULTS = Path(__file__).parents[1] / "results" / "uci_baselines.csv"
@@ -177,19 +178,9 @@ def summary(results: list[Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def show(console: Console, rows: list[tuple[str, ...]]) -> None:
-    table = Table(*HEADINGS)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
 def write_page(path: Path, rows: list[tuple[str, ...]]) -> None:
     """The table as a page of the documentation."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-    text = PAGE + "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    with atomic_path(path) as part:
-        part.write_text(text, encoding="utf-8")
+    write_text(path, PAGE + pipe_table([HEADINGS, ("---",) * len(HEADINGS), *rows]))
 
 
 def main() -> None:
@@ -218,7 +209,10 @@ def main() -> None:
                 result = evaluate(dataset, name, method, split)
                 write_results(arguments.results, [*read_results(arguments.results), result])
                 console.print(result)
-    show(console, summary(read_results(arguments.results)))
+    table = Table(*HEADINGS)
+    for row in summary(read_results(arguments.results)):
+        table.add_row(*row)
+    console.print(table)
 
 
 if __name__ == "__main__":

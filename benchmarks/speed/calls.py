@@ -10,8 +10,9 @@ import numpy as np
 import lvd
 from benchmarks import floors
 from benchmarks.cell import with_peak_memory
-from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race, threads, timed
+from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race, threads
 from benchmarks.speed.figures import Recorder
+from benchmarks.timing import timed
 from lvd._progress import listening
 
 N_COLUMNS = 8
@@ -68,7 +69,7 @@ def radii(record: Recorder, sizes: Sizes, counts: list[int]) -> None:
                     equal = count_equal(call(), expected) if count == max(counts) else {}
                     record.note("radius", name, **case.size, seconds=times[name], **equal)
                 floors.exponentials_per_second.cache_clear()
-                floor = floors.exponentials(n, m, 0, 0, "cpu")
+                floor = floors.exponentials(n, m, "cpu")
                 record.note("radius", "floor of the exponentials", **case.size, seconds=floor)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +13,13 @@ from threadpoolctl import threadpool_limits
 
 import lvd
 from benchmarks import rivals
-from benchmarks.floors import synchronise
+from benchmarks.timing import timed
 from lvd.conformal.transductive import Prior
 from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = [0.9, 0.95]
 N_COMPONENTS, N_COLUMNS = 10, 100
 NEAR, FAR = "near", "far apart"
-MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
-"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
 TRAINING_ROWS = 4096
 ROUNDS, MOST_REPEATS = 3, 100
 SLOW_SECONDS = 4.0
@@ -78,13 +75,7 @@ class Case:
         rows, radii = self._sorted(torch.float32)
         queries = torch.as_tensor(self.queries).float()
         components = queries.new_tensor(self.kernel.components_)
-        chunk = max(1, MATRIX_ELEMENTS[rows.device.type] // len(rows))
-
-        def radius() -> torch.Tensor:
-            parts = (queries @ components.T).split(chunk)
-            return radii[torch.cat([rivals.full_matrix_ranks(part, rows, LEVELS) for part in parts])]
-
-        return radius
+        return lambda: rivals.full_matrix_radii(queries @ components.T, rows, radii, LEVELS)
 
     def by_differences(self) -> torch.Tensor:
         """All radii in plain float64 operations on differences, as exact as float64 is."""
@@ -104,10 +95,7 @@ class Case:
         return np.array([[weighted_quantile(scores, w, 1.0, level) for level in LEVELS] for w in weights])
 
     def _sorted(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Coordinates in the order of their scores, and the radius that belongs to each rank, the infinite too."""
-        points, scores = self.kernel.scaled(self.rows), torch.as_tensor(self.scores)
-        order = torch.argsort(scores, stable=True)
-        return points[order].to(dtype), torch.cat([scores[order], scores.new_tensor([torch.inf])])
+        return rivals.sorted_by_score(self.kernel.scaled(self.rows), self.scores, dtype)
 
 
 def _cloud(size: int, m: int, rng: np.random.Generator) -> np.ndarray:
@@ -148,14 +136,6 @@ def race(calls: dict[str, Call], seconds: float, device: str = "cpu") -> dict[st
             repeats = int(np.clip(seconds / ROUNDS / first, 1, MOST_REPEATS))
             times[name] += [timed(call, device)[0] for _ in range(repeats)]
     return {name: float(np.median(found)) for name, found in times.items()}
-
-
-def timed(call: Call, device: str = "cpu") -> tuple[float, Any]:
-    synchronise(device)
-    start = time.perf_counter()
-    result = call()
-    synchronise(device)
-    return time.perf_counter() - start, result
 
 
 @contextmanager

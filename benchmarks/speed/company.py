@@ -16,8 +16,9 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from benchmarks.speed.cases import LEVELS, NEAR, Case, race, timed
+from benchmarks.speed.cases import LEVELS, NEAR, Case, race
 from benchmarks.speed.figures import Recorder
+from benchmarks.timing import timed
 
 N_THREADS, LONGEST_FORK = 8, 30.0
 FIRST_CALL = """

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
 
 import lvd
+from benchmarks.results import date_and_machine, version_of
 from lvd import InputError
-from lvd.reproduction.result_store import processor_name, read_dataclasses, write_dataclasses
-
-MISSING = "-"
+from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 
 @dataclass(frozen=True)
@@ -54,13 +50,11 @@ class Figure(Setting):
 
 def this_setting(device: str) -> Setting:
     """Today, this machine, these versions."""
-    gpu = f"{torch.cuda.get_device_name()}, " if device == "cuda" else ""
     return Setting(
-        datetime.now(UTC).date().isoformat(),
-        f"{gpu}{processor_name()}, {os.cpu_count()} cores",
+        *date_and_machine(on_gpu=device == "cuda"),
         device,
         platform.python_version(),
-        *(_version(name) for name in ("torch", "numpy", "numba", "triton")),
+        *map(version_of, ("torch", "numpy", "numba", "triton")),
         lvd.__version__,
     )
 
@@ -78,7 +72,7 @@ class Recorder:
         """Take down each of the measures by its name."""
         for measure, value in measures.items():
             figure = Figure(
-                *asdict(self.setting).values(),
+                *astuple(self.setting),
                 torch.get_num_threads(),
                 *(section, case, queries, rows, who, measure, float(value)),
             )
@@ -97,10 +91,3 @@ def read_figures(paths: Iterable[Path]) -> list[Figure]:
             raise InputError(f"{path} is empty; make one with: {command}")
         figures += found
     return figures
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return MISSING

@@ -48,7 +48,7 @@ def radii(record: Recorder, sizes: GpuSizes, device: str) -> None:
             for name, call in calls.items():
                 equal = count_equal(call(), expected) if name in {"lvd", "plain torch"} else {}
                 record.note("radius", name, **case.size, seconds=times[name], **equal)
-            floor = floors.exponentials(n, m, 0, 0, device)
+            floor = floors.exponentials(n, m, device)
             record.note("radius", "floor of the exponentials", **case.size, seconds=floor)
             settle(record, case, conformal, device)
             del conformal, plain, calls, case

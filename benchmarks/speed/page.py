@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import FileSystemLoader
 
-from benchmarks.results import MISSING, duration, number
+from benchmarks.results import MISSING, duration, number, versions_text
 from benchmarks.speed.cases import LEVELS, N_COLUMNS, N_COMPONENTS
 from benchmarks.speed.figures import Figure, read_figures
 from lvd import InputError
-from lvd._files import atomic_path
-from lvd.reproduction.formats import Grid, bare_table
+from lvd._files import write_text
+from lvd.reproduction.formats import Grid, render_markdown
 
 FILES = {
     "queries,rows,lvd,wanted": "engine",
@@ -34,15 +34,9 @@ def write_page(target: Path, paths: Sequence[Path]) -> None:
         by_kind[_kind_of(path)].append(path)
     figures = read_figures(by_kind["figures"])
     cpu, gpu = (Figures(one for one in figures if one.device == device) for device in ("cpu", "cuda"))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
-    environment.filters |= {"table": bare_table, "duration": duration}
-    text = environment.get_template("speed.md.jinja").render(
+    text = render_markdown(
+        "speed.md.jinja",
+        FileSystemLoader(Path(__file__).parent),
         files=" ".join(f"results/{path.name}" for path in paths),
         levels=" and ".join(map(str, LEVELS)),
         n_columns=N_COLUMNS,
@@ -53,8 +47,7 @@ def write_page(target: Path, paths: Sequence[Path]) -> None:
         training=_training(by_kind["training"]),
         molecules=[_molecules(path) for path in by_kind["molecules"]],
     )
-    with atomic_path(target) as part:
-        part.write_text(text, encoding="utf-8")
+    write_text(target, text)
 
 
 class Figures:
@@ -67,10 +60,7 @@ class Figures:
     def setting(self) -> str:
         """Machine, date and versions."""
         one = self.figures[0]
-        names = ("python", "torch", "numpy", "numba", "triton", "lvd")
-        versions = ", ".join(
-            f"{name} {getattr(one, name)}" for name in names if getattr(one, name) != MISSING
-        )
+        versions = versions_text(one, ("python", "torch", "numpy", "numba", "triton", "lvd"))
         return f"{one.machine}; {one.date}; {versions}"
 
     def find(self, section: str, **wanted: object) -> list[Figure]:
@@ -103,8 +93,6 @@ class Figures:
     def radii(self) -> Grid | None:
         """Whole calls beside plain torch, for each number of threads."""
         counts = sorted({one.threads for one in self.find("radius")})
-        if not counts:
-            return None
         headings = ["queries x rows"]
         for count in counts:
             where = "" if len(counts) == 1 else f", {count} thread{'s' if count > 1 else ''}"
@@ -119,7 +107,7 @@ class Figures:
                 times = number(seconds[1] / seconds[0], ".3g")
                 line += [duration(seconds[0]), duration(seconds[1]), times, duration(seconds[2])]
             lines.append([*line, self._equal("radius", OURS, size), self._equal("radius", PLAIN, size)])
-        return Grid("", "", tuple(headings), lines)
+        return _grid(headings, lines)
 
     @property
     def slower(self) -> list[str]:
@@ -143,7 +131,7 @@ class Figures:
             if any(self.find("radius", who=name, **size) for name in names)
         ]
         headings = ("queries x rows", "plain LVD", *(f"{name} (times plain LVD)" for name in names))
-        return Grid("", "", headings, lines) if lines else None
+        return _grid(headings, lines)
 
     @property
     def settling(self) -> Grid | None:
@@ -161,19 +149,20 @@ class Figures:
             "queries x rows", "queries not certified", "their radii", "wider than float64", "narrower",
             "these in float64", "times the call",
         )  # fmt: skip
-        return Grid("", "", headings, lines) if lines else None
+        return _grid(headings, lines)
 
     @property
     def guarantees(self) -> Grid | None:
         """The guarantees beside the local one."""
         lines = [
-            [who, duration(self.value("guarantee", "first_seconds", who=who)),
-             duration(self.value("guarantee", who=who)), number(self.ratio(who, "local", "guarantee"), ".3g")]
+            [
+                who,
+                *self._first_and_later("guarantee", who),
+                number(self.ratio(who, "local", "guarantee"), ".3g"),
+            ]
             for who in self.names("guarantee")
-        ]  # fmt: skip
-        return (
-            Grid("", "", ("guarantee", "first call", "later call", "times local"), lines) if lines else None
-        )
+        ]
+        return _grid(("guarantee", "first call", "later call", "times local"), lines)
 
     def size_of(self, section: str) -> str:
         """Queries x rows of a section that has one size."""
@@ -197,7 +186,7 @@ class Figures:
         headings = ["", f"fit (times {base})", "peak MB"]
         for queries in asked:
             headings += [f"predict {queries:,} row{'s' if queries > 1 else ''} (times {base})", "peak MB"]
-        return Grid("", "", tuple(headings), lines)
+        return _grid(headings, lines)
 
     @property
     def stages(self) -> Grid | None:
@@ -206,7 +195,7 @@ class Figures:
         lines = [
             [stage, *(duration(self.value("fit", who=who, case=stage)) for who in names)] for stage in stages
         ]
-        return Grid("", "", ("stage of fit", *names), lines) if lines else None
+        return _grid(("stage of fit", *names), lines)
 
     @property
     def company(self) -> Grid | None:
@@ -216,22 +205,13 @@ class Figures:
             seconds = self.value("company", who=who)
             text = duration(seconds) if seconds != float("inf") else "did not come back"
             lines.append([who, text, self._equal("company", who, {})])
-        return Grid("", "", ("call", "time", "radii equal to those by itself"), lines) if lines else None
+        return _grid(("call", "time", "radii equal to those by itself"), lines)
 
     @property
     def first_use(self) -> Grid | None:
         """First calls in fresh processes."""
-        lines = [
-            [
-                who,
-                *(
-                    duration(self.value("first use", measure, who=who))
-                    for measure in ("first_seconds", "seconds")
-                ),
-            ]
-            for who in self.names("first use")
-        ]
-        return Grid("", "", ("fresh process", "first call", "second call"), lines) if lines else None
+        lines = [[who, *self._first_and_later("first use", who)] for who in self.names("first use")]
+        return _grid(("fresh process", "first call", "second call"), lines)
 
     @property
     def steps(self) -> Grid | None:
@@ -241,11 +221,7 @@ class Figures:
              number(self.value("step", "error", who=who), ".1e")]
             for who in self.names("step")
         ]  # fmt: skip
-        return (
-            Grid("", "", ("", "a step", "times lvd", "largest error of the gradient"), lines)
-            if lines
-            else None
-        )
+        return _grid(("", "a step", "times lvd", "largest error of the gradient"), lines)
 
     @property
     def kernel_fits(self) -> Grid | None:
@@ -268,7 +244,10 @@ class Figures:
             "MB added",
             "R² of its kernel regression, and the best",
         )
-        return Grid("", "", headings, lines) if lines else None
+        return _grid(headings, lines)
+
+    def _first_and_later(self, section: str, who: str) -> list[str]:
+        return [duration(self.value(section, measure, who=who)) for measure in ("first_seconds", "seconds")]
 
     def _equal(self, section: str, who: str, size: dict[str, object]) -> str:
         equal, checked = (self.value(section, name, who=who, **size) for name in ("equal", "checked"))
@@ -305,7 +284,7 @@ def _engine(paths: list[Path]) -> Grid | None:
     for row in _rows(paths):
         times = (duration(1e-3 * float(row[name] or "nan")) for name in columns)
         lines.append([f"{int(row['queries']):,} x {int(row['rows']):,}", *times])
-    return Grid("", "", ("queries x rows", *columns), lines) if lines else None
+    return _grid(("queries x rows", *columns), lines)
 
 
 def _training(paths: list[Path]) -> dict[str, str] | None:
@@ -323,6 +302,11 @@ def _molecules(path: Path) -> Grid:
     with path.open(newline="", encoding="utf-8") as file:
         head, *lines = csv.reader(file)
     return Grid("", "", tuple(head), lines)
+
+
+def _grid(headings: Iterable[str], lines: list[list[str]]) -> Grid | None:
+    """A table that stands below text of the template; None without lines."""
+    return Grid("", "", tuple(headings), lines) if lines else None
 
 
 def _rows(paths: list[Path]) -> list[dict[str, str]]:

@@ -10,8 +10,9 @@ import torch
 import lvd
 from benchmarks import rivals
 from benchmarks.cell import with_peak_memory
-from benchmarks.speed.cases import race, timed
+from benchmarks.speed.cases import race
 from benchmarks.speed.figures import Recorder
+from benchmarks.timing import timed
 from lvd._parallel import workers
 from lvd.kernels import leave_one_out
 from lvd.kernels.leave_one_out import LeaveOneOut

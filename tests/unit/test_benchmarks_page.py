@@ -134,8 +134,8 @@ def test_a_missing_package_is_a_footnote(monkeypatch):
 
 def test_sizes_on_a_gpu():
     plan = sweeps.plan("cuda", quick=False, limit=None)
-    assert plan.rows.sizes[-1] == (1000, 10**7)
-    assert plan.queries.sizes[-1] == (10**5, 10**6)
+    assert plan.rows[-1] == (1000, 10**7)
+    assert plan.queries[-1] == (10**5, 10**6)
 
 
 @pytest.mark.parametrize("name", ["lvd", "rows", "torch"])
@@ -268,8 +268,8 @@ def test_refusals_are_one_line(arguments, message, tmp_path, monkeypatch, capsys
 
 def test_a_run_from_the_command_line(tmp_path, monkeypatch, capsys):
     few = {
-        "rows": sweeps.Sweep("rows", ((10, 50), (10, 100))),
-        "queries": sweeps.Sweep("queries", ((5, 50),)),
+        "rows": ((10, 50), (10, 100)),
+        "queries": ((5, 50),),
     }
     monkeypatch.setattr(command, "plan", lambda *_, **choices: sweeps.plan(*_, **choices)._replace(**few))
     for name in command.THREAD_VARIABLES:  # which the command sets for the processes it starts

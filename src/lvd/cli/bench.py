@@ -110,14 +110,9 @@ def run_experiments(
         levels=parse_levels(levels),
     )
     todo = unfinished(runs, out)
-    chosen = {
-        "protocol": protocol,
-        "datasets": datasets,
-        "methods": methods,
-        "seeds": seeds,
-        "levels": levels,
-    }
-    with recorded_call(out, _command("run", **chosen, workers=workers, engine=engine)) as count:
+    chosen = {"datasets": datasets, "methods": methods, "seeds": seeds, "levels": levels}
+    command = _command("run", protocol=protocol, **chosen, workers=workers, engine=engine)
+    with recorded_call(out, command) as count:
         execute(todo, out, workers=workers, engine=engine, data_dir=data_dir, progress=console.progress)
         count(len(todo))
     failed = failures(runs, out)

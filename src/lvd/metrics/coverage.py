@@ -60,10 +60,7 @@ def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1)
     # Products such as 0.29 * 100 fall just short of a whole number.
     n_low, n_rest = math.floor(tail * n + 1e-9), math.floor((1.0 - tail) * n + 1e-9)
     order = np.argsort(targets, kind="stable")
-    in_tail = np.zeros(n, dtype=bool)
-    in_tail[order[:n_low]] = True
-    in_tail[order[n_rest:]] = True
-    return float(covered(targets, array)[in_tail].mean())
+    return float(covered(targets, array)[np.union1d(order[:n_low], order[n_rest:])].mean())
 
 
 def calibration_curve(y: ArrayLike, intervals: ArrayLike, levels: Levels) -> CalibrationCurve:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_positive, check_same_length, check_vector
 from lvd.intervals import covered
@@ -104,8 +105,7 @@ def hsic(
 def _gaussian_form(points: Float[NDArray, "n"], vector: Float[NDArray, "n"], scale: float) -> float:
     """The quadratic form v' K v with K_ij = exp(-(p_i - p_j)^2 / scale), a block of rows at a time."""
     form = 0.0
-    for start in range(0, len(points), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in chunk_slices(len(points), _BLOCK):
         kernel = np.exp(-np.square(points[block, None] - points) / scale)
         form += float(vector[block] @ kernel @ vector)
     return form

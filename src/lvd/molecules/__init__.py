@@ -49,19 +49,15 @@ def _upgrade_single(parameters: dict[str, Any], learned: dict[str, Any]) -> Save
     return parameters, learned
 
 
-def _place_on_device(estimator: ChempropEstimator) -> None:
-    for network in getattr(estimator, "networks_", ()):
+def _place_on_device(trained: ChempropEstimator | MoleculeStack) -> None:
+    estimator = trained.estimator if isinstance(trained, MoleculeStack) else trained
+    for network in getattr(trained, "networks_", ()):
         network.module.to(resolve_device(estimator.device))
-
-
-def _place_all(stack: MoleculeStack) -> None:
-    for network in stack.networks_:
-        network.module.to(resolve_device(stack.estimator.device))
 
 
 for _holder in (MoleculeNetwork, TrainedMPNN):
     register(_holder, take_apart=_described_module, complete=_rebuild)
-register(MoleculeStack, complete=_place_all)
+register(MoleculeStack, complete=_place_on_device)
 register(
     ChempropEstimator,
     check=ChempropEstimator.check_parameters,

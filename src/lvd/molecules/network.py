@@ -56,8 +56,8 @@ class MoleculeNetwork:
     y_scale: Float[NDArray, "t"]
     validation: tuple[float, ...]
 
-    def outputs(self, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Float[Tensor, "n h"]]:
-        """Outputs in the units of the targets (float64) and embeddings (float32), on the network's device.
+    def evaluate(self, molecules: Molecules) -> Evaluation:
+        """Outputs in the units of the targets, and embeddings.
 
         The outputs are as the loss orders them: means; lower and upper quantiles; or means and variances.
         """
@@ -65,8 +65,4 @@ class MoleculeNetwork:
         mean, scale = (
             torch.as_tensor(column, device=outputs.device) for column in (self.y_mean, self.y_scale)
         )
-        return self.loss.unscale(outputs.double(), mean, scale), embeddings
-
-    def evaluate(self, molecules: Molecules) -> Evaluation:
-        """The same as arrays."""
-        return to_evaluation(*self.outputs(molecules))
+        return to_evaluation(self.loss.unscale(outputs.double(), mean, scale), embeddings)

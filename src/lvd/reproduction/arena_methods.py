@@ -28,11 +28,11 @@ from lvd.methods import (
 from lvd.models import NetRegressor
 from lvd.quantiles.finite_sample import conformal_quantile
 from lvd.reproduction import arena_epicscore, arena_pcp, arena_rectified, arena_rivals
+from lvd.reproduction.arena_rivals import ToIntervals
 from lvd.reproduction.arena_split import ARENA_MODELS, ArenaSplit, digest
 
 Rows: TypeAlias = Float[NDArray, "n p"]
 ToNumbers: TypeAlias = Callable[[NDArray], NDArray]
-ToIntervals: TypeAlias = Callable[[NDArray], NDArray]
 CV_FOLDS = 5
 
 
@@ -239,6 +239,13 @@ def epicscore(split: ArenaSplit, level: float) -> ToIntervals:
     return lambda X: from_radius(predict(X), distribution.quantile(X, float(share)))
 
 
+def of_the_default(
+    title: str, settings: str, learn: Callable[..., ToIntervals] = lvd_intervals, **choices: str
+) -> Contestant:
+    """LVD by its default model, with these choices."""
+    return Contestant(title, partial(learn, **choices), settings, ours=True, known=known_rows)
+
+
 CONTESTANTS: dict[str, Contestant] = {
     "split": Contestant("split", partial(post_hoc, SplitConformalRegressor), "finite-sample quantile"),
     "cqr-network": Contestant(
@@ -321,30 +328,16 @@ CONTESTANTS: dict[str, Contestant] = {
     "lvd-paper": Contestant(
         "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
     ),
-    "lvd": Contestant("LVD", lvd_intervals, "LVDRegressor(), local", ours=True, known=known_rows),
+    "lvd": of_the_default("LVD", "LVDRegressor(), local"),
     **{
-        f"lvd-{guarantee}": Contestant(
-            f"LVD, {guarantee}",
-            partial(lvd_intervals, guarantee=guarantee),
-            "the same model",
-            ours=True,
-            known=known_rows,
-        )
+        f"lvd-{guarantee}": of_the_default(f"LVD, {guarantee}", "the same model", guarantee=guarantee)
         for guarantee in ("calibrated", "randomized", "transductive")
     },
-    "lvd-widen": Contestant(
-        "LVD, widened",
-        partial(lvd_intervals, when_unknown="widen"),
-        "the same model; unknown rows get a finite interval too",
-        ours=True,
-        known=known_rows,
+    "lvd-widen": of_the_default(
+        "LVD, widened", "the same model; unknown rows get a finite interval too", when_unknown="widen"
     ),
-    "lvd-unscaled": Contestant(
-        "LVD, no scale",
-        lvd_unscaled,
-        "the same kernel and bandwidths, absolute errors",
-        ours=True,
-        known=known_rows,
+    "lvd-unscaled": of_the_default(
+        "LVD, no scale", "the same kernel and bandwidths, absolute errors", lvd_unscaled
     ),
 }
 """All contestants by name, in the order of the page."""

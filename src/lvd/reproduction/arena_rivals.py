@@ -50,12 +50,13 @@ def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
     return lambda X: regressor.predict_int(predict(X), sigmas=difficulty(X), confidence=level)
 
 
-def crepes_mondrian(split: ArenaSplit, level: float) -> ToIntervals:
-    """A conformal regressor within each of five bins of difficulty, cut at the training rows' quantiles."""
+def crepes_mondrian(split: ArenaSplit, level: float, X_cut: NDArray | None = None) -> ToIntervals:
+    """A conformal regressor in each of five bins of difficulty, cut at quantiles of training rows or `X_cut`."""
     from crepes import ConformalRegressor
 
     difficulty, predict = _difficulty(split), split.predict
-    edges = np.quantile(difficulty(split.X_train), np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
+    rows = split.X_train if X_cut is None else X_cut
+    edges = np.quantile(difficulty(rows), np.linspace(0, 1, CREPES_BINS + 1)[1:-1])
     bins = np.digitize(difficulty(split.X_calib), edges)
     regressor = ConformalRegressor().fit(split.calib_errors, bins=bins)
     return lambda X: regressor.predict_int(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -72,10 +72,10 @@ def bare_table(grid: Grid) -> str:
     return "\n".join(lines)
 
 
-def render_markdown(template: str, **values: Any) -> str:
-    """A page from one of this package's templates, in which grids can be shown as tables."""
+def render_markdown(template: str, loader: BaseLoader | None = None, **values: Any) -> str:
+    """A page from a template, by default one of this package's, in which grids can be shown as tables."""
     environment = Environment(
-        loader=PackageLoader("lvd.reproduction", ""),
+        loader=loader or PackageLoader("lvd.reproduction", ""),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
