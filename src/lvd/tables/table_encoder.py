@@ -22,8 +22,8 @@ from lvd.tables.column_coding import (
     encode_column,
     features_of_missing,
     learn_column,
+    learn_from,
     level_index,
-    level_limit,
 )
 from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers
 from lvd.tables.reading import BATCH_ROWS
@@ -75,11 +75,14 @@ class TableEncoder:
         target: str | Sequence[str],
         drop: Sequence[str] = (),
         impute: str | None = None,
+        train: pa.Table | None = None,
+        forget_dates: str | None = None,
     ) -> TableEncoder:
         """Learn the coding of all columns but `target` and `drop`, and check the targets.
 
         With ``impute="median"`` missing numbers are accepted, and missing categories are a category of their own
-        where this table has some; without it both are refused.
+        where this table has some; without it both are refused. What kind of column each is, is decided by all rows;
+        levels, medians and the first moments come from those of `train` alone, see :func:`learn_from`.
         """
         if impute is not None:
             check_choice(impute, "impute", ("median",))
@@ -90,13 +93,10 @@ class TableEncoder:
         names = [name for name in table.column_names if name not in {*targets, *drop}]
         check_some_left(names, {})
         check_targets_vary(table, targets)
-        limit = level_limit(table.select(names))
         columns = for_each_column(
-            names,
-            lambda name: learn_column(name, table[name], impute=impute is not None, limit=limit),
-            may_drop=True,
+            names, lambda name: learn_column(name, table[name], impute=impute is not None), may_drop=True
         )
-        return cls(targets, tuple(columns))
+        return cls(targets, learn_from(columns, table if train is None else train, forget_dates=forget_dates))
 
     @property
     def feature_names(self) -> list[str]:

@@ -144,7 +144,7 @@ class TableModel:
             formatted={
                 one.name: example
                 for one in encoder.columns
-                if (example := example_of_formatted(one)) is not None
+                if (example := example_of_formatted(one.categories)) is not None
             },
             useless=prepared.useless,
             pooled={one.name: (len(one.categories), len(one.rare)) for one in encoder.columns if one.rare},
