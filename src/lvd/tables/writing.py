@@ -83,16 +83,11 @@ class TableWriter:
         self._format = "csv" if path == "-" else table_format(path)
         self._files = ExitStack()
         self._sink: Any = None
-        self._parquet: pq.ParquetWriter | None = None
-        self._has_header = False
+        self._put: Callable[[pa.Table], Any] | None = None
 
     def __enter__(self) -> TableWriter:
         with self._refused_if_unwritable(), ExitStack() as files:
-            if self.path == "-":
-                self._sink = sys.stdout.buffer
-                files.callback(self._sink.flush)
-            else:
-                self._sink = self._open(files)
+            self._sink = self._open(files)
             self._files = files.pop_all()
         return self
 
@@ -109,15 +104,14 @@ class TableWriter:
         """
         table = with_columns(rows, added or {})
         with self._refused_if_unwritable():
-            if self._format == "parquet":
-                self._write_parquet(table)
-                return
-            if not self._has_header:
-                self._sink.write(_csv_header(table.column_names))
-                self._has_header = True
-            self._sink.write(_csv_rows(table))
+            if self._put is None:
+                self._put = self._begin(table.schema)
+            self._put(table)
 
     def _open(self, files: ExitStack) -> Any:
+        if self.path == "-":
+            files.callback(sys.stdout.buffer.flush)
+            return sys.stdout.buffer
         if Path(self.path).is_dir():
             raise InputError(f"cannot write {self.path}: it is a folder; give the name of a file")
         part = files.enter_context(atomic_path(self.path))
@@ -127,11 +121,13 @@ class TableWriter:
             return files.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=sink, mtime=0))
         return sink
 
-    def _write_parquet(self, table: pa.Table) -> None:
-        if self._parquet is None:
-            writer = pq.ParquetWriter(self._sink, table.schema, write_page_checksum=True)
-            self._parquet = self._files.enter_context(writer)
-        self._parquet.write_table(table)
+    def _begin(self, schema: pa.Schema) -> Callable[[pa.Table], Any]:
+        """What writes rows of these columns, now that they are known."""
+        if self._format == "parquet":
+            writer = pq.ParquetWriter(self._sink, schema, write_page_checksum=True)
+            return self._files.enter_context(writer).write_table
+        self._sink.write(_csv_header(schema.names))
+        return lambda table: self._sink.write(_csv_rows(table))
 
     @contextmanager
     def _refused_if_unwritable(self) -> Iterator[None]:
