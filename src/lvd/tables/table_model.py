@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -142,9 +142,7 @@ class TableModel:
                 name for name in table.column_names if name not in {*encoder.inputs, *encoder.targets}
             ),
             formatted={
-                one.name: example
-                for one in encoder.columns
-                if (example := example_of_formatted(one.categories)) is not None
+                one.name: text for one in encoder.columns if (text := example_of_formatted(one.categories))
             },
             useless=prepared.useless,
             pooled={one.name: (len(one.categories), len(one.rare)) for one in encoder.columns if one.rare},
@@ -251,12 +249,10 @@ class TableModel:
         """The rows of a group that no calibration row has, and those with a level that no training row has."""
         labels, known = self.group_labels(rows), _groups_of(self.regressor)
         n_groups = 0 if labels is None or known is None else sum(label not in known for label in labels)
-        masks = self.encoder.unseen(rows)
-        if not masks:
-            return Unseen(n_groups)
-        texts = {name: pc.unique(to_texts(rows[name].filter(pa.array(m)))) for name, m in masks.items()}
+        new = self.encoder.unseen(rows)
+        texts = {name: pc.unique(to_texts(rows[name].filter(pa.array(mask)))) for name, mask in new.items()}
         examples = {name: tuple(found.to_pylist()[:EXAMPLES]) for name, found in texts.items()}
-        return Unseen(n_groups, int(np.logical_or.reduce(list(masks.values())).sum()), examples)
+        return Unseen(n_groups, int(_any_of(new, rows).sum()), examples)
 
     def infer(
         self, rows: pa.Table, levels: Float[NDArray, "l"], *, numbers: Int[NDArray, "n"]
@@ -304,11 +300,9 @@ class TableModel:
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         known = np.full(len(usable), None, dtype=object)
         if usable.any():
-            some = rows.filter(pa.array(usable))
-            _, predicted = self.infer(some, levels, numbers=numbers[usable])
-            known[usable] = predicted.known
-            y_pred[usable], n_effective[usable] = predicted.y_pred, predicted.n_effective
-            intervals[usable] = predicted.intervals
+            _, found = self.infer(rows.filter(pa.array(usable)), levels, numbers=numbers[usable])
+            y_pred[usable], n_effective[usable] = found.y_pred, found.n_effective
+            intervals[usable], known[usable] = found.intervals, found.known
         columns = {}
         for t, target in enumerate(self.encoder.targets):
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
@@ -336,9 +330,7 @@ class TableModel:
 
     def choices(self, rows: pa.Table) -> dict[str, Any]:
         """What the regressor is told beside the inputs: rows with a level that no training row has are unknown."""
-        unknown = np.zeros(rows.num_rows, dtype=bool)
-        for new in self.encoder.unseen(rows).values():
-            unknown |= new
+        unknown = _any_of(self.encoder.unseen(rows), rows)
         return {"guarantee": self.guarantee, "groups": self.group_labels(rows), "unknown": unknown}
 
     def predict_to(
@@ -389,26 +381,20 @@ class TableModel:
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
-        new_levels = self._why_unknown(rows)
-        return [self._named(one, new_levels.get(one.row)) for one in explained]
-
-    def _why_unknown(self, rows: pa.Table) -> dict[int, str]:
-        """For each row with a level that no training row has, which that is."""
-        reasons = {}
+        new_levels: dict[int, str] = {}
         for name, mask in self.encoder.unseen(rows).items():
-            texts = to_texts(rows[name]).to_pylist()
+            texts = to_texts(rows[name])
             for row in np.flatnonzero(mask).tolist():
-                reasons[row] = f"no training row has {name} {repr(texts[row]) if texts[row] else 'missing'}"
-        return reasons
+                level = texts[row].as_py()
+                new_levels[row] = f"no training row has {name} {repr(level) if level else 'missing'}"
 
-    def _named(self, explanation: Explanation, new_level: str | None) -> Explanation:
-        """With the names of the column that decides alone and of the target in which a joint region is largest."""
-        reason, largest = new_level or explanation.reason, explanation.largest
-        if new_level is None and explanation.beyond is not None:
-            reason = beyond_all(self.encoder.feature_names[explanation.beyond])
-        if largest is not None:
-            largest = replace(largest, name=self.encoder.targets[largest.target])
-        return replace(explanation, reason=reason, largest=largest)
+        def named(one: Explanation) -> Explanation:
+            """With the names of the column that decides alone and of the target in which a region is largest."""
+            beyond = None if one.beyond is None else beyond_all(self.encoder.feature_names[one.beyond])
+            largest = one.largest and replace(one.largest, name=self.encoder.targets[one.largest.target])
+            return replace(one, reason=new_levels.get(one.row) or beyond or one.reason, largest=largest)
+
+        return list(map(named, explained))
 
     def evaluate(
         self,
@@ -437,10 +423,10 @@ class TableModel:
                 continue
             X, found = self.infer(rows, levels, numbers=numbers)
             y = encoder.target(rows).reshape(len(X), -1)
-            y_pred, interval = found.y_pred[:, places], found.intervals[..., places]
-            hits = hits_together(y, interval, [region.onto(places) for region in found.regions])
+            intervals = found.intervals[..., places]
+            hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
-            parts.append((y, y_pred, interval, hits, found.known, features))
+            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features))
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
@@ -450,7 +436,7 @@ class TableModel:
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, interval, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
+        y, y_pred, intervals, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
         values = None if by is None else pa.chunked_array(by_values)
         reports = []
         for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
@@ -462,11 +448,11 @@ class TableModel:
             )
             groups = None if values is None else values.take(pa.array(some))
             reports.append(
-                report_target(target, judged, interval[some, ..., t], levels=levels, groups=groups)
+                report_target(target, judged, intervals[some, ..., t], levels=levels, groups=groups)
             )
         together = report_together(hits, levels) if len(places) > 1 else ()
         return EvaluateReport(
-            len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
+            n_rows, n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
         )
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
@@ -516,6 +502,10 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     """The groups of the calibration rows."""
     labels = regressor.conformals_[0][0].calibration_.rows.groups
     return None if labels is None else set(labels.tolist())
+
+
+def _any_of(masks: Mapping[str, Bool[NDArray, "n"]], rows: pa.Table) -> Bool[NDArray, "n"]:
+    return np.logical_or.reduce([np.zeros(rows.num_rows, dtype=bool), *masks.values()])
 
 
 def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
