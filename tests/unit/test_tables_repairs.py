@@ -21,7 +21,8 @@ from lvd.tables.inputs import CellEncoder
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
-from lvd.tables.table_model import TableModel, percent_name
+from lvd.tables.table_model import TableModel
+from lvd.tables.writing import percent_name
 
 
 def written(folder: Path, text: str, name: str = "table.csv") -> Path:

@@ -195,14 +195,14 @@ def labelled_rows(
 def check_targets_vary(table: pa.Table, targets: Sequence[str]) -> None:
     """Each target has values, and not the same in every row."""
     columns = dict(zip(targets, read_targets(table, targets).reshape(-1, len(targets)).T, strict=True))
-    for_each_column(targets, lambda name: _check_varies(columns[name]), noun="target")
 
+    def check(name: str) -> None:
+        known = columns[name][~np.isnan(columns[name])]
+        if not len(known):
+            raise InputError("has no values at all; choose another target")
+        if (known == known[0]).all():
+            raise InputError(
+                f"is {known[0]:g} in every row, so there is nothing to predict; choose another target"
+            )
 
-def _check_varies(values: Float[NDArray, "n"]) -> None:
-    target = values[~np.isnan(values)]
-    if not len(target):
-        raise InputError("has no values at all; choose another target")
-    if (target == target[0]).all():
-        raise InputError(
-            f"is {target[0]:g} in every row, so there is nothing to predict; choose another target"
-        )
+    for_each_column(targets, check, noun="target")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +24,7 @@ from lvd.methods.local import Explanation, Prediction, beyond_all
 from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
-from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
-from lvd.tables.dates import CYCLES
 from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
@@ -38,7 +34,14 @@ from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
-from lvd.tables.writing import EXAMPLES, PredictReport, Unseen, write_predictions
+from lvd.tables.writing import (
+    EXAMPLES,
+    PredictReport,
+    Unseen,
+    check_names_free,
+    percent_name,
+    write_predictions,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +114,7 @@ class TableModel:
             prepared = prepare_cells(table, estimator, column=column, skip_invalid=skip_invalid, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
-        X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
+        X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
@@ -127,37 +130,10 @@ class TableModel:
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model.evaluate(table.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
-        return model, FitReport(
-            n_train=len(train),
-            n_calib=len(calib),
-            n_test=len(test),
-            n_repeated=tested.n_repeated + model.count_training_rows(X[calib]),
-            n_duplicates=prepared.n_duplicates,
-            n_skipped=table.num_rows - len(X) - prepared.n_unlabelled,
-            n_unlabelled=prepared.n_unlabelled,
-            mixtures=prepared.mixtures,
-            n_features=len(encoder.feature_names),
-            inputs=encoder.inputs,
-            left_out=tuple(
-                name for name in table.column_names if name not in {*encoder.inputs, *encoder.targets}
-            ),
-            formatted={
-                one.name: text for one in encoder.columns if (text := example_of_formatted(one.categories))
-            },
-            useless=prepared.useless,
-            pooled={one.name: (len(one.categories), len(one.rare)) for one in encoder.columns if one.rare},
-            leaks=leaks,
-            groups=groups,
-            split=split,
-            median_errors=np.nanmean(
-                np.abs(y[test] - np.nanmedian(y[train], axis=0)).reshape(len(test), -1), axis=0
-            ).tolist(),
-            n_unknown=tested.n_unknown,
-            unseen=tested.unseen,
-            targets=tested.targets,
-            together=tested.together,
-            case=encoder.case,
-            dated=tuple(one.name for one in encoder.columns if set(one.parts) - set(CYCLES)),
+        n_repeated = tested.n_repeated + model.count_training_rows(X[calib])
+        prepared = replace(prepared, encoder=encoder)
+        return model, FitReport.of(
+            table, prepared, tested, n_repeated=n_repeated, leaks=leaks, groups=groups, split=split
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
@@ -506,20 +482,3 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
 
 def _any_of(masks: Mapping[str, Bool[NDArray, "n"]], rows: pa.Table) -> Bool[NDArray, "n"]:
     return np.logical_or.reduce([np.zeros(rows.num_rows, dtype=bool), *masks.values()])
-
-
-def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
-    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
-    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
-    for noun, names in (("target", targets), ("column", inputs)):
-        for name in filter(added.fullmatch, names):
-            raise InputError(
-                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
-                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
-            )
-
-
-def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
-    return f"{(Decimal(repr(level)) * 100).normalize():f}"

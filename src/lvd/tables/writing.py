@@ -7,11 +7,13 @@ import gzip
 import io
 import math
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -179,6 +181,23 @@ def write_predictions(
     n_predicted = n_rows - n_skipped
     shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
     return PredictReport(n_rows, n_skipped, n_unknown, new, shares)
+
+
+def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
+    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
+    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
+    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    for noun, names in (("target", targets), ("column", inputs)):
+        for name in filter(added.fullmatch, names):
+            raise InputError(
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
+                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
+            )
+
+
+def percent_name(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def _csv_header(names: list[str]) -> bytes:
