@@ -15,7 +15,7 @@ from lvd.molecules import ChempropEstimator, TrainedMPNN
 from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
-from lvd.tables.column_coding import Column, check_texts
+from lvd.tables.column_coding import Column, check_texts, learn_from
 from lvd.tables.column_values import (
     RowNumbers,
     check_columns,
@@ -186,9 +186,9 @@ def prepare_columns(
 ) -> Prepared:
     """All columns but the targets and those dropped as features, and the split, by default the paper's.
 
-    Rows without a target, constant columns and identifiers are left out, unless they are to be kept. The training
-    rows alone decide on levels, medians and the first moments. Unless the encoder `fills` them in, missing numbers
-    are NaN.
+    Rows without a target, constant columns and identifiers are left out, unless they are to be kept. What kind of
+    column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
+    Unless the encoder `fills` them in, missing numbers are NaN.
 
     A column that the rows are split by is an input only where it can describe rows outside the training part: of a
     time the parts that come back, of groups nothing.
@@ -200,24 +200,19 @@ def prepare_columns(
     names = [name for name in table.column_names if name not in {*targets, *drop}]
     useless = find_useless(table, [name for name in names if name not in keep])
     check_some_left(names, useless)
+    outside = {*drop, *useless} | split.leaves_out(table)
+    encoder = TableEncoder.fit(table, target=target, drop=sorted(outside - {*targets}), impute=impute)
     labelled = labelled_rows(table, targets)
-    check_targets_vary(table, targets)
     rows = np.flatnonzero(labelled)
     parts = split.parts(table, rows, seed)
-    outside = {*drop, *useless} | split.leaves_out(table)
-    encoder = TableEncoder.fit(
-        table,
-        target=target,
-        drop=sorted(outside - {*targets}),
-        impute=impute,
-        train=table.take(rows[parts[0]]),
-        forget_dates=split.column if split.kind == "time" else None,
-    )
+    forget = split.column if split.kind == "time" else None
+    columns = learn_from(encoder.columns, table.take(rows[parts[0]]), forget_dates=forget)
+    encoder = replace(encoder, columns=columns, fills=fills)
     if not encoder.columns:
         raise InputError(
             f"no column is left to predict from besides that of split={str(split)!r}; keep another one"
         )
-    encoder, kept = replace(encoder, fills=fills), None
+    kept = None
     if split.column is not None or not labelled.all():
         kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
     return Prepared(

@@ -75,14 +75,11 @@ class TableEncoder:
         target: str | Sequence[str],
         drop: Sequence[str] = (),
         impute: str | None = None,
-        train: pa.Table | None = None,
-        forget_dates: str | None = None,
     ) -> TableEncoder:
         """Learn the coding of all columns but `target` and `drop`, and check the targets.
 
         With ``impute="median"`` missing numbers are accepted, and missing categories are a category of their own
-        where this table has some; without it both are refused. What kind of column each is, is decided by all rows;
-        levels, medians and the first moments come from those of `train` alone, see :func:`learn_from`.
+        where this table has some; without it both are refused.
         """
         if impute is not None:
             check_choice(impute, "impute", ("median",))
@@ -96,7 +93,7 @@ class TableEncoder:
         columns = for_each_column(
             names, lambda name: learn_column(name, table[name], impute=impute is not None), may_drop=True
         )
-        return cls(targets, learn_from(columns, table if train is None else train, forget_dates=forget_dates))
+        return cls(targets, learn_from(columns, table))
 
     @property
     def feature_names(self) -> list[str]:
