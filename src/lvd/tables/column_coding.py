@@ -17,18 +17,20 @@ from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.levels import looks_unique
 from lvd.tables.column_values import (
-    MISSING_MARKS,
     NUMBER,
     RowNumbers,
+    are_numbers,
     count,
     first_text,
     for_each_column,
+    holds_levels,
     is_text,
     list_rows,
     parse_text,
     to_mask,
     to_numbers,
     to_texts,
+    without_marks,
 )
 from lvd.tables.dates import (
     PARTS,
@@ -51,11 +53,12 @@ MAX_CODED = 1000
 
 PLAIN_NUMBERS = "write plain numbers, such as 1234.5, without separators, units and currency signs"
 _SIGNS = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9%,'\s_]")
+_DIGITS = r"[+-]?\d+(\.\d*)?"
 
 
 @dataclass(frozen=True)
 class Column:
-    """How one column is coded: learned by `learn_column`, applied by `encode_column`.
+    """How one column is coded: learned by `learn_column` and `learn_from`, applied by `encode_column`.
 
     Parameters
     ----------
@@ -98,36 +101,42 @@ class Column:
         return (*(f"{self.name}={category}" for category in self.categories), *pooled)
 
 
-def example_of_formatted(column: Column) -> str | None:
-    """A category such as ``1,234`` or ``5%``, where half of the column's categories or more are such numbers."""
-    known = [text for text in column.categories if text]
-    found = [text for text in known if is_formatted(text)]
-    return found[0] if found and 2 * len(found) >= len(known) else None
+def example_of_formatted(texts: Sequence[str]) -> str | None:
+    """A text such as ``1,234`` or ``5%``, where half of those that are not empty or more are such numbers.
+
+    Only the signs between and beside its digits keep such a text from being a number.
+    """
+    known = [text for text in texts if text]
+    found = [
+        text
+        for text in known
+        if not re.match(NUMBER, text.strip()) and re.fullmatch(_DIGITS, _SIGNS.sub("", text))
+    ]
+    return min(found) if found and 2 * len(found) >= len(known) else None
 
 
-def level_limit(table: pa.Table) -> int:
-    """How many levels of each column may have a feature of their own."""
-    n_columns = sum(is_text(kind) or pa.types.is_dictionary(kind) for kind in table.schema.types)
-    return max(LEAST_ROWS, min(MAX_CATEGORIES, MAX_CODED // max(1, n_columns)))
-
-
-def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int = MAX_CATEGORIES) -> Column:
-    """Decide how to code a column, from all its values.
+def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool) -> Column:
+    """What kind of column these are all values of; `learn_from` finds the medians, levels and first moments.
 
     If `impute`, missing numbers are accepted, and the column's median replaces them where a model accepts none;
     missing categories are a category of their own. Else both are refused. The values of a dictionary (categorical)
-    column are categories even when they are integers. At most `limit` of them get a feature of their own.
+    column are categories even when they are integers.
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
-    if are_dates(values):
-        return _learn_date(name, to_moments(values), impute)
-    if is_text(values.type) or pa.types.is_dictionary(values.type):
-        return _learn_levels(name, values, impute=impute, limit=limit)
-    array = to_numbers(values)
+    dated = are_dates(values)
+    if holds_levels(values.type) and not dated:
+        _check_levels(values, impute)
+        return Column(name, "category")
+    kind: Kind = "date" if dated else "boolean" if pa.types.is_boolean(values.type) else "number"
+    column = Column(name, kind, median=0.0 if impute else None)
+    array = _read(column, values)
     _check_missing(np.isnan(array), impute)
-    median = float(np.nanmedian(array)) if impute else None
-    return Column(name, "boolean" if pa.types.is_boolean(values.type) else "number", median=median)
+    if column.kind != "date":
+        return column
+    if not (parts := varying_parts(array[~np.isnan(array)])):
+        raise InputError("is the same moment in every row")
+    return replace(column, parts=parts)
 
 
 def encode_column(
@@ -136,10 +145,7 @@ def encode_column(
     """The features of a column's values, NaN where they are missing."""
     if column.kind == "category":
         return _encode_levels(column, values)
-    if column.kind == "date":
-        array = to_moments(values, numbers=numbers)
-    else:
-        array = to_numbers(values, boolean=column.kind == "boolean", numbers=numbers)
+    array = _read(column, values, numbers)
     missing = np.isnan(array)
     if column.kind == "boolean" and (other := ~missing & (array != 0) & (array != 1)).any():
         raise InputError(f"must be true or false (1 or 0), got other numbers ({list_rows(other, numbers)})")
@@ -158,66 +164,35 @@ def features_of_missing(column: Column) -> list[float]:
     return [column.median or 0.0] * len(column.feature_names)
 
 
-def _learn_date(name: str, moments: Float[NDArray, "n"], impute: bool) -> Column:
-    _check_missing(np.isnan(moments), impute)
-    found = moments[~np.isnan(moments)]
-    parts = varying_parts(found)
-    if not parts:
-        raise InputError("is the same moment in every row")
-    median = float(np.median(found)) if impute else None
-    return Column(name, "date", median=median, parts=parts, origin=float(found.min()))
+def _read(column: Column, values: pa.ChunkedArray, numbers: RowNumbers = None) -> Float[NDArray, "n"]:
+    if column.kind == "date":
+        return to_moments(values, numbers=numbers)
+    return to_numbers(values, boolean=column.kind == "boolean", numbers=numbers)
 
 
-def _learn_levels(name: str, values: pa.ChunkedArray, *, impute: bool, limit: int) -> Column:
+def _check_levels(values: pa.ChunkedArray, impute: bool) -> None:
     texts = to_texts(values)
     missing = to_mask(pc.equal(texts, ""))
     _check_missing(missing, impute)
     if is_text(values.type):
         _check_not_numbers(texts, missing)
-    counts = _count_levels(texts)
-    known = [text for text in counts if text]
-    if len(known) > MAX_CATEGORIES or looks_unique(len(known), int((~missing).sum())):
-        formatted = sorted(filter(is_formatted, known))
-        if len(formatted) >= 0.5 * len(known):
-            raise InputError(f"holds numbers that are written like {formatted[0]!r}; {PLAIN_NUMBERS}")
-    return _pool(Column(name, "category"), counts, limit)
-
-
-def _count_levels(texts: pa.ChunkedArray) -> Counter[str]:
-    return Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
-
-
-def _pool(column: Column, counts: Counter[str], limit: int) -> Column:
-    """The levels of a column by how many rows have them: all, or the most frequent ones and the rare rest."""
-    if len(counts) <= limit:
-        return replace(column, categories=tuple(sorted(counts)), rare=(), shares=())
-    ordered = sorted(counts, key=lambda level: (-counts[level], level))
-    frequent = sorted(level for level in ordered[:limit] if counts[level] >= LEAST_ROWS)
-    rare = sorted(set(counts) - set(frequent))
-    shares = tuple(counts[level] / counts.total() for level in (*frequent, *rare))
-    return replace(column, categories=tuple(frequent), rare=tuple(rare), shares=shares)
+    known = [text for text in pc.unique(texts).to_pylist() if text]
+    many = len(known) > MAX_CATEGORIES or looks_unique(len(known), int((~missing).sum()))
+    if many and (example := example_of_formatted(known)) is not None:
+        raise InputError(f"holds numbers that are written like {example!r}; {PLAIN_NUMBERS}")
 
 
 def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> None:
     """Numbers with a few slips among them are not categories, nor are numbers that floats cannot hold."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    number = to_mask(pc.match_substring_regex(trimmed, NUMBER))
+    number = are_numbers(texts)
     other = ~number & ~missing
-    if not (other & ~to_mask(pc.is_in(trimmed, pa.array(MISSING_MARKS)))).any():
+    if not (other & ~to_mask(without_marks(texts).is_null())).any():
         parse_text(texts)
     if other.any() and number.sum() >= other.sum():
         raise InputError(
             f"{count(number, 'number')} but {count(other, 'other value')}, like {first_text(texts, other)} "
             f"({list_rows(other)}); correct them, leave missing ones empty, or store it as categorical"
         )
-
-
-def is_formatted(text: str) -> bool:
-    """Whether only the signs between and beside its digits keep a text from being a number."""
-    return (
-        not re.match(NUMBER, text.strip())
-        and re.fullmatch(r"[+-]?\d+(\.\d*)?", _SIGNS.sub("", text)) is not None
-    )
 
 
 def _check_missing(missing: Bool[NDArray, "n"], impute: bool) -> None:
@@ -265,25 +240,38 @@ def learn_from(
     month where the rows are of less than a year.
     """
     by_name = {column.name: column for column in columns}
-    limit = level_limit(train.select(list(by_name)))
+    n_coded = sum(holds_levels(train[name].type) for name in by_name)
+    limit = max(LEAST_ROWS, min(MAX_CATEGORIES, MAX_CODED // max(1, n_coded)))
 
-    def relearn(name: str) -> Column:
+    def learn(name: str) -> Column:
         column = by_name[name]
         if column.kind == "category":
-            return _pool(column, _count_levels(to_texts(train[name])), limit)
-        if column.kind == "date":
-            moments = to_moments(train[name])
-            _check_missing(np.isnan(moments), impute=True)
-            moments = moments[~np.isnan(moments)]
-            median = None if column.median is None else float(np.median(moments))
-            parts = recurring_parts(column.parts, moments) if name == forget_dates else column.parts
-            return replace(column, median=median, origin=float(moments.min()), parts=parts)
-        if column.median is None:
+            return _pool(column, to_texts(train[name]), limit)
+        array = _read(column, train[name])
+        known = array[~np.isnan(array)]
+        if not len(known):
+            raise InputError("has no values at all")
+        if column.median is not None:
+            column = replace(column, median=float(np.median(known)))
+        if column.kind != "date":
             return column
-        return replace(column, median=learn_column(name, train[name], impute=True).median)
+        parts = recurring_parts(column.parts, known) if name == forget_dates else column.parts
+        return replace(column, origin=float(known.min()), parts=parts)
 
-    learned = for_each_column(list(by_name), relearn, noun="training rows of column", may_drop=True)
+    learned = for_each_column(list(by_name), learn, noun="training rows of column", may_drop=True)
     return tuple(column for column in learned if column.feature_names)
+
+
+def _pool(column: Column, texts: pa.ChunkedArray, limit: int) -> Column:
+    """The levels of a column by how many rows have them: all, or the most frequent ones and the rare rest."""
+    counts = Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
+    if len(counts) <= limit:
+        return replace(column, categories=tuple(sorted(counts)), rare=(), shares=())
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    frequent = sorted(level for level in ordered[:limit] if counts[level] >= LEAST_ROWS)
+    rare = sorted(set(counts) - set(frequent))
+    shares = tuple(counts[level] / counts.total() for level in (*frequent, *rare))
+    return replace(column, categories=tuple(frequent), rare=tuple(rare), shares=shares)
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:

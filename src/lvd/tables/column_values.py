@@ -97,6 +97,11 @@ def without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_in(trimmed, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), trimmed)
 
 
+def are_numbers(texts: pa.Array | pa.ChunkedArray) -> Bool[NDArray, "n"]:
+    """Which texts are plain numbers, spaces around them aside."""
+    return to_mask(pc.match_substring_regex(pc.utf8_trim_whitespace(texts), NUMBER))
+
+
 def parse_text(
     values: pa.ChunkedArray, *, boolean: bool = False, numbers: RowNumbers = None
 ) -> pa.ChunkedArray:
@@ -143,6 +148,11 @@ def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 def is_text(arrow_type: pa.DataType) -> bool:
     """Whether values of this type are texts."""
     return arrow_type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def holds_levels(arrow_type: pa.DataType) -> bool:
+    """Whether values of this type are texts or categories, which may be integers."""
+    return is_text(arrow_type) or pa.types.is_dictionary(arrow_type)
 
 
 def for_each_column(

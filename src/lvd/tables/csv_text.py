@@ -8,7 +8,6 @@ import gzip
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,41 +54,28 @@ def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
     An empty line is no row, but in a table of one column it is a row whose cell is missing.
     """
-    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    with (
-        _parsing(path, names) as options,
-        _open_checked(path, len(names)) as source,
-        # Closed here: a thread of Arrow that still holds the source when Python ends would abort the process.
-        pa_csv.open_csv(source, convert_options=convert, **options) as reader,
-    ):
-        yield from reader
-
-
-def _count_lines_above(path: Path) -> int:
-    """The number of empty lines above the header."""
-    with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig") as text:
-        return sum(1 for _ in takewhile(lambda line: line == "\n", text))
-
-
-@contextmanager
-def _parsing(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Options for the parser; it tells the place of a ragged row only on one thread, and to a handler."""
-    ragged: list[pa_csv.InvalidRow] = []
     alone = len(names) == 1
+    ragged: list[pa_csv.InvalidRow] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
         ragged.append(row)
         return "error"
 
+    # The parser tells the place of a ragged row only on one thread, and to a handler.
+    read_options = pa_csv.ReadOptions(
+        use_threads=False, block_size=_BLOCK_BYTES, skip_rows=_count_lines_above(path) if alone else 0
+    )
+    parse_options = pa_csv.ParseOptions(
+        newlines_in_values=True, invalid_row_handler=note, ignore_empty_lines=not alone
+    )
+    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     try:
-        yield {
-            "read_options": pa_csv.ReadOptions(
-                use_threads=False, block_size=_BLOCK_BYTES, skip_rows=_count_lines_above(path) if alone else 0
-            ),
-            "parse_options": pa_csv.ParseOptions(
-                newlines_in_values=True, invalid_row_handler=note, ignore_empty_lines=not alone
-            ),
-        }
+        with (
+            _open_checked(path, len(names)) as source,
+            # Closed here: a thread of Arrow that still holds the source when Python ends would abort the process.
+            pa_csv.open_csv(source, read_options, parse_options, convert) as reader,
+        ):
+            yield from reader
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):  # a header without a line break is not even empty rows
             raise InputError(f"{path} has a header but no rows; give at least one row") from None
@@ -100,6 +86,12 @@ def _parsing(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
             f"{path}: row {row.number - 1} has {row.actual_columns} cells, the header {row.expected_columns} "
             f"({row.text[:60]!r}); correct it, and put text that contains a comma in double quotes"
         ) from None
+
+
+def _count_lines_above(path: Path) -> int:
+    """The number of empty lines above the header."""
+    with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig") as text:
+        return sum(1 for _ in takewhile(lambda line: line == "\n", text))
 
 
 def _open_checked(path: Path, n_columns: int | None = None) -> io.BufferedReader:

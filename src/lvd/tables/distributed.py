@@ -24,7 +24,7 @@ import torch
 
 from lvd._typing import Levels, NDArray
 from lvd._validation import InputError, check_positive
-from lvd.tables.reading import check_same_columns, count_rows, iter_batches, read_schema
+from lvd.tables.reading import check_same_columns, count_rows, iter_batches, numbered, read_schema
 from lvd.tables.table_model import TableModel
 from lvd.tables.writing import PredictReport, with_columns, write_predictions
 
@@ -269,11 +269,9 @@ def count_text_rows(path: Path) -> int:
 def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
     """The rows of the files in the column ``path``, with their numbers from ``first_row`` on in a column `ROW`."""
     for file in files.to_pylist():
-        first_row = file["first_row"]
         with noting_refusals():
-            for batch in iter_batches(file["path"]):
-                yield with_columns(batch, {ROW: np.arange(first_row, first_row + batch.num_rows)})
-                first_row += batch.num_rows
+            for numbers, batch in numbered(iter_batches(file["path"])):
+                yield with_columns(batch, {ROW: file["first_row"] - 1 + numbers})
 
 
 @contextmanager

@@ -200,15 +200,13 @@ def prepare_columns(
     names = [name for name in table.column_names if name not in {*targets, *drop}]
     useless = find_useless(table, [name for name in names if name not in keep])
     check_some_left(names, useless)
-    labelled = labelled_rows(table, targets)
-    check_targets_vary(table, targets)
-    rows = np.flatnonzero(labelled)
-    parts = split.parts(table, rows, seed)
     outside = {*drop, *useless} | split.leaves_out(table)
     encoder = TableEncoder.fit(table, target=target, drop=sorted(outside - {*targets}), impute=impute)
-    train = table.take(rows[parts[0]])
+    labelled = labelled_rows(table, targets)
+    rows = np.flatnonzero(labelled)
+    parts = split.parts(table, rows, seed)
     forget = split.column if split.kind == "time" else None
-    columns = learn_from(encoder.columns, train, forget_dates=forget)
+    columns = learn_from(encoder.columns, table.take(rows[parts[0]]), forget_dates=forget)
     encoder = replace(encoder, columns=columns, fills=fills)
     if not encoder.columns:
         raise InputError(

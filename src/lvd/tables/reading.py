@@ -33,17 +33,8 @@ def read_table(path: str | os.PathLike[str], *, as_text: bool = False) -> pa.Tab
 
     The type of each column of a CSV file is found from all its values; with `as_text` the cells stay texts.
     """
-    path = _check_path(path)
-    if table_format(path) != "parquet":
-        table = pa.concat_tables(iter_batches(path))
-        return table if as_text else guess_types(table)
-    with _told_as_refusal(path), _open_parquet(path) as file:
-        _check_unique(path, file.schema_arrow.names)
-        table = file.read()
-        table.validate(full=True)
-    if table.num_rows == 0:
-        _refuse_no_rows(path)
-    return as_table(table)
+    table = pa.concat_tables(iter_batches(path))
+    return table if as_text or table_format(path) == "parquet" else guess_types(table)
 
 
 def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
@@ -51,14 +42,16 @@ def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
 
     The cells of a CSV file are texts, so that no column changes its type from one part to the next.
     """
-    path = _check_path(path)
-    n_rows = 0
+    names, path, n_rows = read_schema(path).names, Path(path), 0
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"{path} has several columns named {', '.join(map(repr, repeated))}; rename them")
+    of_parquet = table_format(path) == "parquet"
     with _told_as_refusal(path):
-        for batch in _parquet_batches(path) if table_format(path) == "parquet" else _csv_batches(path):
+        for batch in _parquet_batches(path) if of_parquet else csv_text.iter_text(path, names):
             n_rows += batch.num_rows
             yield as_table(batch)
     if n_rows == 0:
-        _refuse_no_rows(path)
+        raise InputError(f"{path} has a header but no rows; give at least one row")
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
@@ -177,15 +170,8 @@ def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    names = csv_text.read_header(path)
-    _check_unique(path, names)
-    yield from csv_text.iter_text(path, names)
-
-
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
     with _open_parquet(path) as file:
-        _check_unique(path, file.schema_arrow.names)
         for batch in file.iter_batches(BATCH_ROWS):
             batch.validate(full=True)
             yield batch
@@ -213,16 +199,6 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
     if status.st_size == 0:
         raise InputError(f"{path} is empty; give a table with a header and rows")
     return path
-
-
-def _check_unique(path: Path, names: list[str]) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputError(f"{path} has several columns named {', '.join(map(repr, repeated))}; rename them")
-
-
-def _refuse_no_rows(path: Path) -> None:
-    raise InputError(f"{path} has a header but no rows; give at least one row")
 
 
 @contextmanager

@@ -14,7 +14,10 @@ from lvd._validation import InputError
 from lvd.intervals import binomial_band
 from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
 from lvd.regions import Region, in_box
+from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.dates import CYCLES
+from lvd.tables.inputs import Prepared
 from lvd.tables.verdict import JudgedRows, Verdict, judge
 from lvd.tables.writing import Unseen
 
@@ -94,6 +97,49 @@ class FitReport:
     together: tuple[Together, ...] = ()
     case: str = "row"
     dated: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        table: pa.Table,
+        prepared: Prepared,
+        tested: EvaluateReport,
+        *,
+        n_repeated: int,
+        leaks: dict[str, float],
+        groups: str | None,
+        split: str,
+    ) -> FitReport:
+        """That of a model of the `prepared` rows of this table, of which it was `tested` on the test rows."""
+        encoder, y, (train, calib, test) = prepared.encoder, prepared.y, prepared.parts
+        columns, used = encoder.columns, {*encoder.inputs, *encoder.targets}
+        median_errors = np.abs(y[test] - np.nanmedian(y[train], axis=0)).reshape(len(test), -1)
+        return cls(
+            n_train=len(train),
+            n_calib=len(calib),
+            n_test=len(test),
+            n_repeated=n_repeated,
+            n_duplicates=prepared.n_duplicates,
+            n_skipped=table.num_rows - len(y) - prepared.n_unlabelled,
+            n_unlabelled=prepared.n_unlabelled,
+            mixtures=prepared.mixtures,
+            n_features=len(encoder.feature_names),
+            inputs=encoder.inputs,
+            left_out=tuple(name for name in table.column_names if name not in used),
+            useless=prepared.useless,
+            formatted={one.name: text for one in columns if (text := example_of_formatted(one.categories))},
+            pooled={one.name: (len(one.categories), len(one.rare)) for one in columns if one.rare},
+            leaks=leaks,
+            groups=groups,
+            split=split,
+            median_errors=np.nanmean(median_errors, axis=0).tolist(),
+            n_unknown=tested.n_unknown,
+            unseen=tested.unseen,
+            targets=tested.targets,
+            together=tested.together,
+            case=encoder.case,
+            dated=tuple(one.name for one in columns if set(one.parts) - set(CYCLES)),
+        )
 
 
 @dataclass(frozen=True)

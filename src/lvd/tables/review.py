@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.models.levels import looks_unique
-from lvd.tables.column_coding import MAX_CATEGORIES, Column, is_formatted
-from lvd.tables.column_values import NUMBER, is_text, to_mask, to_texts
+from lvd.tables.column_coding import MAX_CATEGORIES, Column, example_of_formatted
+from lvd.tables.column_values import are_numbers, holds_levels, is_text, to_texts
 from lvd.tables.dates import are_dates
 
 IDENTIFIER = re.compile(
@@ -68,7 +68,7 @@ def find_leaks(
 
 def _is_constant(values: pa.ChunkedArray) -> bool:
     """Whether there are no two different values, missing ones aside."""
-    if is_text(values.type) or pa.types.is_dictionary(values.type):
+    if holds_levels(values.type):
         texts = pc.unique(to_texts(values)).to_pylist()
         return len({text for text in texts if text}) < 2 and (len(texts) < 2 or is_text(values.type))
     try:
@@ -88,15 +88,13 @@ def _is_identifier(name: str, values: pa.ChunkedArray) -> bool:
     if not is_text(values.type):
         return False
     texts = to_texts(values)
-    known = pc.unique(texts.filter(pc.not_equal(texts, "")))
-    if not looks_unique(len(known), int(to_mask(pc.not_equal(texts, "")).sum())) or are_dates(values):
+    named = texts.filter(pc.not_equal(texts, ""))
+    known = pc.unique(named)
+    if not looks_unique(len(known), len(named)) or are_dates(values):
         return False
-    if 2 * sum(map(is_formatted, known.to_pylist()[: 2 * MAX_CATEGORIES])) >= min(
-        len(known), 2 * MAX_CATEGORIES
-    ):
-        return False  # numbers with signs in them: learning the column says what to do
-    number = to_mask(pc.match_substring_regex(pc.utf8_trim_whitespace(known), NUMBER))
-    return bool(2 * number.sum() < len(known)) or IDENTIFIER.search(name) is not None
+    if example_of_formatted(known.to_pylist()[: 2 * MAX_CATEGORIES]) is not None:
+        return False  # learning the column says what to do
+    return bool(2 * are_numbers(known).sum() < len(known)) or IDENTIFIER.search(name) is not None
 
 
 def _numbers_the_rows(name: str, values: pa.ChunkedArray) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lvd._typing import Int, NDArray
 from lvd._validation import InputError
 from lvd.tables.column_coding import check_texts
-from lvd.tables.column_values import check_columns, count, for_each_column, group_labels, to_numbers
+from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import are_dates, to_moments
 from lvd.tables.splits import Parts, split_group_indices, split_indices, split_time_indices
 
@@ -43,9 +43,7 @@ class RowSplit:
         """The places in `rows` of those that train, calibrate and test."""
         if self.column is None:
             return split_indices(len(rows), seed)
-        check_columns(table, [self.column])
-        values = table[self.column].combine_chunks()
-        some = pa.chunked_array([values.take(pa.array(rows))])
+        some = table[self.column].take(pa.array(rows))
         if self.kind == "group":
             return split_group_indices(group_labels(some).astype(str), seed)
         read = to_moments if are_dates(some) else to_numbers

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import InputError, seed_from, to_numpy
@@ -47,8 +48,10 @@ def three_way_split(
         if labels.shape != (n,):
             raise InputError(f"groups must hold one label for each of the {n} rows, got shape {labels.shape}")
         parts = split_group_indices(labels, seed, sizes=sizes)
-    train, calib, test = parts
-    return _take(X, train), _take(X, calib), _take(X, test), _take(y, train), _take(y, calib), _take(y, test)
+    X_train, X_calib, X_test, y_train, y_calib, y_test = (
+        _safe_indexing(array, part) for array in (X, y) for part in parts
+    )
+    return X_train, X_calib, X_test, y_train, y_calib, y_test
 
 
 def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
@@ -69,19 +72,14 @@ def split_group_indices(labels: NDArray, seed: int, *, sizes: Sequence[float] = 
     The groups are put in random order and cut where the number of rows so far is nearest to the shares.
     """
     try:
-        names, group_of_row, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        names, group_of_row = np.unique(labels, return_inverse=True)
     except TypeError as error:
         raise InputError(f"groups must hold labels of one kind, all text or all numbers ({error})") from None
     if len(names) < 3:
         raise InputError(f"groups must hold at least 3 different labels, one for each part, got {len(names)}")
     rng = _generator(seed)
     order = rng.permutation(len(names))
-    first, second = _nearest_ends(np.cumsum(counts[order]), sizes)
-    part_of_group = np.empty(len(names), dtype=np.intp)
-    part_of_group[order] = np.repeat([0, 1, 2], np.diff([0, first, second, len(names)]))
-    rows = rng.permutation(len(labels))
-    part_of_row = part_of_group[group_of_row[rows]]
-    return rows[part_of_row == 0], rows[part_of_row == 1], rows[part_of_row == 2]
+    return _cut_groups(rng.permutation(len(labels)), group_of_row, order, sizes)
 
 
 def split_time_indices(
@@ -91,24 +89,29 @@ def split_time_indices(
 
     Rows of the same moment are in one part, in random order.
     """
-    order = _generator(seed).permutation(len(moments))
-    order = order[np.argsort(moments[order], kind="stable")]
-    ordered = moments[order]
-    ends = np.append(np.flatnonzero(np.diff(ordered)) + 1, len(ordered))
-    if len(ends) < 3:
+    names, group_of_row = np.unique(moments, return_inverse=True)
+    if len(names) < 3:
         raise InputError(
-            f"a split in time needs at least 3 different moments, one for each part, got {len(ends)}"
+            f"a split in time needs at least 3 different moments, one for each part, got {len(names)}"
         )
-    first, second = _nearest_ends(ends, sizes)
-    train, calib, test = np.split(order, [ends[first - 1], ends[second - 1]])
-    return train, calib, test
+    rows = _generator(seed).permutation(len(moments))
+    rows = rows[np.argsort(moments[rows], kind="stable")]
+    return _cut_groups(rows, group_of_row, np.arange(len(names)), sizes)
 
 
-def _nearest_ends(ends: Int[NDArray, "g"], sizes: Sequence[float]) -> tuple[int, int]:
-    """After how many groups of rows, which end there, to cut: nearest to the shares, and no part is empty."""
-    first, second = (int(np.argmin(np.abs(ends - cut))) + 1 for cut in _cuts(int(ends[-1]), sizes))
+def _cut_groups(
+    rows: Int[NDArray, "n"], group_of_row: Int[NDArray, "n"], order: Int[NDArray, "g"], sizes: Sequence[float]
+) -> Parts:
+    """The rows in this order, each in the part of its group: groups in their `order` are cut where the number of
+    rows so far is nearest to the shares, and no part is empty."""
+    ends = np.cumsum(np.bincount(group_of_row)[order])
+    first, second = (int(np.argmin(np.abs(ends - cut))) + 1 for cut in _cuts(len(rows), sizes))
     first = min(first, len(ends) - 2)
-    return first, min(max(second, first + 1), len(ends) - 1)
+    second = min(max(second, first + 1), len(ends) - 1)
+    part_of_group = np.empty(len(order), dtype=np.intp)
+    part_of_group[order] = np.repeat([0, 1, 2], np.diff([0, first, second, len(order)]))
+    part_of_row = part_of_group[group_of_row[rows]]
+    return rows[part_of_row == 0], rows[part_of_row == 1], rows[part_of_row == 2]
 
 
 def _cuts(n: int, sizes: Sequence[float]) -> tuple[int, int]:
@@ -133,10 +136,3 @@ def _n_rows(array: ArrayLike, name: str) -> int:
         raise InputError(
             f"{name} must be an array, frame, tensor or list, got {type(array).__name__}"
         ) from None
-
-
-def _take(array: ArrayLike, rows: Int[NDArray, "k"]) -> Any:
-    """The rows of `array`, in its own type; a list of what is neither array nor frame."""
-    if hasattr(array, "iloc"):
-        return array.iloc[rows]
-    return array[rows] if hasattr(array, "__array__") else [array[i] for i in rows]

@@ -22,8 +22,8 @@ from lvd.tables.column_coding import (
     encode_column,
     features_of_missing,
     learn_column,
+    learn_from,
     level_index,
-    level_limit,
 )
 from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers
 from lvd.tables.reading import BATCH_ROWS
@@ -90,13 +90,10 @@ class TableEncoder:
         names = [name for name in table.column_names if name not in {*targets, *drop}]
         check_some_left(names, {})
         check_targets_vary(table, targets)
-        limit = level_limit(table.select(names))
         columns = for_each_column(
-            names,
-            lambda name: learn_column(name, table[name], impute=impute is not None, limit=limit),
-            may_drop=True,
+            names, lambda name: learn_column(name, table[name], impute=impute is not None), may_drop=True
         )
-        return cls(targets, tuple(columns))
+        return cls(targets, learn_from(columns, table))
 
     @property
     def feature_names(self) -> list[str]:
@@ -195,14 +192,14 @@ def labelled_rows(
 def check_targets_vary(table: pa.Table, targets: Sequence[str]) -> None:
     """Each target has values, and not the same in every row."""
     columns = dict(zip(targets, read_targets(table, targets).reshape(-1, len(targets)).T, strict=True))
-    for_each_column(targets, lambda name: _check_varies(columns[name]), noun="target")
 
+    def check(name: str) -> None:
+        known = columns[name][~np.isnan(columns[name])]
+        if not len(known):
+            raise InputError("has no values at all; choose another target")
+        if (known == known[0]).all():
+            raise InputError(
+                f"is {known[0]:g} in every row, so there is nothing to predict; choose another target"
+            )
 
-def _check_varies(values: Float[NDArray, "n"]) -> None:
-    target = values[~np.isnan(values)]
-    if not len(target):
-        raise InputError("has no values at all; choose another target")
-    if (target == target[0]).all():
-        raise InputError(
-            f"is {target[0]:g} in every row, so there is nothing to predict; choose another target"
-        )
+    for_each_column(targets, check, noun="target")

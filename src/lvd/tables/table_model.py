@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +24,7 @@ from lvd.methods.local import Explanation, Prediction, beyond_all
 from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
-from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
-from lvd.tables.dates import CYCLES
 from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
@@ -38,7 +34,14 @@ from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
-from lvd.tables.writing import EXAMPLES, PredictReport, Unseen, write_predictions
+from lvd.tables.writing import (
+    EXAMPLES,
+    PredictReport,
+    Unseen,
+    check_names_free,
+    percent_name,
+    write_predictions,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +114,7 @@ class TableModel:
             prepared = prepare_cells(table, estimator, column=column, skip_invalid=skip_invalid, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
-        X, y, (train, calib, test) = prepared.X, prepared.y, prepared.parts
+        X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None).fit(X[train], y[train])
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
@@ -127,39 +130,10 @@ class TableModel:
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model.evaluate(table.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
-        return model, FitReport(
-            n_train=len(train),
-            n_calib=len(calib),
-            n_test=len(test),
-            n_repeated=tested.n_repeated + model.count_training_rows(X[calib]),
-            n_duplicates=prepared.n_duplicates,
-            n_skipped=table.num_rows - len(X) - prepared.n_unlabelled,
-            n_unlabelled=prepared.n_unlabelled,
-            mixtures=prepared.mixtures,
-            n_features=len(encoder.feature_names),
-            inputs=encoder.inputs,
-            left_out=tuple(
-                name for name in table.column_names if name not in {*encoder.inputs, *encoder.targets}
-            ),
-            formatted={
-                one.name: example
-                for one in encoder.columns
-                if (example := example_of_formatted(one)) is not None
-            },
-            useless=prepared.useless,
-            pooled={one.name: (len(one.categories), len(one.rare)) for one in encoder.columns if one.rare},
-            leaks=leaks,
-            groups=groups,
-            split=split,
-            median_errors=np.nanmean(
-                np.abs(y[test] - np.nanmedian(y[train], axis=0)).reshape(len(test), -1), axis=0
-            ).tolist(),
-            n_unknown=tested.n_unknown,
-            unseen=tested.unseen,
-            targets=tested.targets,
-            together=tested.together,
-            case=encoder.case,
-            dated=tuple(one.name for one in encoder.columns if set(one.parts) - set(CYCLES)),
+        n_repeated = tested.n_repeated + model.count_training_rows(X[calib])
+        prepared = replace(prepared, encoder=encoder)
+        return model, FitReport.of(
+            table, prepared, tested, n_repeated=n_repeated, leaks=leaks, groups=groups, split=split
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
@@ -251,12 +225,10 @@ class TableModel:
         """The rows of a group that no calibration row has, and those with a level that no training row has."""
         labels, known = self.group_labels(rows), _groups_of(self.regressor)
         n_groups = 0 if labels is None or known is None else sum(label not in known for label in labels)
-        masks = self.encoder.unseen(rows)
-        if not masks:
-            return Unseen(n_groups)
-        texts = {name: pc.unique(to_texts(rows[name].filter(pa.array(m)))) for name, m in masks.items()}
+        new = self.encoder.unseen(rows)
+        texts = {name: pc.unique(to_texts(rows[name].filter(pa.array(mask)))) for name, mask in new.items()}
         examples = {name: tuple(found.to_pylist()[:EXAMPLES]) for name, found in texts.items()}
-        return Unseen(n_groups, int(np.logical_or.reduce(list(masks.values())).sum()), examples)
+        return Unseen(n_groups, int(_any_of(new, rows).sum()), examples)
 
     def infer(
         self, rows: pa.Table, levels: Float[NDArray, "l"], *, numbers: Int[NDArray, "n"]
@@ -304,11 +276,9 @@ class TableModel:
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         known = np.full(len(usable), None, dtype=object)
         if usable.any():
-            some = rows.filter(pa.array(usable))
-            _, predicted = self.infer(some, levels, numbers=numbers[usable])
-            known[usable] = predicted.known
-            y_pred[usable], n_effective[usable] = predicted.y_pred, predicted.n_effective
-            intervals[usable] = predicted.intervals
+            _, found = self.infer(rows.filter(pa.array(usable)), levels, numbers=numbers[usable])
+            y_pred[usable], n_effective[usable] = found.y_pred, found.n_effective
+            intervals[usable], known[usable] = found.intervals, found.known
         columns = {}
         for t, target in enumerate(self.encoder.targets):
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
@@ -336,9 +306,7 @@ class TableModel:
 
     def choices(self, rows: pa.Table) -> dict[str, Any]:
         """What the regressor is told beside the inputs: rows with a level that no training row has are unknown."""
-        unknown = np.zeros(rows.num_rows, dtype=bool)
-        for new in self.encoder.unseen(rows).values():
-            unknown |= new
+        unknown = _any_of(self.encoder.unseen(rows), rows)
         return {"guarantee": self.guarantee, "groups": self.group_labels(rows), "unknown": unknown}
 
     def predict_to(
@@ -389,26 +357,20 @@ class TableModel:
     ) -> list[Explanation]:
         """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
-        new_levels = self._why_unknown(rows)
-        return [self._named(one, new_levels.get(one.row)) for one in explained]
-
-    def _why_unknown(self, rows: pa.Table) -> dict[int, str]:
-        """For each row with a level that no training row has, which that is."""
-        reasons = {}
+        new_levels: dict[int, str] = {}
         for name, mask in self.encoder.unseen(rows).items():
-            texts = to_texts(rows[name]).to_pylist()
+            texts = to_texts(rows[name])
             for row in np.flatnonzero(mask).tolist():
-                reasons[row] = f"no training row has {name} {repr(texts[row]) if texts[row] else 'missing'}"
-        return reasons
+                level = texts[row].as_py()
+                new_levels[row] = f"no training row has {name} {repr(level) if level else 'missing'}"
 
-    def _named(self, explanation: Explanation, new_level: str | None) -> Explanation:
-        """With the names of the column that decides alone and of the target in which a joint region is largest."""
-        reason, largest = new_level or explanation.reason, explanation.largest
-        if new_level is None and explanation.beyond is not None:
-            reason = beyond_all(self.encoder.feature_names[explanation.beyond])
-        if largest is not None:
-            largest = replace(largest, name=self.encoder.targets[largest.target])
-        return replace(explanation, reason=reason, largest=largest)
+        def named(one: Explanation) -> Explanation:
+            """With the names of the column that decides alone and of the target in which a region is largest."""
+            beyond = None if one.beyond is None else beyond_all(self.encoder.feature_names[one.beyond])
+            largest = one.largest and replace(one.largest, name=self.encoder.targets[one.largest.target])
+            return replace(one, reason=new_levels.get(one.row) or beyond or one.reason, largest=largest)
+
+        return list(map(named, explained))
 
     def evaluate(
         self,
@@ -437,10 +399,10 @@ class TableModel:
                 continue
             X, found = self.infer(rows, levels, numbers=numbers)
             y = encoder.target(rows).reshape(len(X), -1)
-            y_pred, interval = found.y_pred[:, places], found.intervals[..., places]
-            hits = hits_together(y, interval, [region.onto(places) for region in found.regions])
+            intervals = found.intervals[..., places]
+            hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
-            parts.append((y, y_pred, interval, hits, found.known, features))
+            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features))
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
@@ -450,7 +412,7 @@ class TableModel:
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, interval, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
+        y, y_pred, intervals, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
         values = None if by is None else pa.chunked_array(by_values)
         reports = []
         for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
@@ -462,11 +424,11 @@ class TableModel:
             )
             groups = None if values is None else values.take(pa.array(some))
             reports.append(
-                report_target(target, judged, interval[some, ..., t], levels=levels, groups=groups)
+                report_target(target, judged, intervals[some, ..., t], levels=levels, groups=groups)
             )
         together = report_together(hits, levels) if len(places) > 1 else ()
         return EvaluateReport(
-            len(y), n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
+            n_rows, n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
         )
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
@@ -518,18 +480,5 @@ def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     return None if labels is None else set(labels.tolist())
 
 
-def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
-    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
-    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
-    for noun, names in (("target", targets), ("column", inputs)):
-        for name in filter(added.fullmatch, names):
-            raise InputError(
-                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
-                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
-            )
-
-
-def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
-    return f"{(Decimal(repr(level)) * 100).normalize():f}"
+def _any_of(masks: Mapping[str, Bool[NDArray, "n"]], rows: pa.Table) -> Bool[NDArray, "n"]:
+    return np.logical_or.reduce([np.zeros(rows.num_rows, dtype=bool), *masks.values()])

@@ -90,11 +90,10 @@ def watch(
         confidence_level, false_alarm_rate=false_alarm_rate, window=window, random_state=model.seed
     )
     level, unseen = monitor.watch.confidence_level, Unseen()
-    n_rows = n_skipped = n_unlabelled = n_unknown = 0
+    n_skipped = n_unlabelled = n_unknown = 0
     infinite = model.regressor.settings.when_unknown == "infinite"
     for part in labelled_parts(model.encoder, batches):
         rows, numbers = part.rows, part.numbers
-        n_rows += len(numbers) + part.n_skipped + part.n_unlabelled
         n_skipped, n_unlabelled = n_skipped + part.n_skipped, n_unlabelled + part.n_unlabelled
         if not len(numbers):
             continue
@@ -106,4 +105,5 @@ def watch(
     report = monitor.report()
     if not report.n_seen:
         raise InputError("no row has a target and can be read, so there is nothing to watch")
+    n_rows = report.n_seen + n_skipped + n_unlabelled
     return WatchReport(n_rows, n_skipped, n_unlabelled, n_unknown, unseen, report)

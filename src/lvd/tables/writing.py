@@ -7,11 +7,13 @@ import gzip
 import io
 import math
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -83,16 +85,11 @@ class TableWriter:
         self._format = "csv" if path == "-" else table_format(path)
         self._files = ExitStack()
         self._sink: Any = None
-        self._parquet: pq.ParquetWriter | None = None
-        self._has_header = False
+        self._put: Callable[[pa.Table], Any] | None = None
 
     def __enter__(self) -> TableWriter:
         with self._refused_if_unwritable(), ExitStack() as files:
-            if self.path == "-":
-                self._sink = sys.stdout.buffer
-                files.callback(self._sink.flush)
-            else:
-                self._sink = self._open(files)
+            self._sink = self._open(files)
             self._files = files.pop_all()
         return self
 
@@ -109,15 +106,14 @@ class TableWriter:
         """
         table = with_columns(rows, added or {})
         with self._refused_if_unwritable():
-            if self._format == "parquet":
-                self._write_parquet(table)
-                return
-            if not self._has_header:
-                self._sink.write(_csv_header(table.column_names))
-                self._has_header = True
-            self._sink.write(_csv_rows(table))
+            if self._put is None:
+                self._put = self._begin(table.schema)
+            self._put(table)
 
     def _open(self, files: ExitStack) -> Any:
+        if self.path == "-":
+            files.callback(sys.stdout.buffer.flush)
+            return sys.stdout.buffer
         if Path(self.path).is_dir():
             raise InputError(f"cannot write {self.path}: it is a folder; give the name of a file")
         part = files.enter_context(atomic_path(self.path))
@@ -127,11 +123,13 @@ class TableWriter:
             return files.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=sink, mtime=0))
         return sink
 
-    def _write_parquet(self, table: pa.Table) -> None:
-        if self._parquet is None:
-            writer = pq.ParquetWriter(self._sink, table.schema, write_page_checksum=True)
-            self._parquet = self._files.enter_context(writer)
-        self._parquet.write_table(table)
+    def _begin(self, schema: pa.Schema) -> Callable[[pa.Table], Any]:
+        """What writes rows of these columns, now that they are known."""
+        if self._format == "parquet":
+            writer = pq.ParquetWriter(self._sink, schema, write_page_checksum=True)
+            return self._files.enter_context(writer).write_table
+        self._sink.write(_csv_header(schema.names))
+        return lambda table: self._sink.write(_csv_rows(table))
 
     @contextmanager
     def _refused_if_unwritable(self) -> Iterator[None]:
@@ -183,6 +181,23 @@ def write_predictions(
     n_predicted = n_rows - n_skipped
     shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
     return PredictReport(n_rows, n_skipped, n_unknown, new, shares)
+
+
+def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
+    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
+    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
+    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    for noun, names in (("target", targets), ("column", inputs)):
+        for name in filter(added.fullmatch, names):
+            raise InputError(
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
+                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
+            )
+
+
+def percent_name(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def _csv_header(names: list[str]) -> bytes:
