@@ -19,11 +19,11 @@ from lvd.reproduction.layout import method_title
 from lvd.reproduction.method_grids import decision_grid, features_grid, seconds_grid, tails_grid
 from lvd.reproduction.printed import (
     ComparedCell,
+    Count,
     cells_grid,
     compare_with_printed,
     comparison_csv,
     comparison_grids,
-    count_cells,
     count_cells_by,
     counts_grid,
 )
@@ -128,7 +128,7 @@ def render_small_page(
         change=change_grid(tables) if "sound" in tables else None,
         decision=decision_grid(rows, "sound"),
         tails=tails_grid(rows, "sound", rerun),
-        rerun_overall=count_cells("all", [c for c in again if c.counted]) if again else None,
+        rerun_overall=Count("all", [c for c in again if c.counted]) if again else None,
         reruns=[rerun_grid(pair_runs(rows, rerun, name), name) for name in rerun_protocols],
         thought=None if thought is None else _thought_grid(thought),
         madsplit_change=_madsplit_change(tables),
@@ -151,7 +151,7 @@ def tables_by_protocol(rows: Sequence[Measured]) -> dict[str, ResultTables]:
 def agreement(counted: Sequence[ComparedCell]) -> dict[str, Any]:
     """How many cells agree with the printed ones, for a page: in all, by table and by method."""
     return {
-        "overall": count_cells("all", counted),
+        "overall": Count("all", counted),
         "by_table": count_cells_by(counted, lambda c: c.cell.table),
         "by_method": count_cells_by(counted, lambda c: c.cell.method),
         "untested": Counter(c.untested for c in counted if c.untested),

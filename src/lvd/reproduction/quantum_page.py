@@ -22,7 +22,7 @@ from lvd.reproduction.molecule_study import read_study
 from lvd.reproduction.molecule_study_page import StudyPart, overview, study_parts
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
+from lvd.reproduction.printed import Count, compare_with_printed, count_cells_by, printed_cells
 from lvd.reproduction.printed_questions import (
     Answers,
     ensembles_grid,
@@ -84,7 +84,7 @@ def render_quantum_page(
         seeds=_seeds(rows, methods),
         **agreement(counted),
         by_metric=count_cells_by(counted, lambda c: f"{table_of(c.cell.dataset)}, {c.cell.metric}"),
-        cqr=count_cells("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
+        cqr=Count("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
         notes=notes,
         isomers=isomers_grid(rows, answers),
         short=short_grids(rows, answers),
