@@ -136,6 +136,16 @@ def _mean_on(rows: Bool[NDArray, "n"] | None, values: Float[NDArray, "n"]) -> fl
     return math.nan if rows is None or not rows.any() else float(values[rows].mean())
 
 
+def values_by_dataset(
+    rows: Iterable[Measured], protocol: str, method: str, level: float, name: str
+) -> dict[str, list[float]]:
+    """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
+    wanted = (protocol, method, level, "")
+    chosen = (row for row in rows if (row.protocol, row.method, row.confidence_level, row.error) == wanted)
+    known = grouped((row for row in chosen if not math.isnan(getattr(row, name))), lambda row: row.dataset)
+    return {dataset: [getattr(row, name) for row in same] for dataset, same in known.items()}
+
+
 def read_results(path: Path) -> list[Measured]:
     """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
     tables = compact_tables(path)

@@ -112,7 +112,6 @@ def render_small_page(
     return render_markdown(
         "reproduction.md.jinja",
         calls=calls,
-        seconds=sum(call.seconds for call in calls),
         tables=tables,
         grids={
             name: [*table_grids(one), features_grid(one, rows), seconds_grid(one, rows)]

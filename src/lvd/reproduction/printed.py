@@ -30,6 +30,11 @@ class PrintedCell(Placed):
     decimals: int
     std_decimals: int
 
+    @property
+    def text(self) -> str:
+        """The mean as printed."""
+        return f"{self.mean:.{max(self.decimals, 0)}f}"
+
 
 def printed_cells() -> list[PrintedCell]:
     """All cells of the paper's result tables, in the paper's order."""
@@ -42,6 +47,12 @@ def _printed_cell(row: dict[str, str]) -> PrintedCell:
     decimals, std_decimals = (-int(Decimal(row[name]).as_tuple().exponent) for name in ("mean", "std"))
     bold = row["bold"] == "1"
     return PrintedCell(*place, float(row["mean"]), float(row["std"]), bold, decimals, std_decimals)
+
+
+def printed_texts(table: str, metric: str) -> dict[tuple[str, str], str]:
+    """The means of one table and metric as printed, by dataset and method."""
+    cells = (cell for cell in printed_cells() if (cell.table, cell.metric) == (table, metric))
+    return {(cell.dataset, cell.method): cell.text for cell in cells}
 
 
 P_VALUE = 0.01
@@ -222,7 +233,7 @@ def _cell_line(comparison: ComparedCell) -> Sequence[str | GridEntry]:
     return (
         *(cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset, cell.method),
         GridEntry(f"{cell.sample.mean:.{digits}f}", spread),
-        GridEntry(f"{printed.mean:.{digits}f}", f"{printed.std:.{digits}f}"),
+        GridEntry(printed.text, f"{printed.std:.{digits}f}"),
         f"{comparison.difference:+.{digits}f}",
         GridEntry(p_value, emphasis="bold" if comparison.incompatible else ""),
         "yes" if comparison.same_cell else "mean" if comparison.same_mean else "no",

@@ -22,7 +22,7 @@ from lvd.reproduction.molecule_study import read_study
 from lvd.reproduction.molecule_study_page import StudyPart, overview, study_parts
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.printed import Count, compare_with_printed, count_cells_by, printed_cells
+from lvd.reproduction.printed import Count, compare_with_printed, count_cells_by, printed_texts
 from lvd.reproduction.printed_questions import (
     Answers,
     ensembles_grid,
@@ -113,11 +113,7 @@ def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, 
 
 def _scaled_grid(tables: dict[str, ResultTables]) -> Grid:
     """What standardised targets do to CQR and DE, and what was printed."""
-    printed = {
-        (cell.dataset, cell.method): f"{cell.mean:.2f}"
-        for cell in printed_cells()
-        if (cell.table, cell.metric) == ("discrimination", "MAD")
-    }
+    printed = printed_texts("discrimination", "MAD")
     metrics = ("MAD", "MCR", "AUROC")
     return Grid(
         "CQR and DE with and without standardised targets",
