@@ -64,16 +64,20 @@ class Measured:
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
     """The metrics of all results in a folder, a few splits in memory at a time."""
-    return [row for rows in map_processes(_collect_files, files_by_split(folder), workers) for row in rows]
+    return [
+        row
+        for rows in map_processes(_collect_files, files_by_split(folder).values(), workers)
+        for row in rows
+    ]
 
 
 def collect(results: Iterable[Result]) -> list[Measured]:
     """The metrics of all results; results of one split are put together for the restricted widths."""
-    splits = grouped(results, lambda one: (one.run.protocol, one.run.dataset, one.run.seed))
+    splits = grouped(results, lambda one: one.run.split)
     return [row for members in splits.values() for row in _collect_split(members)]
 
 
-def _collect_files(files: Sequence[Path]) -> list[Measured]:
+def _collect_files(files: Iterable[Path]) -> list[Measured]:
     return _collect_split([read_result(file) for file in files])
 
 

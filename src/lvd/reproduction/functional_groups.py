@@ -15,14 +15,13 @@ from lvd.reproduction.formats import MISSING, Grid, GridEntry
 from lvd.reproduction.layout import dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.pool import map_processes
-from lvd.reproduction.printed import printed_cells
+from lvd.reproduction.printed import printed_cells, printed_texts
 from lvd.reproduction.quantum import AS_PAPER, GROUPS, RULES, Presence, group_members
 from lvd.reproduction.result_store import (
     Result,
     files_by_split,
     read_dataclasses,
     read_result,
-    read_run,
     write_dataclasses,
 )
 from lvd.reproduction.runs import grouped, has_tasks, table_of, task_of
@@ -63,14 +62,14 @@ class GroupCount:
 
 def count_groups(folder: Path, load: Callable[[str], Dataset], *, workers: int = 1) -> list[GroupCount]:
     """The counts of all results on QM8 and QM9 in a folder."""
-    splits = files_by_split(folder)
-    tables = dict.fromkeys(table_of(read_run(files[0]).dataset) for files in splits)
-    presence = {table: group_members(load(table).X) for table in tables if has_tasks(table)}
-    if not presence:
+    by_split = files_by_split(folder)
+    tables = dict.fromkeys(table_of(dataset) for _, dataset, _ in by_split if has_tasks(dataset))
+    if not tables:
         raise InputError(
             f"no results on QM8 or QM9 in {folder}; make some with: lvd bench run --datasets qm9"
         )
-    work = partial(_count_files, presence=presence)
+    work = partial(_count_files, presence={table: group_members(load(table).X) for table in tables})
+    splits = [files for (_, dataset, _), files in by_split.items() if has_tasks(dataset)]
     return [count for counts in map_processes(work, splits, workers) for count in counts]
 
 
@@ -78,16 +77,16 @@ def _count_files(files: Sequence[Path], *, presence: dict[str, Presence]) -> lis
     return [
         count
         for result in map(read_result, files)
-        if result.error is None and has_tasks(result.run.dataset) and LEVEL in result.run.levels
-        for count in _count_result(result, presence[table_of(result.run.dataset)], LEVEL)
+        if result.error is None and LEVEL in result.run.levels
+        for count in _count_result(result, presence[table_of(result.run.dataset)])
     ]
 
 
-def _count_result(result: Result, presence: Presence, level: float) -> list[GroupCount]:
-    run, index = result.run, result.run.levels.index(level)
+def _count_result(result: Result, presence: Presence) -> list[GroupCount]:
+    run, index = result.run, result.run.levels.index(LEVEL)
     hits = covered(judged_targets(result, index), result.intervals[:, :, index])
     members = {key: member[result.rows] for key, member in presence.items()}
-    place = (run.protocol, run.dataset, run.method, run.seed, level)
+    place = (run.protocol, run.dataset, run.method, run.seed, LEVEL)
     return [GroupCount(*place, *key, int(one.sum()), int(hits[one].sum())) for key, one in members.items()]
 
 
@@ -114,10 +113,9 @@ def read_counts(path: Path) -> list[GroupCount]:
 
 def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list[Grid]:
     """A grid per rule and method: groups down, tasks across, coverage in percent pooled over the seeds."""
-    pooled = _pooled(counts, protocol, table)
-    methods = dict.fromkeys(count.method for count in pooled)
-    chosen = grouped(pooled, lambda count: (count.rule, count.method))
-    return [_grid(chosen.get((rule, method), []), rule, method) for rule in RULES for method in methods]
+    chosen = grouped(_pooled(counts, protocol, table), lambda count: (count.method, count.rule))
+    methods = dict.fromkeys(method for method, _ in chosen)
+    return [_grid(chosen.get((method, rule), []), rule, method) for rule in RULES for method in methods]
 
 
 def beside_printed(counts: Iterable[GroupCount]) -> Grid:
@@ -129,9 +127,7 @@ def beside_printed(counts: Iterable[GroupCount]) -> Grid:
         == ("paper", MAIN_VARIANT, "text", LEVEL)
     }
     tasks = list(dict.fromkeys(dataset for dataset, _ in ours))
-    printed = {
-        (cell.dataset, cell.method): f"{cell.mean:.1f}" for cell in printed_cells() if cell.table == PRINTED
-    }
+    printed = printed_texts(PRINTED, "MCR")
 
     def pair(task: str, group: str) -> str:
         count = ours.get((task, group))

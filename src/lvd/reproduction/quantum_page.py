@@ -142,12 +142,7 @@ def _held(counts: Sequence[GroupCount]) -> dict[str, str]:
 
 
 def _group_grids(counts: Sequence[GroupCount], protocols: Sequence[str]) -> list[Grid]:
-    present = {(one.protocol, table_of(one.dataset)) for one in counts}
+    present = sorted({(one.protocol, table_of(one.dataset)) for one in counts})
+    summaries = [shares_valid(counts, *place) for place in present if place[0] in protocols]
     tables = dict.fromkeys(table_of(one.dataset) for one in counts)
-    summaries = [
-        shares_valid(counts, protocol, table)
-        for protocol in protocols
-        for table in tables
-        if (protocol, table) in present
-    ]
     return [*summaries, *(grid for table in tables for grid in group_grids(counts, "paper", table))]

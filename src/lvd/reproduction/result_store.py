@@ -87,12 +87,6 @@ def read_result(path: Path) -> Result:
         return Result(run, column["row"], column["y"], y_pred, intervals, about["seconds"], about["error"])
 
 
-def read_run(path: Path) -> BenchRun:
-    """The run whose result is stored there; its rows are not read."""
-    with _explained(path):
-        return _about(pq.read_schema(path))["run"]
-
-
 def read_error(path: Path) -> str | None:
     """The error of a stored run, None if it went well; its rows are not read."""
     with _explained(path):
@@ -112,12 +106,14 @@ def read_all(folder: Path) -> list[Result]:
     return [read_result(file) for file in files_of(folder)]
 
 
-def files_by_split(folder: Path) -> list[list[Path]]:
-    """The results of a folder, those of one split of one dataset together; their rows are not read."""
-    runs = {file: read_run(file) for file in files_of(folder)}
-    return list(
-        grouped(runs, lambda file: (runs[file].protocol, runs[file].dataset, runs[file].seed)).values()
-    )
+def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
+    """The results of a folder by the split that they are of; their rows are not read."""
+
+    def split_of(file: Path) -> tuple[str, str, int]:
+        with _explained(file):
+            return _about(pq.read_schema(file))["run"].split
+
+    return grouped(files_of(folder), split_of)
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
