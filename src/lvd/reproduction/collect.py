@@ -73,19 +73,16 @@ def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
 
 def collect(results: Iterable[Result]) -> list[Measured]:
     """The metrics of all results; results of one split are put together for the restricted widths."""
-    splits = grouped(results, lambda one: one.run.split)
-    return [row for members in splits.values() for row in _collect_split(members)]
+    rows = []
+    for members in grouped(results, lambda one: one.run.split).values():
+        by_method = {result.run.method: result for result in members}
+        for result in members:
+            rows += [_measured(result, index, by_method) for index in range(len(result.run.levels))]
+    return rows
 
 
 def _collect_files(files: Iterable[Path]) -> list[Measured]:
-    return _collect_split([read_result(file) for file in files])
-
-
-def _collect_split(results: Sequence[Result]) -> list[Measured]:
-    by_method = {result.run.method: result for result in results}
-    return [
-        _measured(result, index, by_method) for result in results for index in range(len(result.run.levels))
-    ]
+    return collect(map(read_result, files))
 
 
 def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:

@@ -16,7 +16,7 @@ from lvd.reproduction.layout import dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.pool import map_processes
 from lvd.reproduction.printed import printed_cells, printed_texts
-from lvd.reproduction.quantum import AS_PAPER, GROUPS, RULES, Presence, group_members
+from lvd.reproduction.quantum import GROUPS, RULES, Presence, group_members
 from lvd.reproduction.result_store import (
     Result,
     files_by_split,
@@ -137,7 +137,7 @@ def beside_printed(counts: Iterable[GroupCount]) -> Grid:
 
     return Grid(
         "LVD within functional groups, ours / printed",
-        f"MCR in percent at level 90%, pooled over the seeds; {AS_PAPER}.",
+        "MCR in percent at level 90%, pooled over the seeds; groups by the text in the SMILES.",
         ("", *(task_of(task) for task in tasks)),
         [(group.name, *(pair(task, group.name) for task in tasks)) for group in GROUPS],
     )

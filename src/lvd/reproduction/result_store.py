@@ -24,7 +24,6 @@ from lvd._files import atomic_path, write_text
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.reproduction import quantum
 from lvd.reproduction.runs import BenchRun, grouped
 
 
@@ -171,7 +170,8 @@ def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_
     return rows
 
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", *quantum.PACKAGES)
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
+"""Results depend on their versions."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,7 @@ def _machine() -> str:
 
 def _processor_seconds() -> float:
     """What this process and its ended workers have taken until now."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return sum(os.times()[:4])
 
 
 def write_calls(calls: list[Call], path: Path) -> None:
