@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lvd._validation import InputError
 from lvd.intervals import covered
@@ -111,6 +112,25 @@ def read_counts(path: Path) -> list[GroupCount]:
     return read_dataclasses(path, GroupCount, what="a table of group counts", made_by="lvd bench groups")
 
 
+def groups_section(counts: Sequence[GroupCount], protocols: Sequence[str]) -> dict[str, Any]:
+    """What a page shows of them: for all protocols where coverage holds, for that of the paper every rate."""
+    printed = [cell for cell in printed_cells() if cell.table == PRINTED]
+    tables = dict.fromkeys(table_of(one.dataset) for one in counts)
+    present = sorted({(one.protocol, table_of(one.dataset)) for one in counts if one.protocol in protocols})
+    return {
+        "beside_printed": beside_printed(counts),
+        "held": {
+            method_title(method, PRINTED): "{} of {}".format(*held_of(counts, "paper", "qm9", method, "text"))
+            for method in (MAIN_VARIANT, "split", "MADSplit")
+        },
+        "printed_held": f"{sum(cell.bold for cell in printed)} of {len(printed)}",
+        "groups": [
+            *(shares_valid(counts, *place) for place in present),
+            *(grid for table in tables for grid in group_grids(counts, "paper", table)),
+        ],
+    }
+
+
 def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list[Grid]:
     """A grid per rule and method: groups down, tasks across, coverage in percent pooled over the seeds."""
     chosen = grouped(_pooled(counts, protocol, table), lambda count: (count.method, count.rule))
@@ -170,12 +190,6 @@ def held_of(
     """In how many groups and tasks one method's coverage holds, and of how many."""
     chosen = _large(counts, protocol, table).get((method, rule), [])
     return sum(count.holds for count in chosen), len(chosen)
-
-
-def printed_held() -> str:
-    """In how many groups and tasks the paper prints LVD's coverage as not significantly below the level."""
-    cells = [cell for cell in printed_cells() if cell.table == PRINTED]
-    return f"{sum(cell.bold for cell in cells)} of {len(cells)}"
 
 
 def _large(

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from lvd._validation import InputError
 from lvd.reproduction.collect import Measured, values_by_dataset
@@ -38,6 +39,15 @@ def read_answers(path: Path) -> Answers:
         raise InputError(
             f"{path} does not hold answers ({error}); make some with: python -m benchmarks.molecule_questions"
         ) from error
+
+
+def questions_section(rows: Sequence[Measured], answers: Answers) -> dict[str, Any]:
+    """What a page shows of the answers."""
+    return {
+        "isomers": isomers_grid(rows, answers),
+        "short": short_grids(rows, answers),
+        "ensembles": ensembles_grid(rows, answers),
+    }
 
 
 def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
