@@ -15,7 +15,7 @@ from lvd._validation import InputError
 from lvd.intervals import widths
 from lvd.metrics import marginal_coverage_rate, mean_absolute_deviation, residual_auroc, tail_coverage_rate
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.pool import map_processes
+from lvd.reproduction.pool import finish_jobs
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import (
     Result,
@@ -64,11 +64,8 @@ class Measured:
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
     """The metrics of all results in a folder, a few splits in memory at a time."""
-    return [
-        row
-        for rows in map_processes(_collect_files, files_by_split(folder).values(), workers)
-        for row in rows
-    ]
+    splits = files_by_split(folder).values()
+    return [row for rows in finish_jobs(_collect_files, splits, workers, in_order=True) for row in rows]
 
 
 def collect(results: Iterable[Result]) -> list[Measured]:

@@ -15,7 +15,7 @@ from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.formats import MISSING, Grid, GridEntry
 from lvd.reproduction.layout import dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.pool import map_processes
+from lvd.reproduction.pool import finish_jobs
 from lvd.reproduction.printed import printed_cells, printed_texts
 from lvd.reproduction.quantum import GROUPS, RULES, Presence, group_members
 from lvd.reproduction.result_store import (
@@ -71,7 +71,7 @@ def count_groups(folder: Path, load: Callable[[str], Dataset], *, workers: int =
         )
     work = partial(_count_files, presence={table: group_members(load(table).X) for table in tables})
     splits = [files for (_, dataset, _), files in by_split.items() if has_tasks(dataset)]
-    return [count for counts in map_processes(work, splits, workers) for count in counts]
+    return [count for counts in finish_jobs(work, splits, workers, in_order=True) for count in counts]
 
 
 def _count_files(files: Sequence[Path], *, presence: dict[str, Presence]) -> list[GroupCount]:
