@@ -83,7 +83,7 @@ def local(guarantee: str = "local", **settings: Any) -> Intervals:
 
 def of_the_bench(name: str) -> Intervals:
     """A method of ``lvd bench``."""
-    return lambda split, level: METHODS[name](split, np.array([level])).intervals
+    return lambda split, level: METHODS[name](split, np.array([level]))[1]
 
 
 OURS: dict[str, Intervals] = {

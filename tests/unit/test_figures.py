@@ -94,8 +94,9 @@ def test_a_legend_covers_no_data(some_infinite):
 
 
 def width_error(errors, widths):
-    one = figures.WidthErrorPanel("title", errors, widths, split_radius=2.0)
-    return figures.width_error_figure([one]).axes[0]
+    _, (axes,) = figures.panels_of(1)
+    figures.draw_width_error(axes, errors, widths, split_radius=2.0)
+    return axes
 
 
 def test_infinite_widths_stand_apart_under_their_own_tick():

@@ -14,10 +14,10 @@ from lvd.reproduction import PrintedCell, printed_cells
 from lvd.reproduction.pages import agreement
 from lvd.reproduction.printed import (
     ComparedCell,
+    Count,
     compare_with_printed,
     comparison_csv,
     comparison_grids,
-    count_cells,
     count_cells_by,
 )
 from lvd.reproduction.result_tables import Cell
@@ -76,7 +76,7 @@ def test_a_cell_that_cannot_be_tested_counts_as_nothing():
     assert math.isnan(alone.p_value)
     assert (alone.compatible, alone.incompatible) == (False, False)
     assert alone.untested == "our figure exists on 1 seed(s)"
-    total = count_cells("all", [alone, ours(82.4, 7.1)])
+    total = Count("all", [alone, ours(82.4, 7.1)])
     assert (total.cells, total.compatible, total.untested) == (1, 1, 1)
     assert agreement([alone, ours(82.4, 7.1)])["untested"] == {alone.untested: 1}
 
@@ -114,7 +114,7 @@ def test_counts():
     comparisons = [ours(82.4, 7.1), ours(84.0, 7.1), ours(99.0, 1.0), ours(0.0, 0.1, printed=dj)]
     counted = [comparison for comparison in comparisons if comparison.counted]
     assert len(counted) == 3
-    total = count_cells("all", counted)
+    total = Count("all", counted)
     assert (total.cells, total.compatible, total.same_mean, total.same_cell) == (3, 2, 1, 1)
     assert total.sentence.startswith(
         "2 of 3 tested cells compatible (p >= 0.01), 66.7%; 1 equal to the last printed"
@@ -123,7 +123,7 @@ def test_counts():
         ("MADSplit", 3),
         ("DJ", 1),
     ]
-    assert count_cells("none", []).sentence.startswith("0 of 0 tested cells compatible (p >= 0.01), none")
+    assert Count("none", []).sentence.startswith("0 of 0 tested cells compatible (p >= 0.01), none")
 
 
 def test_grids_and_csv():

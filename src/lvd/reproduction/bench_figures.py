@@ -28,7 +28,7 @@ from lvd.methods.conformal import ConformalBase
 from lvd.quantiles import conformal_quantile
 from lvd.reproduction.collect import Measured, collect, compact_tables, read_results
 from lvd.reproduction.datasets import load
-from lvd.reproduction.figures import Band, WidthErrorPanel, band_figure, panels_of, width_error_figure
+from lvd.reproduction.figures import Band, band_figure, draw_width_error, panels_of
 from lvd.reproduction.layout import dataset_order, dataset_title, method_title
 from lvd.reproduction.method_grids import FEATURED
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
@@ -114,18 +114,17 @@ def width_error(results: Sequence[Result]) -> Figure:
         raise InputError(
             f"the figure of width against error needs runs of {MAIN_VARIANT} and split at level {LEVEL:g}"
         )
-    panels = []
-    for name in both:
-        index, other = (one[name].run.levels.index(LEVEL) for one in (local, constant))
-        panels.append(
-            WidthErrorPanel(
-                title=f"{name}, LVD at {LEVEL:.0%}",
-                errors=np.abs(local[name].y - local[name].y_pred[:, index]),
-                widths=widths(local[name].intervals[:, :, index]),
-                split_radius=float(widths(constant[name].intervals[:, :, other]).max() / 2.0),
-            )
+    figure, all_axes = panels_of(len(both))
+    for axes, name in zip(all_axes, both, strict=True):
+        ours, index, other = local[name], *(one[name].run.levels.index(LEVEL) for one in (local, constant))
+        axes.set_title(f"{name}, LVD at {LEVEL:.0%}")
+        draw_width_error(
+            axes,
+            np.abs(ours.y - ours.y_pred[:, index]),
+            widths(ours.intervals[:, :, index]),
+            split_radius=float(widths(constant[name].intervals[:, :, other]).max() / 2.0),
         )
-    return width_error_figure(panels)
+    return figure
 
 
 def read_source(path: Path, protocol: str | None) -> tuple[list[Measured], list[Result] | None]:

@@ -123,12 +123,12 @@ class TableSplit(Split):
     @property
     def estimator(self) -> NetRegressor:
         """The base network."""
-        return self.stages.once("base", lambda: self._fit_network(self.train, self.y[self.train]))
+        return self.stages.once("base", lambda: self._fit_network(self.y[self.train]))
 
     @property
     def error_estimator(self) -> Any:
         """The second network, trained on the first one's errors on their common training rows."""
-        network = self.stages.once("errors", lambda: self._fit_network(self.train, self._errors()))
+        network = self.stages.once("errors", lambda: self._fit_network(self._errors()))
         return network.predict, network.embed
 
     def quantile_estimator(self, level: float) -> tuple[NetRegressor, bool]:
@@ -138,8 +138,8 @@ class TableSplit(Split):
     def _errors(self) -> Float[NDArray, "n"]:
         return np.abs(self.y[self.train] - self.estimator.evaluate(self.X[self.train]).y_pred[:, 0])
 
-    def _fit_network(self, rows: Int[NDArray, "r"], target: Float[NDArray, "r"]) -> NetRegressor:
-        return self.protocol.network(self.seed).fit(self.X[rows], target)
+    def _fit_network(self, target: Float[NDArray, "n"]) -> NetRegressor:
+        return self.protocol.network(self.seed).fit(self.X[self.train], target)
 
 
 class TaskSplit(Split):
@@ -181,16 +181,16 @@ class TaskSplit(Split):
         moments = mixture_moments(*(torch.as_tensor(part)[..., None] for part in (means, variances)))
         return np.stack([moment[:, 0].numpy() for moment in moments])
 
-    @property
-    def embeddings(self) -> Float[NDArray, "n h"]:
-        """Those of the base network, which the methods around it share."""
-        embeddings = self.stored("base").embeddings
+    def embeddings(self, role: str) -> Float[NDArray, "n h"]:
+        """Those of the first network of that role."""
+        embeddings = self.stored(role).embeddings
         assert embeddings is not None
         return embeddings
 
     def functions(self, role: str, columns: Sequence[int] | None = None, **which: Any) -> Any:
-        """A stored network as two functions of rows: its outputs, by default those of this task, and embeddings."""
-        y_pred, embeddings = self.stored(role, **which).y_pred, self.embeddings
+        """A stored network as two functions of rows: its outputs, by default those of this task, and the base
+        network's embeddings, which all networks around it share."""
+        y_pred, embeddings = self.stored(role, **which).y_pred, self.embeddings("base")
         chosen = [self.task] if columns is None else columns
         return lambda rows: y_pred[rows][:, chosen], lambda rows: embeddings[rows]
 
@@ -257,6 +257,4 @@ class StoredModel(RowwiseModel):
 
     def embed(self, X: Int[NDArray, "a"]) -> Float[NDArray, "a h"]:
         """The first network's embeddings."""
-        embeddings = self.split.stored("quantile_member").embeddings
-        assert embeddings is not None
-        return embeddings[X].astype(np.float64)
+        return self.split.embeddings("quantile_member")[X].astype(np.float64)

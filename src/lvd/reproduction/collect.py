@@ -15,7 +15,7 @@ from lvd._validation import InputError
 from lvd.intervals import widths
 from lvd.metrics import marginal_coverage_rate, mean_absolute_deviation, residual_auroc, tail_coverage_rate
 from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.pool import map_processes
+from lvd.reproduction.pool import finish_jobs
 from lvd.reproduction.protocols import get_protocol
 from lvd.reproduction.result_store import (
     Result,
@@ -64,24 +64,22 @@ class Measured:
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
     """The metrics of all results in a folder, a few splits in memory at a time."""
-    return [row for rows in map_processes(_collect_files, files_by_split(folder), workers) for row in rows]
+    splits = files_by_split(folder).values()
+    return [row for rows in finish_jobs(_collect_files, splits, workers, in_order=True) for row in rows]
 
 
 def collect(results: Iterable[Result]) -> list[Measured]:
     """The metrics of all results; results of one split are put together for the restricted widths."""
-    splits = grouped(results, lambda one: (one.run.protocol, one.run.dataset, one.run.seed))
-    return [row for members in splits.values() for row in _collect_split(members)]
+    rows = []
+    for members in grouped(results, lambda one: one.run.split).values():
+        by_method = {result.run.method: result for result in members}
+        for result in members:
+            rows += [_measured(result, index, by_method) for index in range(len(result.run.levels))]
+    return rows
 
 
-def _collect_files(files: Sequence[Path]) -> list[Measured]:
-    return _collect_split([read_result(file) for file in files])
-
-
-def _collect_split(results: Sequence[Result]) -> list[Measured]:
-    by_method = {result.run.method: result for result in results}
-    return [
-        _measured(result, index, by_method) for result in results for index in range(len(result.run.levels))
-    ]
+def _collect_files(files: Iterable[Path]) -> list[Measured]:
+    return collect(map(read_result, files))
 
 
 def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:
@@ -134,6 +132,16 @@ def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
 
 def _mean_on(rows: Bool[NDArray, "n"] | None, values: Float[NDArray, "n"]) -> float:
     return math.nan if rows is None or not rows.any() else float(values[rows].mean())
+
+
+def values_by_dataset(
+    rows: Iterable[Measured], protocol: str, method: str, level: float, name: str
+) -> dict[str, list[float]]:
+    """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
+    wanted = (protocol, method, level, "")
+    chosen = (row for row in rows if (row.protocol, row.method, row.confidence_level, row.error) == wanted)
+    known = grouped((row for row in chosen if not math.isnan(getattr(row, name))), lambda row: row.dataset)
+    return {dataset: [getattr(row, name) for row in same] for dataset, same in known.items()}
 
 
 def read_results(path: Path) -> list[Measured]:

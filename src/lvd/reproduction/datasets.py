@@ -11,9 +11,9 @@ import numpy as np
 from lvd._files import cache_folder
 from lvd._typing import Float, NDArray, RandomState
 from lvd._validation import InputError, check_choice, check_positive, seed_from
+from lvd.molecules.smiles import canonical_smiles, occurs_once
 from lvd.reproduction.cells import Cells, numbers, read_file, write_file
 from lvd.reproduction.download import DownloadError, OnBytes
-from lvd.reproduction.quantum import occurs_once_in
 from lvd.reproduction.registry import ENTRIES, Entry, check_table
 
 NAMES = ("synthetic", "diabetes", *ENTRIES)
@@ -214,7 +214,7 @@ def _to_dataset(cells: Cells, entry: Entry, protocol: str) -> Dataset:
     else:
         X, names = np.array(cells[entry.text_input], dtype=object), (entry.text_input,)
         if entry.distinct:
-            kept = occurs_once_in(X)
+            kept = occurs_once(canonical_smiles(X))  # however a molecule is written
             X, y = X[kept], y[kept]
     if len(entry.targets) == 1:
         y = y[:, 0]

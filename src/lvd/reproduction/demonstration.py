@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,6 @@ class Homes:
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n"]
     place: NDArray
-
-    def __add__(self, other: Homes) -> Homes:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Homes(*(np.concatenate(pair) for pair in pairs))
 
 
 def make_homes(n_rows: int, rng: np.random.Generator, kind: str = "homes") -> Homes:
@@ -102,27 +97,25 @@ def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = s
     """Train one network, put the methods around it, and ask them about the test rows."""
     rng = np.random.default_rng(SEED)
     train, calib, test = (make_homes(SIZES[part], rng) for part in ("train", "calib", "test"))
-    homes = test + make_homes(SIZES[MANSIONS], rng, MANSIONS)
+    mansions = make_homes(SIZES[MANSIONS], rng, MANSIONS)
+    homes = Homes(*map(np.concatenate, zip(vars(test).values(), vars(mansions).values(), strict=True)))
     net = NetRegressor(n_batches=N_BATCHES, device="cpu", random_state=SEED)
     with progress("training the network", N_BATCHES) as advance:
         net.fit(train.X, train.y, on_batch=lambda: advance(1))
     around: dict[str, Any] = {"prefit": True, "calib_size": None, "confidence_level": LEVEL}
     around |= {"device": "cpu", "random_state": SEED}
-    makers: dict[str, Any] = {
-        LVD: LVDRegressor,
-        SPLIT: SplitConformalRegressor,
-        PAPER: partial(LVDRegressor, preset="paper"),
+    methods: dict[str, Any] = {
+        LVD: LVDRegressor(net, **around),
+        SPLIT: SplitConformalRegressor(net, **around),
+        PAPER: LVDRegressor(net, preset="paper", **around),
     }
-    methods: dict[str, Any] = {name: makers[name](net, **around) for name in names}
-    intervals, known = {}, {}
-    with progress("calibrating the intervals", len(methods)) as advance:
-        for name, method in methods.items():
-            method.fit(train.X, train.y).conformalize(calib.X, calib.y)
+    intervals, known = {}, {name: np.ones(len(homes.y), bool) for name in names}
+    with progress("calibrating the intervals", len(names)) as advance:
+        for name in names:
+            method = methods[name].fit(train.X, train.y).conformalize(calib.X, calib.y)
             intervals[name] = method.predict_interval(homes.X)[1][:, :, 0]
-            judges = name != SPLIT
-            known[name] = (
-                method.predict_with_evidence(homes.X).known if judges else np.ones(len(homes.y), bool)
-            )
+            if name != SPLIT:
+                known[name] = method.predict_with_evidence(homes.X).known
             advance(1)
     noisy = homes.X[homes.place == NOISY]
     return Outcome(homes, net.predict(homes.X), intervals, known, methods[LVD].explain(noisy[:1])[0].sentence)

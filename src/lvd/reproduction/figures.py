@@ -8,7 +8,7 @@ hatched, to the edge of the axes.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,16 +63,6 @@ class Band:
         return covered(self.y_rows, self.row_intervals)
 
 
-@dataclass(frozen=True, eq=False)
-class WidthErrorPanel:
-    """Absolute errors and widths of a method's rows, and the one radius that split conformal has for all rows."""
-
-    title: str
-    errors: Float[NDArray, "n"]
-    widths: Float[NDArray, "n"]
-    split_radius: float
-
-
 def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x") -> Figure:
     """One panel per title, all on the same axes."""
     figure, all_axes = panels_of(len(bands), shared=True)
@@ -93,35 +83,34 @@ def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x") 
     return figure
 
 
-def width_error_figure(panels: Sequence[WidthErrorPanel]) -> Figure:
-    """One panel per dataset: a row is missed when its error exceeds half the width of its interval."""
-    figure, all_axes = panels_of(len(panels))
-    for axes, panel in zip(all_axes, panels, strict=True):
-        finite = np.isfinite(panel.widths)
-        edge = 1.1 * max(float(panel.widths[finite].max(initial=0.0)), 2.0 * panel.split_radius)
-        infinity, end = 1.06 * edge, 1.12 * edge
-        axes.set_title(panel.title)
-        axes.set_xlabel("width of the interval")
-        axes.set_ylabel("absolute error")
-        axes.set_xlim(0.0, end)
-        axes.set_ylim(0.0, 1.08 * float(panel.errors.max()))
-        axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
-        axes.axvspan(edge, end, label=f"infinite interval ({np.count_nonzero(~finite)})", **_INFINITE)
-        n_missed = np.count_nonzero(panel.errors > panel.split_radius)
-        axes.axhline(
-            panel.split_radius,
-            color=_BLUE,
-            linestyle="--",
-            linewidth=1.4,
-            label=f"split conformal misses all above ({n_missed})",
-            zorder=2,
-        )
-        inside = panel.errors <= panel.widths / 2.0
-        draw_rows(axes, np.where(finite, panel.widths, infinity), panel.errors, inside)
-        ticks = [float(tick) for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
-        axes.set_xticks([*ticks, infinity], [*(f"{tick:g}" for tick in ticks), "∞"])
-        _legend_below(axes)
-    return figure
+def draw_width_error(
+    axes: Axes, errors: Float[NDArray, "n"], widths: Float[NDArray, "n"], split_radius: float
+) -> None:
+    """Absolute errors against widths: a row is missed when its error exceeds half the width of its interval.
+
+    Split conformal has one radius for all rows.
+    """
+    finite = np.isfinite(widths)
+    edge = 1.1 * max(float(widths[finite].max(initial=0.0)), 2.0 * split_radius)
+    infinity, end = 1.06 * edge, 1.12 * edge
+    axes.set_xlabel("width of the interval")
+    axes.set_ylabel("absolute error")
+    axes.set_xlim(0.0, end)
+    axes.set_ylim(0.0, 1.08 * float(errors.max()))
+    axes.fill_between([0.0, edge], [0.0, edge / 2.0], label="error within half the width", **_BAND)
+    axes.axvspan(edge, end, label=f"infinite interval ({np.count_nonzero(~finite)})", **_INFINITE)
+    axes.axhline(
+        split_radius,
+        color=_BLUE,
+        linestyle="--",
+        linewidth=1.4,
+        label=f"split conformal misses all above ({np.count_nonzero(errors > split_radius)})",
+        zorder=2,
+    )
+    draw_rows(axes, np.where(finite, widths, infinity), errors, errors <= widths / 2.0)
+    ticks = [float(tick) for tick in axes.get_xticks() if 0.0 <= tick < 0.97 * edge]
+    axes.set_xticks([*ticks, infinity], [*(f"{tick:g}" for tick in ticks), "∞"])
+    _legend_below(axes)
 
 
 def pit_figure(pit: Float[NDArray, "n"], *, n_bins: int = 10, title: str = "PIT histogram") -> Figure:

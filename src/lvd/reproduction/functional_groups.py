@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lvd._validation import InputError
 from lvd.intervals import covered
@@ -14,15 +15,14 @@ from lvd.reproduction.datasets import Dataset
 from lvd.reproduction.formats import MISSING, Grid, GridEntry
 from lvd.reproduction.layout import dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.pool import map_processes
-from lvd.reproduction.printed import printed_cells
-from lvd.reproduction.quantum import AS_PAPER, GROUPS, RULES, Presence, group_members
+from lvd.reproduction.pool import finish_jobs
+from lvd.reproduction.printed import printed_cells, printed_texts
+from lvd.reproduction.quantum import GROUPS, RULES, Presence, group_members
 from lvd.reproduction.result_store import (
     Result,
     files_by_split,
     read_dataclasses,
     read_result,
-    read_run,
     write_dataclasses,
 )
 from lvd.reproduction.runs import grouped, has_tasks, table_of, task_of
@@ -63,31 +63,31 @@ class GroupCount:
 
 def count_groups(folder: Path, load: Callable[[str], Dataset], *, workers: int = 1) -> list[GroupCount]:
     """The counts of all results on QM8 and QM9 in a folder."""
-    splits = files_by_split(folder)
-    tables = dict.fromkeys(table_of(read_run(files[0]).dataset) for files in splits)
-    presence = {table: group_members(load(table).X) for table in tables if has_tasks(table)}
-    if not presence:
+    by_split = files_by_split(folder)
+    tables = dict.fromkeys(table_of(dataset) for _, dataset, _ in by_split if has_tasks(dataset))
+    if not tables:
         raise InputError(
             f"no results on QM8 or QM9 in {folder}; make some with: lvd bench run --datasets qm9"
         )
-    work = partial(_count_files, presence=presence)
-    return [count for counts in map_processes(work, splits, workers) for count in counts]
+    work = partial(_count_files, presence={table: group_members(load(table).X) for table in tables})
+    splits = [files for (_, dataset, _), files in by_split.items() if has_tasks(dataset)]
+    return [count for counts in finish_jobs(work, splits, workers, in_order=True) for count in counts]
 
 
 def _count_files(files: Sequence[Path], *, presence: dict[str, Presence]) -> list[GroupCount]:
     return [
         count
         for result in map(read_result, files)
-        if result.error is None and has_tasks(result.run.dataset) and LEVEL in result.run.levels
-        for count in _count_result(result, presence[table_of(result.run.dataset)], LEVEL)
+        if result.error is None and LEVEL in result.run.levels
+        for count in _count_result(result, presence[table_of(result.run.dataset)])
     ]
 
 
-def _count_result(result: Result, presence: Presence, level: float) -> list[GroupCount]:
-    run, index = result.run, result.run.levels.index(level)
+def _count_result(result: Result, presence: Presence) -> list[GroupCount]:
+    run, index = result.run, result.run.levels.index(LEVEL)
     hits = covered(judged_targets(result, index), result.intervals[:, :, index])
     members = {key: member[result.rows] for key, member in presence.items()}
-    place = (run.protocol, run.dataset, run.method, run.seed, level)
+    place = (run.protocol, run.dataset, run.method, run.seed, LEVEL)
     return [GroupCount(*place, *key, int(one.sum()), int(hits[one].sum())) for key, one in members.items()]
 
 
@@ -112,12 +112,30 @@ def read_counts(path: Path) -> list[GroupCount]:
     return read_dataclasses(path, GroupCount, what="a table of group counts", made_by="lvd bench groups")
 
 
+def groups_section(counts: Sequence[GroupCount], protocols: Sequence[str]) -> dict[str, Any]:
+    """What a page shows of them: for all protocols where coverage holds, for that of the paper every rate."""
+    printed = [cell for cell in printed_cells() if cell.table == PRINTED]
+    tables = dict.fromkeys(table_of(one.dataset) for one in counts)
+    present = sorted({(one.protocol, table_of(one.dataset)) for one in counts if one.protocol in protocols})
+    return {
+        "beside_printed": beside_printed(counts),
+        "held": {
+            method_title(method, PRINTED): "{} of {}".format(*held_of(counts, "paper", "qm9", method, "text"))
+            for method in (MAIN_VARIANT, "split", "MADSplit")
+        },
+        "printed_held": f"{sum(cell.bold for cell in printed)} of {len(printed)}",
+        "groups": [
+            *(shares_valid(counts, *place) for place in present),
+            *(grid for table in tables for grid in group_grids(counts, "paper", table)),
+        ],
+    }
+
+
 def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list[Grid]:
     """A grid per rule and method: groups down, tasks across, coverage in percent pooled over the seeds."""
-    pooled = _pooled(counts, protocol, table)
-    methods = dict.fromkeys(count.method for count in pooled)
-    chosen = grouped(pooled, lambda count: (count.rule, count.method))
-    return [_grid(chosen.get((rule, method), []), rule, method) for rule in RULES for method in methods]
+    chosen = grouped(_pooled(counts, protocol, table), lambda count: (count.method, count.rule))
+    methods = dict.fromkeys(method for method, _ in chosen)
+    return [_grid(chosen.get((method, rule), []), rule, method) for rule in RULES for method in methods]
 
 
 def beside_printed(counts: Iterable[GroupCount]) -> Grid:
@@ -129,9 +147,7 @@ def beside_printed(counts: Iterable[GroupCount]) -> Grid:
         == ("paper", MAIN_VARIANT, "text", LEVEL)
     }
     tasks = list(dict.fromkeys(dataset for dataset, _ in ours))
-    printed = {
-        (cell.dataset, cell.method): f"{cell.mean:.1f}" for cell in printed_cells() if cell.table == PRINTED
-    }
+    printed = printed_texts(PRINTED, "MCR")
 
     def pair(task: str, group: str) -> str:
         count = ours.get((task, group))
@@ -141,7 +157,7 @@ def beside_printed(counts: Iterable[GroupCount]) -> Grid:
 
     return Grid(
         "LVD within functional groups, ours / printed",
-        f"MCR in percent at level 90%, pooled over the seeds; {AS_PAPER}.",
+        "MCR in percent at level 90%, pooled over the seeds; groups by the text in the SMILES.",
         ("", *(task_of(task) for task in tasks)),
         [(group.name, *(pair(task, group.name) for task in tasks)) for group in GROUPS],
     )
@@ -174,12 +190,6 @@ def held_of(
     """In how many groups and tasks one method's coverage holds, and of how many."""
     chosen = _large(counts, protocol, table).get((method, rule), [])
     return sum(count.holds for count in chosen), len(chosen)
-
-
-def printed_held() -> str:
-    """In how many groups and tasks the paper prints LVD's coverage as not significantly below the level."""
-    cells = [cell for cell in printed_cells() if cell.table == PRINTED]
-    return f"{sum(cell.bold for cell in cells)} of {len(cells)}"
 
 
 def _large(

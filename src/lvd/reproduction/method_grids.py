@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean, geometric_mean
 
-from lvd.reproduction.collect import Measured
+from lvd.reproduction.collect import Measured, values_by_dataset
 from lvd.reproduction.formats import MISSING, Grid
 from lvd.reproduction.layout import MAIN, dataset_order, dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT, REGRESSORS
@@ -95,25 +96,13 @@ def _overhead(seconds: Seconds, method: str) -> str:
 TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
 
 
-Rows = dict[tuple[str, float], list[Measured]]
-"""What went well by method and level."""
-
-
-def _rows_of(rows: Sequence[Measured], protocol: str) -> Rows:
-    known = (row for row in rows if row.protocol == protocol and not row.error)
-    return grouped(known, lambda row: (row.method, row.confidence_level))
-
-
-def _by_dataset(rows: Rows, method: str, level: float, name: str) -> dict[str, list[float]]:
-    """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
-    known = [row for row in rows.get((method, level), []) if not math.isnan(getattr(row, name))]
-    by_dataset = grouped(known, lambda row: row.dataset)
-    return {dataset: [getattr(row, name) for row in same] for dataset, same in by_dataset.items()}
+Values = Callable[[str, float, str], dict[str, list[float]]]
+"""From a method, a level and a metric to its values over the seeds, dataset by dataset."""
 
 
 def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
     """One line per method: where its coverage holds, where its widths discriminate, and how wide they are."""
-    figures = _rows_of(rows, protocol)
+    values = partial(values_by_dataset, rows, protocol)
     return Grid(
         f"The methods at a glance ({protocol} protocol)",
         "MCR, TCR: datasets on which the rate at 90% is not significantly below the level. AUROC: those on which "
@@ -121,19 +110,22 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
         ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
-        [_decision_line(figures, method) for method in FEATURED if _by_dataset(figures, method, 0.9, "MCR")],
+        [_decision_line(values, method) for method in FEATURED if values(method, 0.9, "MCR")],
     )
 
 
-def _decision_line(figures: Rows, method: str) -> list[str]:
-    rates = [_by_dataset(figures, method, 0.9, name) for name in ("MCR", "TCR")]
-    holds = [[p >= P_VALUE for p in _tested(p_below, rate, 90.0)] for rate in rates]
-    tells = [p < P_VALUE for p in _tested(p_above, _by_dataset(figures, method, 0.5, "AUROC"), 50.0)]
+def _decision_line(values: Values, method: str) -> list[str]:
+    holds = [
+        [p >= P_VALUE for p in _tested(p_below, values(method, 0.9, name), 90.0)] for name in ("MCR", "TCR")
+    ]
+    tells = [p < P_VALUE for p in _tested(p_above, values(method, 0.5, "AUROC"), 50.0)]
+    ours, split = (values(name, 0.9, "width_lvd") for name in (method, "split"))
+    ratios = [fmean(ours[dataset]) / fmean(split[dataset]) for dataset in ours if dataset in split]
     return [
         method_title(method, "decision"),
         *(f"{sum(found)} of {len(found)}" for found in (*holds, tells)),
-        *(_finite(figures, method, level) for level in (0.5, 0.9)),
-        _width_beside_split(figures, method),
+        *(_finite(values, method, level) for level in (0.5, 0.9)),
+        f"{geometric_mean(ratios):.2f}" if ratios else MISSING,
     ]
 
 
@@ -145,16 +137,10 @@ def _tested(
     return [p for p in p_values if not math.isnan(p)]
 
 
-def _finite(figures: Rows, method: str, level: float) -> str:
-    counts, sizes = (_by_dataset(figures, method, level, name) for name in ("finite_count", "n_test"))
-    shares = [fmean(values) / fmean(sizes[dataset]) for dataset, values in counts.items()]
+def _finite(values: Values, method: str, level: float) -> str:
+    counts, sizes = (values(method, level, name) for name in ("finite_count", "n_test"))
+    shares = [fmean(found) / fmean(sizes[dataset]) for dataset, found in counts.items()]
     return f"{fmean(shares):.0%}" if shares else MISSING
-
-
-def _width_beside_split(figures: Rows, method: str) -> str:
-    ours, split = (_by_dataset(figures, name, 0.9, "width_lvd") for name in (method, "split"))
-    ratios = [fmean(values) / fmean(split[dataset]) for dataset, values in ours.items() if dataset in split]
-    return f"{geometric_mean(ratios):.2f}" if ratios else MISSING
 
 
 def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Measured] = ()) -> Grid:
@@ -162,11 +148,9 @@ def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Meas
 
     `recounted` are runs whose `finite_tail` is known where that of `rows` is not.
     """
-    figures, again = _rows_of(rows, protocol), _rows_of(recounted, protocol)
-    shown = [method for method in TAIL_METHODS if _by_dataset(figures, method, 0.9, "TCR")]
-    datasets = sorted(
-        _by_dataset(figures, MAIN_VARIANT, 0.9, "TCR"), key=lambda name: dataset_order(dataset_title(name))
-    )
+    values, again = (partial(values_by_dataset, source, protocol) for source in (rows, recounted))
+    shown = [method for method in TAIL_METHODS if values(method, 0.9, "TCR")]
+    datasets = sorted(values(MAIN_VARIANT, 0.9, "TCR"), key=lambda name: dataset_order(dataset_title(name)))
     titles = [method_title(method, "decision") for method in shown]
     return Grid(
         f"Tails at level 90% ({protocol} protocol)",
@@ -174,18 +158,19 @@ def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Meas
         "its row without saying anything about it.",
         ("", *(heading for title in titles for heading in (f"{title}: TCR", f"{title}: finite"))),
         [
-            (dataset_title(name), *(text for method in shown for text in _tail(figures, again, method, name)))
+            (dataset_title(name), *(text for method in shown for text in _tail(values, again, method, name)))
             for name in datasets
         ],
     )
 
 
-def _tail(figures: Rows, again: Rows, method: str, dataset: str) -> tuple[str, str]:
+def _tail(values: Values, again: Values, method: str, dataset: str) -> tuple[str, str]:
     """TCR of a method on a dataset, and the share of finite intervals."""
-    rates = _by_dataset(figures, method, 0.9, "TCR").get(dataset)
-    finite, sizes = (
-        _by_dataset(figures, method, 0.9, name).get(dataset) for name in ("finite_count", "n_test")
+    rates, finite, sizes, share = (
+        values(method, 0.9, name).get(dataset, [])
+        for name in ("TCR", "finite_count", "n_test", "finite_tail")
     )
-    known = [_by_dataset(source, method, 0.9, "finite_tail").get(dataset) for source in (figures, again)]
-    share = next((fmean(values) for values in known if values), 100.0 if finite == sizes else math.nan)
-    return f"{fmean(rates):.1f}" if rates else MISSING, MISSING if math.isnan(share) else f"{share:.0f}%"
+    share = share or again(method, 0.9, "finite_tail").get(dataset, [])
+    if not share and finite == sizes:
+        share = [100.0]
+    return f"{fmean(rates):.1f}" if rates else MISSING, f"{fmean(share):.0f}%" if share else MISSING

@@ -76,7 +76,6 @@ class Outputs:
 
     y_pred: Float[NDArray, "n o"]
     embeddings: Float[NDArray, "n h"] | None
-    seconds: float
 
 
 def network_of(
@@ -133,22 +132,20 @@ def train_and_store(
             for network, trained in zip(wave, train_networks(molecules, jobs, RECIPE), strict=True):
                 answer = trained.evaluate(molecules)
                 embeds = network.role in {"base", "quantile_member"} and network.member == 0
-                kept = answer.embeddings if embeds else None
-                write_outputs(
-                    network.path(folder), Outputs(answer.y_pred, kept, (perf_counter() - start) / len(wave))
-                )
+                outputs = Outputs(answer.y_pred, answer.embeddings if embeds else None)
+                write_outputs(network.path(folder), outputs, (perf_counter() - start) / len(wave))
                 waiting.remove(network)
             on_done(len(wave))
 
 
-def write_outputs(path: Path, outputs: Outputs) -> None:
-    """Store outputs; a reader sees all of them or nothing."""
+def write_outputs(path: Path, outputs: Outputs, seconds: float) -> None:
+    """Store outputs, and what they took; a reader sees all of them or nothing."""
     tensors = {"y_pred": outputs.y_pred}
     if outputs.embeddings is not None:
         tensors["embeddings"] = outputs.embeddings.astype(np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as part:
-        save_file(tensors, part, metadata={"seconds": repr(outputs.seconds)})
+        save_file(tensors, part, metadata={"seconds": repr(seconds)})
 
 
 def read_outputs(path: Path) -> Outputs:
@@ -156,8 +153,7 @@ def read_outputs(path: Path) -> Outputs:
     try:
         with safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            seconds = float(file.metadata()["seconds"])
-        return Outputs(tensors["y_pred"], tensors.get("embeddings"), seconds)
+        return Outputs(tensors["y_pred"], tensors.get("embeddings"))
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise InputError(
             f"{path} does not hold a network's outputs ({error}); delete it and run again"
@@ -216,13 +212,10 @@ def _lesson(network: Network, dataset: Dataset, folder: Path) -> tuple[Float[NDA
     y = dataset.y
     if network.role == "quantiles":
         return np.concatenate([y, y], axis=1), PinballLoss(network.level)
-    if network.role == "member":
-        return y, NormalLoss()
-    if network.role == "quantile_member":
-        return y, QuantilesLoss()
     if network.role == "errors":
         (base,) = _learns_from(network)
         return np.abs(y - read_outputs(base.path(folder)).y_pred), SquaredLoss()
     if network.role == "held_out_errors":
         return np.abs(y - held_out_predictions(network, dataset, folder)), SquaredLoss()
-    return y, SquaredLoss()
+    losses: dict[str, ElementLoss] = {"member": NormalLoss(), "quantile_member": QuantilesLoss()}
+    return y, losses.get(network.role, SquaredLoss())

@@ -19,20 +19,20 @@ from lvd.reproduction.layout import method_title
 from lvd.reproduction.method_grids import decision_grid, features_grid, seconds_grid, tails_grid
 from lvd.reproduction.printed import (
     ComparedCell,
+    Count,
     cells_grid,
     compare_with_printed,
     comparison_csv,
     comparison_grids,
-    count_cells,
     count_cells_by,
     counts_grid,
 )
 from lvd.reproduction.rerun import pair_runs, rerun_grid
 from lvd.reproduction.result_store import Call, read_calls
 from lvd.reproduction.result_tables import (
+    MAIN_FIGURES,
     PLACE,
     ResultTables,
-    change_grid,
     long_form,
     main_figure,
     make_tables,
@@ -112,7 +112,6 @@ def render_small_page(
     return render_markdown(
         "reproduction.md.jinja",
         calls=calls,
-        seconds=sum(call.seconds for call in calls),
         tables=tables,
         grids={
             name: [*table_grids(one), features_grid(one, rows), seconds_grid(one, rows)]
@@ -125,14 +124,15 @@ def render_small_page(
         incompatible_grid=cells_grid("Incompatible cells", incompatible),
         untested_grid=cells_grid("Cells without a test", [c for c in counted if c.untested]),
         others=count_cells_by(others, lambda c: method_title(c.cell.method, c.cell.table)),
-        change=change_grid(tables) if "sound" in tables else None,
         decision=decision_grid(rows, "sound"),
         tails=tails_grid(rows, "sound", rerun),
-        rerun_overall=count_cells("all", [c for c in again if c.counted]) if again else None,
+        rerun_overall=Count("all", [c for c in again if c.counted]) if again else None,
         reruns=[rerun_grid(pair_runs(rows, rerun, name), name) for name in rerun_protocols],
-        thought=None if thought is None else _thought_grid(thought),
-        madsplit_change=_madsplit_change(tables),
+        thought=()
+        if thought is None
+        else list(zip(thought.x, thought.y_pred, thought.intervals, thought.y_rows, strict=True)),
         main_figure=main_figure,
+        main_metrics=list(MAIN_FIGURES),
         failures=_failures(rows),
     )
 
@@ -151,7 +151,7 @@ def tables_by_protocol(rows: Sequence[Measured]) -> dict[str, ResultTables]:
 def agreement(counted: Sequence[ComparedCell]) -> dict[str, Any]:
     """How many cells agree with the printed ones, for a page: in all, by table and by method."""
     return {
-        "overall": count_cells("all", counted),
+        "overall": Count("all", counted),
         "by_table": count_cells_by(counted, lambda c: c.cell.table),
         "by_method": count_cells_by(counted, lambda c: c.cell.method),
         "untested": Counter(c.untested for c in counted if c.untested),
@@ -166,35 +166,6 @@ def read_notes(path: Path) -> list[Note]:
         raise InputError(
             f"the notes in {path} cannot be read ({error}); see lvd bench page --help"
         ) from error
-
-
-def _thought_grid(band: Band) -> Grid:
-    """Intervals and errors at every other place to the right of 0; the left is their mirror image."""
-    return Grid(
-        "Y = |X|, and a line through 0",
-        "Jackknife+ at level 90%.",
-        ("x", "prediction", "interval", "error"),
-        [
-            (
-                f"{x:.0f}",
-                f"{round(float(y_pred), 2) + 0.0:.2f}",
-                f"[{lower:.2f}, {upper:.2f}]",
-                f"{abs(y - y_pred):.2f}",
-            )
-            for x, y_pred, (lower, upper), y in zip(
-                band.x, band.y_pred, band.intervals, band.y_rows, strict=True
-            )
-            if x >= 0.0 and x % 2 == 0
-        ],
-    )
-
-
-def _madsplit_change(tables: dict[str, ResultTables]) -> str:
-    """MADSplit's coverage on every dataset under one protocol after the other."""
-    return ", ".join(
-        f"{name} {' -> '.join(main_figure(one, 'MCR', name, 'MADSplit') for one in tables.values())}"
-        for name in tables["paper"].datasets
-    )
 
 
 def _failures(rows: Sequence[Measured]) -> list[tuple[str, str, str, str, int]]:

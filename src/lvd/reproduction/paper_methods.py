@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -30,14 +29,8 @@ FOLDS = 10
 """Of Jackknife+: without folds it would train as many networks as there are rows."""
 
 
-@dataclass(frozen=True)
-class MethodOutput:
-    """Point predictions and intervals of the test rows; CQR has a prediction of its own at each level."""
-
-    y_pred: Float[NDArray, "n l"]
-    intervals: Float[NDArray, "n 2 l"]
-
-
+MethodOutput = tuple[Float[NDArray, "n *l"], Float[NDArray, "n 2 l"]]
+"""Point predictions, of which CQR has one at each level, and intervals of the test rows."""
 Method = Callable[[Any, NDArray], MethodOutput]
 """From a split, of the kind that the method works on, and levels to the test rows' intervals."""
 
@@ -89,7 +82,7 @@ def uncalibrated(
     parts = [split.train] if split.protocol.uncalibrated_rows == "train" else [split.train, split.calib]
     rows = np.concatenate(parts)
     fitted = regressor(random_state=split.seed, **settings).fit(split.X[rows], split.y[rows])
-    return same_at_all_levels(*fitted.predict_interval(split.X[split.test], levels))
+    return fitted.predict_interval(split.X[split.test], levels)
 
 
 def beyond_the_paper(
@@ -116,7 +109,7 @@ def default_lvd(
     ``when_unknown="widen"`` gives finite intervals to rows that are unlike all training rows.
     """
     fitted = split.stages.once("default LVD", lambda: fit_on(LVDRegressor(StoredModel(split)), split))
-    return fitted_intervals(fitted.set_params(when_unknown=when_unknown), split, levels)
+    return fitted.set_params(when_unknown=when_unknown).predict_interval(split.X[split.test], levels)
 
 
 def split_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
@@ -149,12 +142,12 @@ def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> Met
     Without adversarial examples, for which a row would need inputs to change a little.
     """
     mean, variance = split.ensemble()[:, split.test]
-    return same_at_all_levels(mean, normal_intervals(mean, np.sqrt(variance), levels))
+    return mean, normal_intervals(mean, np.sqrt(variance), levels)
 
 
 def calibrated(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
     """The intervals of a conformal method that is yet to be fitted."""
-    return fitted_intervals(fit_on(regressor, split), split, levels)
+    return fit_on(regressor, split).predict_interval(split.X[split.test], levels)
 
 
 def fit_on(regressor: ConformalBase, split: Split) -> Any:
@@ -164,25 +157,13 @@ def fit_on(regressor: ConformalBase, split: Split) -> Any:
     return regressor.conformalize(split.X[split.calib], split.y[split.calib])
 
 
-def fitted_intervals(regressor: ConformalBase, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """The intervals of the test rows."""
-    return same_at_all_levels(*regressor.predict_interval(split.X[split.test], levels))
-
-
 def by_level(
     make: Callable[[float], ConformalBase], split: Split, levels: Float[NDArray, "l"]
 ) -> MethodOutput:
     """A method that learns for one level at a time, each with a prediction of its own."""
     parts = [calibrated(make(level), split, np.array([level])) for level in levels.tolist()]
-    return MethodOutput(
-        np.concatenate([part.y_pred for part in parts], axis=1),
-        np.concatenate([part.intervals for part in parts], axis=2),
-    )
-
-
-def same_at_all_levels(y_pred: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 l"]) -> MethodOutput:
-    """One point prediction for every level."""
-    return MethodOutput(np.tile(y_pred[:, None], (1, intervals.shape[2])), intervals)
+    y_pred, intervals = zip(*parts, strict=True)
+    return np.stack(y_pred, axis=1), np.concatenate(intervals, axis=2)
 
 
 VARIANTS: dict[str, Method] = {

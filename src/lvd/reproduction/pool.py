@@ -29,45 +29,34 @@ def silent(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     yield lambda n_done: None
 
 
-@contextmanager
-def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end when this one does, even if it is killed; when it is stopped, it waits for no job."""
+def finish_jobs(
+    work: Callable[[A], B], jobs: Iterable[A], workers: int, *, in_order: bool = False
+) -> Iterator[B]:
+    """What `work` gives for each job, as they end or in their order; with one worker in this process.
+
+    Processes end when this one does, even if it is killed; when it is stopped, it waits for no job.
+    """
+    if workers == 1:
+        yield from map(work, jobs)
+        return
     # Fresh interpreters: a forked one would inherit torch's threads in an undefined state.
     with ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
     ) as pool:
         try:
-            yield pool
-        except (KeyboardInterrupt, SystemExit):
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
-            raise
-
-
-def map_processes(function: Callable[[A], B], items: Iterable[A], workers: int) -> Iterator[B]:
-    """What `function` gives for each item, in their order; with one worker in this process."""
-    if workers == 1:
-        yield from map(function, items)
-        return
-    with process_pool(workers) as pool:
-        yield from pool.map(function, items)
-
-
-def finish_jobs(work: Callable[[A], B], jobs: Iterable[A], workers: int) -> Iterator[B]:
-    """What `work` gives for each job, as they end; jobs store what they do, so that a lost worker loses little."""
-    if workers == 1:
-        yield from map(work, jobs)
-        return
-    with process_pool(workers) as pool:
-        try:
-            for future in as_completed([pool.submit(work, job) for job in jobs]):
+            futures = [pool.submit(work, job) for job in jobs]
+            for future in futures if in_order else as_completed(futures):
                 yield future.result()
         except BrokenProcessPool:
             raise InputError(
                 "a worker process was killed, perhaps because memory ran out; finished runs are kept: "
                 "start again with fewer workers"
             ) from None
+        except (KeyboardInterrupt, SystemExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            raise
 
 
 def _end_with_parent(parent: int) -> None:

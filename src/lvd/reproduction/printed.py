@@ -30,6 +30,11 @@ class PrintedCell(Placed):
     decimals: int
     std_decimals: int
 
+    @property
+    def text(self) -> str:
+        """The mean as printed."""
+        return f"{self.mean:.{max(self.decimals, 0)}f}"
+
 
 def printed_cells() -> list[PrintedCell]:
     """All cells of the paper's result tables, in the paper's order."""
@@ -42,6 +47,12 @@ def _printed_cell(row: dict[str, str]) -> PrintedCell:
     decimals, std_decimals = (-int(Decimal(row[name]).as_tuple().exponent) for name in ("mean", "std"))
     bold = row["bold"] == "1"
     return PrintedCell(*place, float(row["mean"]), float(row["std"]), bold, decimals, std_decimals)
+
+
+def printed_texts(table: str, metric: str) -> dict[tuple[str, str], str]:
+    """The means of one table and metric as printed, by dataset and method."""
+    cells = (cell for cell in printed_cells() if (cell.table, cell.metric) == (table, metric))
+    return {(cell.dataset, cell.method): cell.text for cell in cells}
 
 
 P_VALUE = 0.01
@@ -121,17 +132,16 @@ def _same_digits(ours: float, printed: float, digits: int) -> bool:
     return f"{ours * unit:.{max(digits, 0)}f}" == f"{printed * unit:.{max(digits, 0)}f}"
 
 
-@dataclass(frozen=True)
 class Count:
     """How many of some cells agree with the printed ones; `cells` are those tested."""
 
-    name: str
-    cells: int
-    compatible: int
-    compatible_as_printed: int
-    same_mean: int
-    same_cell: int
-    untested: int
+    def __init__(self, name: str, comparisons: Sequence[ComparedCell]) -> None:
+        tested = [c for c in comparisons if not c.untested]
+        self.name, self.cells, self.untested = name, len(tested), len(comparisons) - len(tested)
+        self.compatible = sum(c.compatible for c in tested)
+        self.compatible_as_printed = sum(c.p_as_printed >= P_VALUE for c in tested)
+        self.same_mean = sum(c.same_mean for c in tested)
+        self.same_cell = sum(c.same_cell for c in tested)
 
     @property
     def sentence(self) -> str:
@@ -149,23 +159,9 @@ def compare_with_printed(cells: Iterable[Cell]) -> list[ComparedCell]:
     return [ComparedCell(one, printed[one.place]) for one in cells if one.sample.n and one.place in printed]
 
 
-def count_cells(name: str, comparisons: Sequence[ComparedCell]) -> Count:
-    """The counts over some comparisons."""
-    tested = [c for c in comparisons if not c.untested]
-    return Count(
-        name,
-        len(tested),
-        sum(c.compatible for c in tested),
-        sum(c.p_as_printed >= P_VALUE for c in tested),
-        sum(c.same_mean for c in tested),
-        sum(c.same_cell for c in tested),
-        len(comparisons) - len(tested),
-    )
-
-
 def count_cells_by(comparisons: Sequence[ComparedCell], key: Callable[[ComparedCell], str]) -> list[Count]:
     """The counts over the comparisons with the same `key`, in the order they first appear."""
-    return [count_cells(name, members) for name, members in grouped(comparisons, key).items()]
+    return [Count(name, members) for name, members in grouped(comparisons, key).items()]
 
 
 def comparison_grids(comparisons: Sequence[ComparedCell]) -> list[Grid]:
@@ -200,7 +196,7 @@ def counts_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
     groups = count_cells_by(
         comparisons, lambda c: f"{c.cell.table}: {method_title(c.cell.method, c.cell.table)}"
     )
-    every = count_cells("all", comparisons)
+    every = Count("all", comparisons)
     shown = ("name", "cells", "compatible", "same_mean", "same_cell", "untested")
     return Grid(
         title,
@@ -237,7 +233,7 @@ def _cell_line(comparison: ComparedCell) -> Sequence[str | GridEntry]:
     return (
         *(cell.table, cell.metric, f"{cell.confidence_level:g}", cell.dataset, cell.method),
         GridEntry(f"{cell.sample.mean:.{digits}f}", spread),
-        GridEntry(f"{printed.mean:.{digits}f}", f"{printed.std:.{digits}f}"),
+        GridEntry(printed.text, f"{printed.std:.{digits}f}"),
         f"{comparison.difference:+.{digits}f}",
         GridEntry(p_value, emphasis="bold" if comparison.incompatible else ""),
         "yes" if comparison.same_cell else "mean" if comparison.same_mean else "no",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from lvd._validation import InputError
-from lvd.reproduction.collect import Measured
+from lvd.reproduction.collect import Measured, values_by_dataset
 from lvd.reproduction.formats import MISSING, Grid, figure_text
 from lvd.reproduction.layout import dataset_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.printed import printed_cells
+from lvd.reproduction.printed import printed_texts
 from lvd.reproduction.runs import TASK_TABLES, grouped, table_of, task_of
 
 MORE = 3054 / 133_885
@@ -40,13 +41,22 @@ def read_answers(path: Path) -> Answers:
         ) from error
 
 
+def questions_section(rows: Sequence[Measured], answers: Answers) -> dict[str, Any]:
+    """What a page shows of the answers."""
+    return {
+        "isomers": isomers_grid(rows, answers),
+        "short": short_grids(rows, answers),
+        "ensembles": ensembles_grid(rows, answers),
+    }
+
+
 def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
     """The mean errors on QM9 beside those to expect with molecules under a wrong SMILES among them."""
     ours, differences = _our_errors(rows, MAIN_VARIANT), answers.get(DIFFERENCES, {})
     tasks = [task_of(name) for name in ours if task_of(name) in differences]
     if not tasks:
         return None
-    printed = _printed_errors("qm_discrimination", MAIN_VARIANT)
+    printed = printed_texts("qm_discrimination", "MAD")
     prefix = "isomers-qm9-"
     trained = [name for name in ("as-they-are", "swapped") if tasks[0] in answers.get(f"{prefix}{name}", {})]
     lines = []
@@ -54,7 +64,7 @@ def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
         name = f"qm9({task})"
         expected = ours[name] + MORE * (differences[task] - ours[name])
         numbers = (ours[name], expected, *(answers[f"{prefix}{one}"][task] for one in trained))
-        lines.append([task, printed.get(dataset_title(name), MISSING), *map(_error_text, numbers)])
+        lines.append(_line(task, printed.get((dataset_title(name), MAIN_VARIANT)), *numbers))
     return Grid(
         "QM9 with 3,054 molecules more: mean error",
         "The paper's table has 3,054 molecules whose geometry became that of another molecule than their SMILES "
@@ -68,17 +78,16 @@ def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
 
 def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
     """CQR's errors after some hundred batches beside the printed ones, task by task, for each table."""
-    ours, printed = _our_errors(rows, "CQR"), _printed_errors("qm_discrimination", "CQR")
+    ours, printed = _our_errors(rows, "CQR"), printed_texts("qm_discrimination", "MAD")
     grids = []
     for table in TASK_TABLES:
         short = _short_trainings(answers, table, "CQR")
         names = {task: f"{table}({task})" for errors in short.values() for task in errors}
         lines = [
-            [
-                task,
-                printed.get(dataset_title(name), MISSING),
-                *map(_error_text, (ours.get(name), *(errors.get(task) for errors in short.values()))),
-            ]
+            _line(
+                *(task, printed.get((dataset_title(name), "CQR")), ours.get(name)),
+                *(errors.get(task) for errors in short.values()),
+            )
             for task, name in names.items()
         ]
         if lines:
@@ -92,26 +101,24 @@ def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
 
 def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
     """The same of a deep ensemble's network, mean over the tasks, with two ways to make a variance of an output."""
+    ours, printed = _our_errors(rows, "DE"), printed_texts("discrimination", "MAD")
     kinds = {"softplus": "DE", "absolute value": "DE-absolute"}
     short = {
-        (table, title): _short_trainings(answers, table, method)
+        table: {kind: _short_trainings(answers, table, method) for kind, method in kinds.items()}
         for table in TASK_TABLES
-        for title, method in kinds.items()
     }
-    settings = sorted({setting for found in short.values() for setting in found})
-    printed, ours, lines = _printed_errors("discrimination", "DE"), _our_errors(rows, "DE"), []
-    for (table, title), found in short.items():
-        if not any(short[table, kind] for kind in kinds):
-            continue
-        own = [value for name, value in ours.items() if table_of(name) == table]
-        means = [fmean(found[setting].values()) if setting in found else None for setting in settings]
-        lines.append(
-            [
-                f"{table.upper()}, {title}",
-                printed.get(dataset_title(table), MISSING),
-                *map(_error_text, (fmean(own) if own else None, *means)),
-            ]
+    settings = sorted({setting for found in short.values() for one in found.values() for setting in one})
+    lines = [
+        _line(
+            f"{table.upper()}, {kind}",
+            printed.get((dataset_title(table), "DE")),
+            _mean([value for name, value in ours.items() if table_of(name) == table]),
+            *(_mean(one.get(setting, {}).values()) for setting in settings),
         )
+        for table, found in short.items()
+        if any(found.values())
+        for kind, one in found.items()
+    ]
     if not lines:
         return None
     return Grid(
@@ -124,19 +131,8 @@ def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
 
 def _our_errors(rows: Sequence[Measured], method: str) -> dict[str, float]:
     """By dataset ours under the paper protocol."""
-    wanted = ("paper", method, 0.9, "")
-    known = [row for row in rows if (row.protocol, row.method, row.confidence_level, row.error) == wanted]
-    by_dataset = grouped(known, lambda row: row.dataset)
-    return {dataset: fmean(row.MAD for row in same) for dataset, same in by_dataset.items()}
-
-
-def _printed_errors(table: str, method: str) -> dict[str, str]:
-    """By the dataset's title as the paper prints them."""
-    return {
-        cell.dataset: f"{cell.mean:.{max(cell.decimals, 0)}f}"
-        for cell in printed_cells()
-        if (cell.table, cell.metric, cell.method) == (table, "MAD", method)
-    }
+    found = values_by_dataset(rows, "paper", method, 0.9, "MAD")
+    return {dataset: fmean(values) for dataset, values in found.items()}
 
 
 def _short_trainings(answers: Answers, table: str, method: str) -> dict[tuple[float, int], dict[str, float]]:
@@ -154,5 +150,9 @@ def _setting_text(setting: tuple[float, int]) -> str:
     return f"{steps} at {rate:g}"
 
 
-def _error_text(value: float | None) -> str:
-    return figure_text(value, ".3g")
+def _mean(values: Collection[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _line(label: str, printed: str | None, *errors: float | None) -> list[str]:
+    return [label, printed or MISSING, *(figure_text(error, ".3g") for error in errors)]

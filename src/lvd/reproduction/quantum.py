@@ -1,4 +1,4 @@
-"""QM8 and QM9, the paper's tables of molecules: which rows are kept, and the functional groups of a molecule."""
+"""The functional groups of the paper's molecules, and which molecule has which."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import Bool, NDArray
-from lvd.molecules.smiles import canonical_smiles, occurs_once, parse_smiles
-
-PACKAGES = ("chemprop", "rdkit")
-"""What networks on molecules need; results depend on their versions."""
-
-
-def occurs_once_in(smiles: NDArray) -> Bool[NDArray, "n"]:
-    """The rows whose molecule no other row has, however it is written."""
-    return occurs_once(canonical_smiles(smiles))
+from lvd.molecules.smiles import parse_smiles
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,6 @@ RULES = {
     "text": "the molecule's SMILES contains the group's text, as the paper judged it",
     "molecule": "the molecule has the group, judged by its SMARTS pattern",
 }
-AS_PAPER = "groups by the text in the SMILES"
 Presence = dict[tuple[str, str], NDArray]
 """For each rule and group which rows of a table belong to it."""
 

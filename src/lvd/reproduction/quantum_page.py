@@ -8,28 +8,13 @@ from pathlib import Path
 from lvd._files import write_text
 from lvd.reproduction.collect import Measured, read_results
 from lvd.reproduction.formats import Grid, render_markdown
-from lvd.reproduction.functional_groups import (
-    GroupCount,
-    beside_printed,
-    group_grids,
-    held_of,
-    printed_held,
-    read_counts,
-    shares_valid,
-)
-from lvd.reproduction.layout import method_title
+from lvd.reproduction.functional_groups import GroupCount, groups_section, read_counts
 from lvd.reproduction.molecule_study import read_study
 from lvd.reproduction.molecule_study_page import StudyPart, overview, study_parts
 from lvd.reproduction.pages import Note, agreement, read_notes, tables_by_protocol
-from lvd.reproduction.paper_methods import MAIN_VARIANT, VARIANTS
-from lvd.reproduction.printed import compare_with_printed, count_cells, count_cells_by, printed_cells
-from lvd.reproduction.printed_questions import (
-    Answers,
-    ensembles_grid,
-    isomers_grid,
-    read_answers,
-    short_grids,
-)
+from lvd.reproduction.paper_methods import VARIANTS
+from lvd.reproduction.printed import Count, compare_with_printed, count_cells_by, printed_texts
+from lvd.reproduction.printed_questions import Answers, questions_section, read_answers
 from lvd.reproduction.result_store import Call, read_calls
 from lvd.reproduction.result_tables import ResultTables, main_figure, table_grids
 from lvd.reproduction.runs import TASK_TABLES, has_tasks, table_of
@@ -70,7 +55,7 @@ def render_quantum_page(
     answers: Answers | None = None,
 ) -> str:
     """The page as Markdown."""
-    tables, answers = tables_by_protocol(rows), answers or {}
+    tables = tables_by_protocol(rows)
     comparisons = compare_with_printed(tables["paper"].cells)
     counted = [c for c in comparisons if c.cell.method in COUNTED]
     methods = list(dict.fromkeys(row.method for row in rows if row.method not in VARIANTS))
@@ -84,16 +69,11 @@ def render_quantum_page(
         seeds=_seeds(rows, methods),
         **agreement(counted),
         by_metric=count_cells_by(counted, lambda c: f"{table_of(c.cell.dataset)}, {c.cell.metric}"),
-        cqr=count_cells("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
+        cqr=Count("CQR", [c for c in comparisons if c.cell.method == "CQR"]),
         notes=notes,
-        isomers=isomers_grid(rows, answers),
-        short=short_grids(rows, answers),
-        ensembles=ensembles_grid(rows, answers),
+        **questions_section(rows, answers or {}),
         scaled=_scaled_grid(tables),
-        beside_printed=beside_printed(counts),
-        held=_held(counts),
-        printed_held=printed_held(),
-        groups=_group_grids(counts, list(tables)),
+        **groups_section(counts, list(tables)),
         tables=tables,
         grids={name: table_grids(one) for name, one in tables.items()},
     )
@@ -113,11 +93,7 @@ def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, 
 
 def _scaled_grid(tables: dict[str, ResultTables]) -> Grid:
     """What standardised targets do to CQR and DE, and what was printed."""
-    printed = {
-        (cell.dataset, cell.method): f"{cell.mean:.2f}"
-        for cell in printed_cells()
-        if (cell.table, cell.metric) == ("discrimination", "MAD")
-    }
+    printed = printed_texts("discrimination", "MAD")
     metrics = ("MAD", "MCR", "AUROC")
     return Grid(
         "CQR and DE with and without standardised targets",
@@ -134,24 +110,3 @@ def _scaled_grid(tables: dict[str, ResultTables]) -> Grid:
             for method in ("CQR", "DE")
         ],
     )
-
-
-def _held(counts: Sequence[GroupCount]) -> dict[str, str]:
-    """In how many groups and tasks of QM9 coverage holds as the paper judged it, for those it is a question of."""
-    return {
-        method_title(method, "functional_groups"): f"{held} of {total}"
-        for method in (MAIN_VARIANT, "split", "MADSplit")
-        for held, total in [held_of(counts, "paper", "qm9", method, "text")]
-    }
-
-
-def _group_grids(counts: Sequence[GroupCount], protocols: Sequence[str]) -> list[Grid]:
-    present = {(one.protocol, table_of(one.dataset)) for one in counts}
-    tables = dict.fromkeys(table_of(one.dataset) for one in counts)
-    summaries = [
-        shares_valid(counts, protocol, table)
-        for protocol in protocols
-        for table in tables
-        if (protocol, table) in present
-    ]
-    return [*summaries, *(grid for table in tables for grid in group_grids(counts, "paper", table))]

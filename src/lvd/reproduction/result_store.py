@@ -24,7 +24,6 @@ from lvd._files import atomic_path, write_text
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.reproduction import quantum
 from lvd.reproduction.runs import BenchRun, grouped
 
 
@@ -87,12 +86,6 @@ def read_result(path: Path) -> Result:
         return Result(run, column["row"], column["y"], y_pred, intervals, about["seconds"], about["error"])
 
 
-def read_run(path: Path) -> BenchRun:
-    """The run whose result is stored there; its rows are not read."""
-    with _explained(path):
-        return _about(pq.read_schema(path))["run"]
-
-
 def read_error(path: Path) -> str | None:
     """The error of a stored run, None if it went well; its rows are not read."""
     with _explained(path):
@@ -112,12 +105,14 @@ def read_all(folder: Path) -> list[Result]:
     return [read_result(file) for file in files_of(folder)]
 
 
-def files_by_split(folder: Path) -> list[list[Path]]:
-    """The results of a folder, those of one split of one dataset together; their rows are not read."""
-    runs = {file: read_run(file) for file in files_of(folder)}
-    return list(
-        grouped(runs, lambda file: (runs[file].protocol, runs[file].dataset, runs[file].seed)).values()
-    )
+def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
+    """The results of a folder by the split that they are of; their rows are not read."""
+
+    def split_of(file: Path) -> tuple[str, str, int]:
+        with _explained(file):
+            return _about(pq.read_schema(file))["run"].split
+
+    return grouped(files_of(folder), split_of)
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
@@ -175,7 +170,8 @@ def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_
     return rows
 
 
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", *quantum.PACKAGES)
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
+"""Results depend on their versions."""
 
 
 @dataclass(frozen=True)
@@ -255,8 +251,7 @@ def _machine() -> str:
 
 def _processor_seconds() -> float:
     """What this process and its ended workers have taken until now."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return sum(os.times()[:4])
 
 
 def write_calls(calls: list[Call], path: Path) -> None:

@@ -119,10 +119,12 @@ def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
-            prediction, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
+            found, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
     except Exception as error:  # whatever it is, the other runs go on
         return failure_of(run, f"{type(error).__name__}: {error}", time.process_time() - start)
-    return Result(run, split.test, split.y[split.test], prediction.y_pred, prediction.intervals, seconds)
+    y_pred, intervals = found
+    by_level = np.broadcast_to(y_pred.T, (len(run.levels), len(y_pred))).T
+    return Result(run, split.test, split.y[split.test], by_level, intervals, seconds)
 
 
 def load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:

@@ -65,6 +65,11 @@ class BenchRun:
     levels: tuple[float, ...] = (0.5, 0.9)
 
     @property
+    def split(self) -> tuple[str, str, int]:
+        """Protocol, dataset and seed: what runs on the same rows have in common."""
+        return self.protocol, self.dataset, self.seed
+
+    @property
     def key(self) -> str:
         """A name made of the run's content: the protocol's choices, not only its name, are part of it."""
         content = asdict(self) | {"protocol": get_protocol(self.protocol).choices, "format": FORMAT}
@@ -88,10 +93,9 @@ class Job:
 
 def group_by_split(runs: Iterable[BenchRun]) -> list[Job]:
     """Jobs, one per dataset and split, in the order of their first run."""
-    splits = grouped(runs, lambda run: (run.protocol, run.dataset, run.seed))
     return [
         Job(protocol, table_of(dataset), seed, tuple(members))
-        for (protocol, dataset, seed), members in splits.items()
+        for (protocol, dataset, seed), members in grouped(runs, lambda run: run.split).items()
     ]
 
 

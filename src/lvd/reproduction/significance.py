@@ -23,9 +23,9 @@ def sample_of(values: list[float]) -> Sample:
     n = len(known)
     if n == 0:
         return Sample(math.nan, math.nan, 0)
+    if min(known) == max(known):  # equal figures have no spread, not one of rounding
+        return Sample(known[0], math.nan if n == 1 else 0.0, n)
     mean = math.fsum(known) / n
-    if n == 1 or min(known) == max(known):  # equal figures have no spread, not one of rounding
-        return Sample(mean if n == 1 else known[0], math.nan if n == 1 else 0.0, n)
     return Sample(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (n - 1)), n)
 
 
@@ -45,17 +45,11 @@ def p_above(sample: Sample, target: float) -> float:
     return p_below(Sample(-sample.mean, sample.std, sample.n), -target)
 
 
-def p_less(a: Sample, b: Sample) -> float:
-    """One-sided Welch test: how easily `a` comes out this far below `b` when its mean is not lower."""
-    return _welch(a, b, "less")
+def p_different(a: Sample, b: Sample, alternative: str = "two-sided") -> float:
+    """Welch's test: how easily two samples of the same mean come out this far apart.
 
-
-def p_different(a: Sample, b: Sample) -> float:
-    """Two-sided Welch test: how easily two samples of the same mean come out this far apart."""
-    return _welch(a, b, "two-sided")
-
-
-def _welch(a: Sample, b: Sample, alternative: str) -> float:
+    ``alternative="less"`` is one-sided: how easily `a` comes out this far below `b` when its mean is not lower.
+    """
     from scipy.stats import ttest_ind_from_stats
 
     if not (_testable(a) and _testable(b)):
@@ -96,7 +90,7 @@ def above_chance(row: Sequence[Sample]) -> list[Emphasis]:
 def lowest_if_significant(row: Sequence[Sample]) -> list[Emphasis]:
     """The lowest mean, where significantly below the second-lowest; equal samples share their place."""
     ranked = sorted({sample for sample in row if sample.n}, key=lambda sample: sample.mean)
-    if len(ranked) > 1 and p_less(ranked[0], ranked[1]) < P_VALUE:
+    if len(ranked) > 1 and p_different(ranked[0], ranked[1], "less") < P_VALUE:
         return ["bold" if sample == ranked[0] else "" for sample in row]
     return nothing(row)
 
