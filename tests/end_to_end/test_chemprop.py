@@ -169,6 +169,10 @@ def test_chemprops_command_gives_intervals_domain_and_the_nearest_molecule(train
     ("options", "message"),
     [
         (
+            ("--output", "out.csv", "--cal-path", "unseen.csv", "--no-header-row"),
+            "error: --uncertainty-method lvd needs files with a header row, as chemprop finds",
+        ),
+        (
             ("--output", "out.csv"),
             "error: --uncertainty-method lvd needs --cal-path FILE: molecules with known",
         ),

@@ -210,6 +210,13 @@ class TestSplits:
         assert model.encoder.inputs == ("x", "city")
 
 
+def test_the_target_cannot_be_dropped():
+    with pytest.raises(
+        lvd.InputError, match="column 'y' is the target and cannot be dropped; name another one"
+    ):
+        fit(make_table(), drop=["y"])
+
+
 class TestUnseenLevels:
     def rows(self):
         return make_table(6, seed=3, city=["u", "new", "v", "new", "", "u"])

@@ -129,7 +129,7 @@ class LVDEstimator(UncertaintyEstimator):
 def calibration_loader(args: Namespace, model: MPNN, names: list[str] | None) -> Any:
     """The rows of ``--cal-path`` as chemprop reads them."""
     layout = {
-        "no_header_row": args.no_header_row,
+        "no_header_row": False,
         "smiles_cols": args.smiles_columns,
         "rxn_cols": args.reaction_columns,
         "ignore_cols": None,
@@ -194,9 +194,14 @@ class LVDPredictSubcommand(PredictSubcommand):
                 "--uncertainty-method lvd needs --cal-path FILE: molecules with known targets that the network was "
                 "not trained on"
             )
+        if args.no_header_row:
+            raise InputError(
+                "--uncertainty-method lvd needs files with a header row, as chemprop finds the targets of "
+                "--cal-path by their names; leave --no-header-row out"
+            )
         LVDEstimator.arguments = args
         super().func(args)
-        table = pd.read_csv(args.output, header=None if args.no_header_row else "infer", index_col=False)
+        table = pd.read_csv(args.output, index_col=False)
         with atomic_path(args.output) as part:
             table.assign(**LVDEstimator.added).to_csv(part, index=False)
 

@@ -200,8 +200,8 @@ def prepare_columns(
     names = [name for name in table.column_names if name not in {*targets, *drop}]
     useless = find_useless(table, [name for name in names if name not in keep])
     check_some_left(names, useless)
-    outside = {*drop, *useless} | split.leaves_out(table)
-    encoder = TableEncoder.fit(table, target=target, drop=sorted(outside - {*targets}), impute=impute)
+    outside = {*drop, *useless} | (split.leaves_out(table) - {*targets})
+    encoder = TableEncoder.fit(table, target=target, drop=sorted(outside), impute=impute)
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
     parts = split.parts(table, rows, seed)
@@ -263,9 +263,10 @@ def prepare_cells(
             f"column {column!r} holds {n_cases} different molecule(s); training, calibration and test need at "
             "least one each"
         )
-    parts = split_group_indices(
-        scaffolds(molecules.canonical) if split.kind == "scaffold" else molecules.canonical, seed
-    )
+    if split.kind == "scaffold":
+        parts = split_group_indices(scaffolds(molecules.canonical), seed, noun="scaffolds")
+    else:
+        parts = split_group_indices(molecules.canonical, seed)
     check_every_part(y.reshape(len(y), -1), parts, encoder.targets)
     _, calib, test = parts
     return Prepared(

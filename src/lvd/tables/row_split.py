@@ -50,7 +50,8 @@ class RowSplit:
         (moments,) = for_each_column([self.column], lambda _: read(some), noun="split by column")
         if (missing := np.isnan(moments)).any():
             raise InputError(
-                f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in or remove these"
+                f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in, or "
+                "remove these rows"
             )
         return split_time_indices(moments, seed)
 

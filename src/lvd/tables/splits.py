@@ -66,17 +66,22 @@ def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)
     return train, calib, test
 
 
-def split_group_indices(labels: NDArray, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
-    """A split that keeps rows of one label together.
+def split_group_indices(
+    labels: NDArray, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2), noun: str = "groups"
+) -> Parts:
+    """A split that keeps rows of one label together; `noun` is what the labels are called where they are refused.
 
     The groups are put in random order and cut where the number of rows so far is nearest to the shares.
     """
     try:
         names, group_of_row = np.unique(labels, return_inverse=True)
     except TypeError as error:
-        raise InputError(f"groups must hold labels of one kind, all text or all numbers ({error})") from None
+        raise InputError(f"{noun} must hold labels of one kind, all text or all numbers ({error})") from None
     if len(names) < 3:
-        raise InputError(f"groups must hold at least 3 different labels, one for each part, got {len(names)}")
+        raise InputError(
+            f"{noun} must hold at least 3 different labels, one for each part, got {len(names)}; split at random "
+            "instead"
+        )
     rng = _generator(seed)
     order = rng.permutation(len(names))
     return _cut_groups(rng.permutation(len(labels)), group_of_row, order, sizes)

@@ -86,10 +86,10 @@ class TableModel:
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
-        All columns but `target` and `drop` are inputs, less those that are constant or number the rows; those of
-        `keep` are not asked. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test on the
-        latest) or ``"group:COLUMN"`` (no group is in two parts). Rows without a target are left out. `groups` is a
-        column whose values are groups; it is an input too, unless dropped.
+        All columns but `target` and `drop` are inputs, less those that are constant or number the rows, unless they
+        are in `keep`. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test on the latest)
+        or ``"group:COLUMN"`` (no group is in two parts). Rows without a target are left out. `groups` is a column
+        whose values are groups; it is an input too, unless dropped.
 
         With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
         of one case are in one part, or, split by ``"scaffold"``, all those of a scaffold; `skip_invalid` leaves
@@ -262,7 +262,7 @@ class TableModel:
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
-        Of SMILES also ``nearest``, the calibration row's most similar to this one, and ``tanimoto``, how similar it
+        Of SMILES also ``nearest``, that of the most similar calibration row, and ``tanimoto``, how similar it
         is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
         `numbers` are those of the rows in their table, for the error messages. Rows that are left out hold NaN, and
         None for ``known``.
