@@ -75,7 +75,7 @@ def test_a_cell_that_cannot_be_tested_counts_as_nothing():
     alone = ours(10.0, math.nan, 1)
     assert math.isnan(alone.p_value)
     assert (alone.compatible, alone.incompatible) == (False, False)
-    assert alone.untested == "our figure exists on 1 seed(s)"
+    assert alone.untested == "our figure exists on 1 seed"
     total = Count("all", [alone, ours(82.4, 7.1)])
     assert (total.cells, total.compatible, total.untested) == (1, 1, 1)
     assert agreement([alone, ours(82.4, 7.1)])["untested"] == {alone.untested: 1}

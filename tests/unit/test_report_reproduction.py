@@ -159,7 +159,7 @@ def test_the_page_counts_a_figure_of_one_seed_apart(as_printed):
     ]
     page = page_of(rows)
     assert "**160 of 160 tested cells compatible" in page
-    assert "16 because our figure exists on 1 seed(s)." in page
+    assert "16 because our figure exists on 1 seed." in page
     assert "### Cells without a test 16 cells" in page
 
 

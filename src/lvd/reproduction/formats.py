@@ -54,6 +54,11 @@ _LATEX = str.maketrans(
 )
 
 
+def number_of(count: int, noun: str) -> str:
+    """``1 seed``, ``3 seeds``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def to_markdown(grids: Iterable[Grid]) -> str:
     """Pipe tables, each below its title."""
     return "\n\n".join(markdown_table(grid) for grid in grids) + "\n"

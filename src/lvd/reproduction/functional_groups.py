@@ -12,7 +12,7 @@ from lvd._validation import InputError
 from lvd.intervals import covered
 from lvd.reproduction.collect import judged_targets
 from lvd.reproduction.datasets import Dataset
-from lvd.reproduction.formats import MISSING, Grid, GridEntry
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, number_of
 from lvd.reproduction.layout import dataset_title, method_title
 from lvd.reproduction.paper_methods import MAIN_VARIANT
 from lvd.reproduction.pool import finish_jobs
@@ -226,8 +226,8 @@ def _grid(counts: Sequence[GroupCount], rule: str, method: str) -> Grid:
         rows.append([f"{group.name} ({n_rows})", *entries])
     return Grid(
         f"{method_title(method, PRINTED)} within functional groups, by {rule}",
-        f"MCR in percent at level 90%, pooled over {seeds} seed(s), test rows in parentheses; {RULES[rule]}. "
-        f"Bold: not significantly below 90% by the exact binomial test (p = {P_VALUE:g}).",
+        f"MCR in percent at level 90%, pooled over {number_of(seeds, 'seed')}, test rows in parentheses; "
+        f"{RULES[rule]}. Bold: not significantly below 90% by the exact binomial test (p = {P_VALUE:g}).",
         ("", *(dataset_title(task) for task in tasks)),
         rows,
     )

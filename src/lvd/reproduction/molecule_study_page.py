@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, geometric_mean
 
-from lvd.reproduction.formats import MISSING, Grid
+from lvd.reproduction.formats import MISSING, Grid, number_of
 from lvd.reproduction.functional_groups import FEWEST, held_of
 from lvd.reproduction.molecule_study import STUDY_SPLITS, MoleculeResult
 from lvd.reproduction.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT
@@ -75,9 +75,10 @@ class StudyPart:
         """A line for each method."""
         return Grid(
             f"{self.table.upper()}, {SPLIT_TITLES[self.split]}",
-            f"{len(self.tasks)} tasks, {self.n_seeds} seed(s), level 90%. Score: interval score (Winkler) beside "
-            "that of split conformal, where an infinite interval counts as the whole range of y; best on: tasks on "
-            "which it is the lowest. ERT: how far coverage is from the level where fingerprints tell, in points. "
+            f"{len(self.tasks)} tasks, {number_of(self.n_seeds, 'seed')}, level 90%. Score: interval score "
+            "(Winkler) beside that of split conformal, where an infinite interval counts as the whole range of y; "
+            "best on: tasks on which it is the lowest. ERT: how far coverage is from the level where fingerprints "
+            "tell, in points. "
             f"Groups: functional groups and tasks with {FEWEST} test molecules or more in which coverage is not "
             "significantly below 90%; by text: groups as the paper judges them, by the text in the SMILES.",
             ("", "score", "best on", "ERT", "MCR", "TCR", "groups held", "by text", "finite"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
 
-from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text
+from lvd.reproduction.formats import MISSING, Grid, GridEntry, csv_text, number_of
 from lvd.reproduction.layout import method_title
 from lvd.reproduction.paper_methods import REPRODUCED
 from lvd.reproduction.result_tables import PLACE, Cell, Placed
@@ -96,7 +96,7 @@ class ComparedCell:
                 return "misprinted: the row repeats that of level 90%"
             return "averaged over tasks: the printed deviation is over tasks, not seeds"
         if math.isnan(self.p_value):
-            return f"our figure exists on {self.cell.sample.n} seed(s)"
+            return f"our figure exists on {number_of(self.cell.sample.n, 'seed')}"
         return ""
 
     @property
