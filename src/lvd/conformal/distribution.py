@@ -50,14 +50,13 @@ class LocalDistribution:
 
     calibration: Calibration
     rows: Rows
-    bandwidths: Float[Tensor, "n"] | None = None
 
     def quantile(self, q: Levels) -> Float[NDArray, "n q"]:
         """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf past the ends."""
         levels = check_levels(q, "q")
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            queries = self._queries(indices)
+            queries = self.rows[indices].queries
             half = queries.above / 2.0
             split = Queries(queries.points, half, half, queries.bandwidths)
             return (local_quantile(split, known, levels).radius,)
@@ -75,7 +74,7 @@ class LocalDistribution:
         shares = points.new_tensor(np.broadcast_to(to_numpy(below), at.shape).copy())
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            return (local_cdf(self._queries(indices), known, given[indices], shares[indices]),)
+            return (local_cdf(self.rows[indices].queries, known, given[indices], shares[indices]),)
 
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
@@ -89,7 +88,7 @@ class LocalDistribution:
         n_places = len(self.calibration.scores) + 2
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            queries = self._queries(indices)
+            queries = self.rows[indices].queries
             weights = similarities(queries, known).mul_(known.weights)
             result = weights.new_zeros(len(queries), n_places)
             result[:, [0, -1]] = queries.above[:, None] / 2.0
@@ -97,7 +96,3 @@ class LocalDistribution:
             return (result / (queries.above[:, None] + weights.sum(1, keepdim=True)),)
 
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
-
-    def _queries(self, indices: Indices) -> Queries:
-        points, own = self.rows.at(indices)
-        return Queries(points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices])
