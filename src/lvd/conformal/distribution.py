@@ -7,19 +7,16 @@ in the shares that are given.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
 from lvd.conformal.calibration import Calibration, Group, Indices, Rows
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
-
-CHUNK_ELEMENTS = 2**21
 
 
 def local_cdf(
@@ -27,18 +24,15 @@ def local_cdf(
 ) -> Float[Tensor, "n"]:
     """``F(s) = (below w + sum_i w_i 1{V_i <= s}) / (w + sum_i w_i)``, w the query's own mass."""
     ranks = torch.searchsorted(rows.scores, scores.contiguous(), right=True)
-    with workers() as run:
-        slices = chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // max(1, len(rows))))
-        sums = torch.cat(run(partial(_sums, queries, rows, ranks), slices))
-    reached, total = sums.T
+
+    def sums(some: slice) -> Float[Tensor, "r 2"]:
+        """The weight of the first `ranks` rows, and of all."""
+        weights = similarities(queries[some], rows).mul_(rows.weights)
+        reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
+        return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
+
+    reached, total = torch.cat(map_queries(sums, len(queries), len(rows))).T
     return (below * queries.above + reached) / (queries.above + total)
-
-
-def _sums(queries: Queries, rows: SortedRows, ranks: Tensor, some: slice) -> Float[Tensor, "r 2"]:
-    """The weight of the first `ranks` rows, and of all."""
-    weights = similarities(queries[some], rows).mul_(rows.weights)
-    reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
-    return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
 
 
 @dataclass(frozen=True, eq=False)

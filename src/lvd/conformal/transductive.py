@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.kernels.sums import weighted_sums
 from lvd.quantiles import Queries, SortedRows, similarities
 from lvd.quantiles.finite_sample import finite_sample_ranks
 
-CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 2**21, 2**25
-"""So many weights at a time: few fit into caches, many occupy a GPU."""
+GPU_WEIGHTS_AT_ONCE = 2**25
+"""So many weights occupy a GPU."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,5 @@ def transductive_radius(
                 found[:, column] = ends.kthvalue(rank, dim=1).values
         return found
 
-    most = CHUNK_ELEMENTS if queries.device.type == "cpu" else GPU_CHUNK_ELEMENTS
-    with workers() as run:
-        return torch.cat(run(work, chunk_slices(len(queries), max(1, most // len(rows)))))
+    at_once = None if queries.device.type == "cpu" else GPU_WEIGHTS_AT_ONCE
+    return torch.cat(map_queries(work, len(queries), len(rows), at_once))
