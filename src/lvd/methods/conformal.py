@@ -23,7 +23,6 @@ from lvd._validation import (
     present_rows,
     proven,
     row_digests,
-    seed_from,
     to_numpy,
 )
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
@@ -134,9 +133,7 @@ class ConformalBase(IntervalRegressor):
         are set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned
         and calibrated from the rows that have it.
         """
-        self._check_parameters()
-        self._check_bounds()
-        levels, seed = check_levels(self.confidence_level), seed_from(self.random_state)
+        levels, seed = self._check_settings()
         score = self._conformity_score()
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
@@ -145,8 +142,6 @@ class ConformalBase(IntervalRegressor):
         # A score that makes a model of its own leaves nothing to choose.
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights)
         if labels and self.calib_size is None:
@@ -160,7 +155,7 @@ class ConformalBase(IntervalRegressor):
         self._train(train_inputs, targets[train], score, seed)
         self.train_digests_ = np.sort(row_digests(train_inputs))
         if len(calib):
-            chosen = {name: _safe_indexing(values, calib) for name, values in labels.items()}
+            chosen = rows_of_labels(labels, calib)
             self._calibrate(_safe_indexing(inputs, calib), targets[calib], max_weight, **chosen)
         return self
 
@@ -226,8 +221,7 @@ class ConformalBase(IntervalRegressor):
         some = _safe_indexing(X, aside)
         rows = EvaluatedRows(some, self.model_.evaluate(some))
         self._learn(TrainingRows(rows, y[aside], self.model_, self.device, self.seed_))
-        kept = {name: _safe_indexing(values, calib) for name, values in labels.items()}
-        return _safe_indexing(X, calib), y[calib], kept
+        return _safe_indexing(X, calib), y[calib], rows_of_labels(labels, calib)
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], max_weight: float | None, **labels: Any) -> None:
         """Take a calibration set, replacing a former one."""
