@@ -231,22 +231,30 @@ class ConformalBase(IntervalRegressor):
             labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
         scores = bound(y)
-        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
-        self.conformals_: list[list[Any]] = []
         check_known(scores[:, 0], joint=self.score_.joint)
-        for number, kernel in enumerate(kernels):
-            some = present_rows(scores[:, 0, number])
-            own = rows_of_labels(labels, some)
-            self.conformals_.append(
-                [
-                    self._calibrator(kernel).conformalize(rows.embeddings[some], column[some], **own)
-                    for column in scores[:, :, number].T
-                ]
-            )
-        self._warn_of_incomplete_rows(scores)
+        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
+        self.conformals_: list[list[Any]] = [[self._calibrator(one) for _ in scores[0]] for one in kernels]
+        self._hand_out("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
         self.n_calib_ = len(y)
         self._warn_if_too_few()
+
+    def _hand_out(
+        self, how: str, rows: EvaluatedRows, scores: Float[NDArray, "m c r"], labels: dict[str, Any]
+    ) -> None:
+        """``conformalize`` or ``update`` each column by its scores, of the rows that have its target."""
+        for number, columns in enumerate(self.conformals_):
+            some = present_rows(scores[:, 0, number])
+            own = rows_of_labels(labels, some)
+            for conformal, column in zip(columns, scores[:, :, number].T, strict=True):
+                getattr(conformal, how)(rows.embeddings[some], column[some], **own)
+        n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
+        if self.score_.joint and n_missing:
+            warnings.warn(
+                f"{n_missing} of {len(scores)} rows lack a target, so they do not calibrate the joint region",
+                CalibrationWarning,
+                stacklevel=4,
+            )
 
     def _bind(self, X: Any, unknown: Labels = None) -> tuple[EvaluatedRows, BoundScore]:
         """One pass of the model over the rows, and the score bound to them."""
@@ -286,7 +294,7 @@ class ConformalBase(IntervalRegressor):
             )
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         rows, bound = self._bind(self._check_inputs(X))
-        (region,) = self._regions(bound, self._radii(rows, bound, levels, **choices))
+        (region,) = self._regions(bound, self._radii(rows, levels, **choices))
         return region
 
     def _regions(self, bound: BoundScore, radius: Float[NDArray, "n s l r"]) -> tuple[Region, ...]:
@@ -300,10 +308,10 @@ class ConformalBase(IntervalRegressor):
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
         rows, bound = self._bind(X)
-        return bound.y_pred, bound.intervals(self._radii(rows, bound, levels, **choices), levels)
+        return bound.y_pred, bound.intervals(self._radii(rows, levels, **choices), levels)
 
     def _radii(
-        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
+        self, rows: EvaluatedRows, levels: Float[NDArray, "l"], **choices: Any
     ) -> Float[NDArray, "n s l r"]:
         """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
         if not self.kernels_:
@@ -312,7 +320,7 @@ class ConformalBase(IntervalRegressor):
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
         wanted = np.array([plan.columns for plan in plans])
-        radius = np.empty((len(bound.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
+        radius = np.empty((len(rows.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
         for place, columns in enumerate(self.conformals_):
             for number in np.unique(wanted):
                 asked, sides = np.nonzero(wanted == number)
@@ -363,15 +371,6 @@ class ConformalBase(IntervalRegressor):
         """Which rows each radius is calibrated by: those that have its target, or all of them."""
         known: NDArray = ~np.isnan(y)
         return np.all(known, axis=1, keepdims=True) if self.score_.joint else known
-
-    def _warn_of_incomplete_rows(self, scores: Float[NDArray, "m c r"]) -> None:
-        n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
-        if self.score_.joint and n_missing:
-            warnings.warn(
-                f"{n_missing} of {len(scores)} rows lack a target, so they do not calibrate the joint region",
-                CalibrationWarning,
-                stacklevel=4,
-            )
 
     def _warn_of_shared_rows(self, inputs: Any) -> None:
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())

@@ -27,7 +27,7 @@ from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
-from lvd.methods.conformal import rows_of_labels, spaces_of
+from lvd.methods.conformal import spaces_of
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.quantiles import conformal_quantile
 from lvd.regions import Region
@@ -184,7 +184,7 @@ class LocalRegressor(PredictiveDistribution):
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        radius = self._radii(rows, bound, levels, **choices)
+        radius = self._radii(rows, levels, **choices)
         intervals = self._clip(bound.intervals(radius, levels))
         sizes = [
             to_numpy(columns[0].effective_sample_size(rows.embeddings, groups=groups))
@@ -203,13 +203,7 @@ class LocalRegressor(PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         self._check_errors()
         rows, bound = self._bind(inputs)
-        scores = bound(targets)
-        for place, columns in enumerate(self.conformals_):
-            some = present_rows(scores[:, 0, place])
-            own = rows_of_labels({"groups": groups, "weights": weights}, some)
-            for number, conformal in enumerate(columns):
-                conformal.update(rows.embeddings[some], scores[some, number, place], **own)
-        self._warn_of_incomplete_rows(scores)
+        self._hand_out("update", rows, bound(targets), {"groups": groups, "weights": weights})
         self.residuals_calib_ = np.concatenate([self.residuals_calib_, targets - bound.y_pred])
         self.units_calib_ = np.concatenate([self.units_calib_, bound.unit])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
@@ -267,7 +261,7 @@ class LocalRegressor(PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
         levels = np.array([level])
-        radius = self._radii(rows, bound, levels, groups=groups)
+        radius = self._radii(rows, levels, groups=groups)
         scores = bound(targets)[:, :, 0].max(1)
         for region in self._regions(bound, radius):
             return scores, region.contains(targets)
@@ -294,7 +288,7 @@ class LocalRegressor(PredictiveDistribution):
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
         labels = {"groups": groups, "weights": weights}
         choices = local_choices(guarantee, False, groups, weights, 0)
-        intervals = self._clip(bound.intervals(self._radii(rows, bound, levels, **choices), levels))
+        intervals = self._clip(bound.intervals(self._radii(rows, levels, **choices), levels))
         plan = self.score_.plan(float(levels[0]))
         evidence = []
         errors = np.abs(getattr(self, "residuals_calib_", np.full_like(self.y_calib_, np.nan)))
