@@ -240,9 +240,5 @@ class Familiarity:
         if len(self.spaces) == 1:
             return [None] * len(spaces[0])
         inputs = self.spaces[1]
-        placed = inputs.place(spaces[1])
-        columns = _overshoots(placed, inputs.lowest, inputs.highest).argmax(axis=1)
-        among = inputs.among(placed)
-        return [
-            None if fine else column for fine, column in zip(among.tolist(), columns.tolist(), strict=True)
-        ]
+        shares = _overshoots(inputs.place(spaces[1]), inputs.lowest, inputs.highest)
+        return [None if row.max() <= inputs.room else int(row.argmax()) for row in shares]

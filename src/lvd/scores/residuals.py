@@ -193,18 +193,13 @@ class SidedResidual(ConformityScore):
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of what is usual on their side."""
-        scales = [
-            _side_scales(*_located(kernel, rows), errors[present_rows(errors)])
-            for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True)
-        ]
+        scales = []
+        for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True):
+            queries = kernel.scaled(rows.embeddings)
+            points = queries.new_tensor(kernel.train_points_)
+            scales.append(_side_scales(queries, points, errors[present_rows(errors)]))
         below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])
         return BoundResidual(rows.y_pred, np.ones_like(rows.y_pred), below, above)
-
-
-def _located(kernel: Any, rows: EvaluatedRows) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows and the training rows in the kernel's coordinates."""
-    queries = kernel.scaled(rows.embeddings)
-    return queries, queries.new_tensor(kernel.train_points_)
 
 
 def _side_scales(
