@@ -14,11 +14,11 @@ from torch import Tensor
 from lvd._parallel import workers
 from lvd._typing import Float, Int, NDArray
 from lvd.kernels.sums import WeightedRows
-from lvd.models.candidates import N_FOLDS, held_out_folds
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import forward, new_stack
 from lvd.models.trees import TreeEnsemble
 
+N_FOLDS = 5
 KERNEL_ROWS = 3000
 BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3.0, 10.0)
 LEAST_SHARE = 0.05
@@ -34,8 +34,10 @@ def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
 
 def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
     """The fold of each row."""
+    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+
     numbers = np.empty(n_rows, np.int64)
-    for fold, (_, rows) in enumerate(held_out_folds(n_rows, seed)):
+    for fold, (_, rows) in enumerate(KFold(N_FOLDS, shuffle=True, random_state=seed).split(numbers)):
         numbers[rows] = fold
     return numbers
 
@@ -95,15 +97,16 @@ class BoostedScale:
         """Learn; returns the scales of the training rows, each by the model that has not seen it."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        clipped = np.minimum(errors, np.quantile(errors, 0.99))
+        folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
         self.models_, crossed = [], np.empty(len(errors))
-        for inside, outside in held_out_folds(len(errors), seed):
+        for fold in range(N_FOLDS):
+            inside, outside = folds != fold, folds == fold
             learner = HistGradientBoostingRegressor(
                 max_iter=MOST_TREES,
                 learning_rate=0.05,
                 max_leaf_nodes=8,
-                min_samples_leaf=max(10, len(inside) // 50),
-                early_stopping=len(inside) > 1000,
+                min_samples_leaf=max(10, int(inside.sum()) // 50),
+                early_stopping=inside.sum() > 1000,
                 random_state=seed,
             )
             model = TreeEnsemble.of(learner.fit(features[inside], clipped[inside]))
