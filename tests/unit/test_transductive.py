@@ -57,7 +57,10 @@ def test_finite_from_nine_rows_on_at_ninety_percent():
 def test_within_groups():
     groups = np.repeat(["a", "b"], 20)
     conformal = make(prior=Prior()).conformalize(np.zeros((40, 1)), np.repeat([1.0, 5.0], 20), groups=groups)
-    small, large = conformal.radius([[0.0], [0.0]], 0.5, guarantee="transductive", groups=["a", "b"])
+    small, large, unseen = conformal.radius(
+        [[0.0]] * 3, 0.5, guarantee="transductive", groups=["a", "b", "c"]
+    )
+    assert unseen == np.inf
     assert large > 2 * small
 
 

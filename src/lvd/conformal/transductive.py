@@ -50,7 +50,9 @@ class Others:
 
 def sum_others(rows: SortedRows, prior: Prior) -> Others:
     """O(m^2) time once, O(m) memory."""
-    if len(rows) and float(rows.scores[0]) < 0.0:
+    if len(rows) == 0:
+        return Others(rows.scores, rows.scores)
+    if float(rows.scores[0]) < 0.0:
         raise InputError(
             'guarantee="transductive" divides scores by those of their neighbours, so they must not be negative'
         )
