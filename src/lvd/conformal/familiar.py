@@ -129,10 +129,8 @@ def ranges(
         return rows.min(axis=0), rows.max(axis=0), np.zeros(len(rows))
     ordered = np.partition(rows, (0, 1, -2, -1), axis=0)
     lowest, next_lowest, next_highest, highest = ordered[[0, 1, -2, -1]]
-    below, above = (
-        np.where(rows == lowest, next_lowest, lowest),
-        np.where(rows == highest, next_highest, highest),
-    )
+    below = np.where(rows == lowest, next_lowest, lowest)
+    above = np.where(rows == highest, next_highest, highest)
     return lowest, highest, _overshoot(rows, below, above)
 
 

@@ -224,8 +224,7 @@ class LocalConformal:
                 return (local_quantile(queries, known, levels).radius,)
             made = self._made_once(guarantee, group, known)
             if guarantee == "transductive":
-                others, prior = made
-                return (transductive_radius(queries.points, known, others, prior, levels),)
+                return (transductive_radius(queries.points, known, made, levels),)
             if guarantee == "calibrated":
                 return (calibrated_radius(queries, known, made, levels),)
             return (randomized_radius(queries, made, levels, seed=seed, keys=some.keys, smoothed=smoothed),)
@@ -445,14 +444,13 @@ class LocalConformal:
         """What a guarantee makes once of the calibration rows of each group."""
         if (guarantee, group) in self._made:
             return self._made[guarantee, group]
-        made: Any
         if guarantee == "transductive":
             if self.prior is None or self._calibration().rows.weights is not None:
                 raise InputError(
                     'guarantee="transductive" needs prior=, the scores to expect before any calibration '
                     "row is seen, and calibration rows without weights="
                 )
-            made = sum_others(rows, self.prior), self.prior
+            made: Any = sum_others(rows, self.prior)
         else:
             make = standing if guarantee == "calibrated" else sample_points
             made = make(rows, self._bandwidths(rows.points))

@@ -46,12 +46,13 @@ class Others:
 
     scores: Float[Tensor, "m"]
     weights: Float[Tensor, "m"]
+    prior: Prior
 
 
 def sum_others(rows: SortedRows, prior: Prior) -> Others:
     """O(m^2) time once, O(m) memory."""
     if len(rows) == 0:
-        return Others(rows.scores, rows.scores)
+        return Others(rows.scores, rows.scores, prior)
     if float(rows.scores[0]) < 0.0:
         raise InputError(
             'guarantee="transductive" divides scores by those of their neighbours, so they must not be negative'
@@ -59,14 +60,14 @@ def sum_others(rows: SortedRows, prior: Prior) -> Others:
     columns = torch.stack([rows.scores, torch.ones_like(rows.scores)], 1)
     widths = torch.full_like(rows.scores, prior.bandwidth)
     sums = (weighted_sums(rows.points, rows.points, columns, widths) - columns).clamp_(min=0.0)
-    return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength)
+    return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength, prior)
 
 
 def transductive_radius(
-    queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, prior: Prior, levels: Float[NDArray, "l"]
+    queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
     """The radius of each query at each level, O(m) a query."""
-    ranks = finite_sample_ranks(len(rows), levels)
+    ranks, prior = finite_sample_ranks(len(rows), levels), others.prior
     if len(rows) == 0:
         return queries.new_full((len(queries), len(levels)), torch.inf)
     widths = queries.new_full((len(queries),), prior.bandwidth)
