@@ -26,6 +26,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.conformal.explanation import rows_missing
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
@@ -454,7 +455,7 @@ def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
 
 def rows_needed(confidence_level: float) -> int:
     """The fewest calibration rows with which an interval can be finite: m with ``level (m + 1) <= m``."""
-    return int(np.ceil(confidence_level / (1.0 - confidence_level) - 1e-9))
+    return rows_missing(0.0, confidence_level)
 
 
 def split_cases(
