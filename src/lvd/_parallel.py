@@ -49,6 +49,19 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
         torch.set_num_threads(before)
 
 
+WEIGHTS_AT_ONCE = 2**21
+"""So many weights of queries and rows fit into caches."""
+
+
+def map_queries(
+    work: Callable[[slice], Any], n_queries: int, n_rows: int, weights_at_once: int | None = None
+) -> list[Any]:
+    """What `work` gives for slices of the queries, on threads, each slice with so many weights of the rows."""
+    most = WEIGHTS_AT_ONCE if weights_at_once is None else weights_at_once
+    with workers() as run:
+        return run(work, chunk_slices(n_queries, max(1, most // max(1, n_rows))))
+
+
 THREAD_PAIRS = 2**18
 """A thread of its own pays for this many pairs of a query and a row; with fewer, threads wait for each other."""
 QUERIES_TOGETHER = 16

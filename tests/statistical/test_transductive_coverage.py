@@ -19,7 +19,7 @@ def draw(rng):
 
 
 def exact(query, rows):
-    return float(transductive_radius(query, rows, sum_others(rows, PRIOR), PRIOR, np.array([LEVEL]))[0, 0])
+    return float(transductive_radius(query, rows, sum_others(rows, PRIOR), np.array([LEVEL]))[0, 0])
 
 
 def among_its_own_neighbours(query, rows):

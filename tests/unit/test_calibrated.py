@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lvd.conformal import guarantees
 from lvd.conformal.guarantees import calibrated_radius, standing
 from lvd.quantiles import Queries, SortedRows
 
@@ -78,7 +77,7 @@ def test_streaming_in_chunks_changes_nothing(rng, monkeypatch):
     points, scores = torch.tensor(rng.normal(size=(60, 2))), torch.tensor(np.abs(rng.normal(size=60)))
     queries, rows = torch.tensor(rng.normal(size=(30, 2))), SortedRows.of(points, scores)
     whole = radius(queries, rows, [0.5, 0.9])
-    monkeypatch.setattr(guarantees, "CHUNK_ELEMENTS", 128)
+    monkeypatch.setattr("lvd._parallel.WEIGHTS_AT_ONCE", 128)
     torch.testing.assert_close(whole, radius(queries, rows, [0.5, 0.9]), rtol=0, atol=0)
 
 

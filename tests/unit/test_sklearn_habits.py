@@ -31,8 +31,8 @@ def quick(**settings):
 class Infinite(lvd.SplitConformalRegressor):
     """A method that never knows."""
 
-    def _radii(self, rows, bound, levels, **choices):
-        return np.full_like(super()._radii(rows, bound, levels, **choices), np.inf)
+    def _radii(self, rows, levels, **choices):
+        return np.full_like(super()._radii(rows, levels, **choices), np.inf)
 
 
 class TestIntervalScorer:

@@ -32,7 +32,7 @@ def test_the_radius_is_where_conformity_ends(seed):
     points, scores, query = rng.normal(size=(m, 2)), rng.gamma(1.0, size=m), rng.normal(size=(1, 2))
     prior = Prior(rng.uniform(0.5, 2.0), float(rng.choice([1, 3, 10])), rng.uniform(0.5, 2.0))
     rows = SortedRows.of(torch.as_tensor(points), torch.as_tensor(scores))
-    found = transductive_radius(torch.as_tensor(query), rows, sum_others(rows, prior), prior, LEVELS)[0]
+    found = transductive_radius(torch.as_tensor(query), rows, sum_others(rows, prior), LEVELS)[0]
     both = np.concatenate([points, query])
     for radius, level in zip(found.tolist(), LEVELS, strict=True):
         if np.isinf(radius):
@@ -57,7 +57,10 @@ def test_finite_from_nine_rows_on_at_ninety_percent():
 def test_within_groups():
     groups = np.repeat(["a", "b"], 20)
     conformal = make(prior=Prior()).conformalize(np.zeros((40, 1)), np.repeat([1.0, 5.0], 20), groups=groups)
-    small, large = conformal.radius([[0.0], [0.0]], 0.5, guarantee="transductive", groups=["a", "b"])
+    small, large, unseen = conformal.radius(
+        [[0.0]] * 3, 0.5, guarantee="transductive", groups=["a", "b", "c"]
+    )
+    assert unseen == np.inf
     assert large > 2 * small
 
 

@@ -23,7 +23,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.kernels import MahalanobisKernel
-from lvd.quantiles import SortedRows
+from lvd.quantiles import Queries, SortedRows
 from lvd.quantiles.finite_sample import QUANTILES, conformal_quantile
 from lvd.store import OutdatedError, Saved
 
@@ -41,12 +41,16 @@ Indices: TypeAlias = Int[Tensor, "_"] | slice
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in order of arrival; `weights`, `groups` and `keys` are None where none were given."""
+    """Rows in order of arrival; `weights`, `groups` and `keys` are None where none were given.
+
+    `bandwidths` are those of queries, None where all have the same.
+    """
 
     points: Float[Tensor, "n k"]
     weights: Float[Tensor, "n"] | None
     groups: NDArray | None
     keys: NDArray | None = None
+    bandwidths: Float[Tensor, "n"] | None = None
 
     @classmethod
     def of(
@@ -61,22 +65,23 @@ class Rows:
             None if row_keys is None else _check_keys(row_keys, n_rows),
         )
 
+    def __getitem__(self, indices: Indices) -> Rows:
+        """Some of the rows."""
+        if isinstance(indices, slice) and indices == slice(None):
+            return self
+        host = indices if isinstance(indices, slice) else indices.cpu().numpy()
+        return Rows(
+            self.points[indices],
+            None if self.weights is None else self.weights[indices],
+            None if self.groups is None else self.groups[host],
+            None if self.keys is None else self.keys[host],
+            None if self.bandwidths is None else self.bandwidths[indices],
+        )
+
     @property
-    def self_weights(self) -> Float[Tensor, "n"]:
-        """The likelihood ratio of each row, 1 where none was given."""
-        return self.points.new_ones(len(self.points)) if self.weights is None else self.weights
-
-    def at(self, indices: Indices) -> tuple[Float[Tensor, "g k"], Float[Tensor, "g"] | None]:
-        """Points of some of the rows and, where they were given, their likelihood ratios."""
-        if isinstance(indices, slice):
-            return self.points, self.weights
-        return self.points[indices], None if self.weights is None else self.weights[indices]
-
-    def keys_at(self, indices: Indices) -> NDArray | None:
-        """The keys of some of the rows."""
-        if self.keys is None:
-            return None
-        return self.keys[indices if isinstance(indices, slice) else indices.cpu().numpy()]
+    def queries(self) -> Queries:
+        """The rows as the engine takes them, with their weights at infinity."""
+        return Queries(self.points, self.weights, bandwidths=self.bandwidths)
 
     def by_group(self) -> Iterator[tuple[Group, Int[Tensor, "g"]]]:
         """The indices of the rows of each group, in order of arrival."""
@@ -89,20 +94,12 @@ class Rows:
 
     def joined(self, newer: Rows) -> Rows:
         """These rows and the newer ones behind them, which have weights and groups if these do."""
-        points = torch.cat([self.points, newer.points])
-        weights = None if self.weights is None else torch.cat([self.weights, newer.self_weights])
-        groups = None
+        weights = groups = None
+        if self.weights is not None and newer.weights is not None:
+            weights = torch.cat([self.weights, newer.weights])
         if self.groups is not None and newer.groups is not None:
             groups = _joined_labels(self.groups, newer.groups)
-        return Rows(points, weights, groups)
-
-    def newest(self, count: int) -> Rows:
-        """The rows that came last."""
-        return Rows(
-            self.points[-count:],
-            None if self.weights is None else self.weights[-count:],
-            None if self.groups is None else self.groups[-count:],
-        )
+        return Rows(torch.cat([self.points, newer.points]), weights, groups)
 
     def at_their_largest(self, known: Rows, max_weight: float | None) -> Rows:
         """The rows with the largest weight that a new case near them can have, for the local promise."""
@@ -125,8 +122,8 @@ class Calibration:
         """Sort the rows of each group."""
         groups: dict[Group, SortedRows] = {}
         for group, indices in rows.by_group():
-            weights = None if rows.weights is None else rows.weights[indices]
-            found = SortedRows.of(rows.points[indices], scores[indices], ratios=weights)
+            some = rows[indices]
+            found = SortedRows.of(some.points, scores[indices], ratios=some.weights)
             groups[group] = found.numbered(indices)
         return cls(rows, scores, groups)
 

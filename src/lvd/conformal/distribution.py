@@ -7,19 +7,16 @@ in the shares that are given.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
 from lvd.conformal.calibration import Calibration, Group, Indices, Rows
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
-
-CHUNK_ELEMENTS = 2**21
 
 
 def local_cdf(
@@ -27,18 +24,15 @@ def local_cdf(
 ) -> Float[Tensor, "n"]:
     """``F(s) = (below w + sum_i w_i 1{V_i <= s}) / (w + sum_i w_i)``, w the query's own mass."""
     ranks = torch.searchsorted(rows.scores, scores.contiguous(), right=True)
-    with workers() as run:
-        slices = chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // max(1, len(rows))))
-        sums = torch.cat(run(partial(_sums, queries, rows, ranks), slices))
-    reached, total = sums.T
+
+    def sums(some: slice) -> Float[Tensor, "r 2"]:
+        """The weight of the first `ranks` rows, and of all."""
+        weights = similarities(queries[some], rows).mul_(rows.weights)
+        reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
+        return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
+
+    reached, total = torch.cat(map_queries(sums, len(queries), len(rows))).T
     return (below * queries.above + reached) / (queries.above + total)
-
-
-def _sums(queries: Queries, rows: SortedRows, ranks: Tensor, some: slice) -> Float[Tensor, "r 2"]:
-    """The weight of the first `ranks` rows, and of all."""
-    weights = similarities(queries[some], rows).mul_(rows.weights)
-    reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
-    return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +44,13 @@ class LocalDistribution:
 
     calibration: Calibration
     rows: Rows
-    bandwidths: Float[Tensor, "n"] | None = None
 
     def quantile(self, q: Levels) -> Float[NDArray, "n q"]:
         """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf past the ends."""
         levels = check_levels(q, "q")
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            queries = self._queries(indices)
+            queries = self.rows[indices].queries
             half = queries.above / 2.0
             split = Queries(queries.points, half, half, queries.bandwidths)
             return (local_quantile(split, known, levels).radius,)
@@ -75,7 +68,7 @@ class LocalDistribution:
         shares = points.new_tensor(np.broadcast_to(to_numpy(below), at.shape).copy())
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            return (local_cdf(self._queries(indices), known, given[indices], shares[indices]),)
+            return (local_cdf(self.rows[indices].queries, known, given[indices], shares[indices]),)
 
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
@@ -89,7 +82,7 @@ class LocalDistribution:
         n_places = len(self.calibration.scores) + 2
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            queries = self._queries(indices)
+            queries = self.rows[indices].queries
             weights = similarities(queries, known).mul_(known.weights)
             result = weights.new_zeros(len(queries), n_places)
             result[:, [0, -1]] = queries.above[:, None] / 2.0
@@ -97,7 +90,3 @@ class LocalDistribution:
             return (result / (queries.above[:, None] + weights.sum(1, keepdim=True)),)
 
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
-
-    def _queries(self, indices: Indices) -> Queries:
-        points, own = self.rows.at(indices)
-        return Queries(points, own, bandwidths=None if self.bandwidths is None else self.bandwidths[indices])

@@ -129,10 +129,8 @@ def ranges(
         return rows.min(axis=0), rows.max(axis=0), np.zeros(len(rows))
     ordered = np.partition(rows, (0, 1, -2, -1), axis=0)
     lowest, next_lowest, next_highest, highest = ordered[[0, 1, -2, -1]]
-    below, above = (
-        np.where(rows == lowest, next_lowest, lowest),
-        np.where(rows == highest, next_highest, highest),
-    )
+    below = np.where(rows == lowest, next_lowest, lowest)
+    above = np.where(rows == highest, next_highest, highest)
     return lowest, highest, _overshoot(rows, below, above)
 
 
@@ -240,9 +238,5 @@ class Familiarity:
         if len(self.spaces) == 1:
             return [None] * len(spaces[0])
         inputs = self.spaces[1]
-        placed = inputs.place(spaces[1])
-        columns = _overshoots(placed, inputs.lowest, inputs.highest).argmax(axis=1)
-        among = inputs.among(placed)
-        return [
-            None if fine else column for fine, column in zip(among.tolist(), columns.tolist(), strict=True)
-        ]
+        shares = _overshoots(inputs.place(spaces[1]), inputs.lowest, inputs.highest)
+        return [None if row.max() <= inputs.room else int(row.argmax()) for row in shares]

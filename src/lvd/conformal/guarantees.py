@@ -15,20 +15,18 @@ kernel has the bandwidth of its centre; around a drawn centre c, each row has th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import row_digests
 from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
 
 GUARANTEES = ("local", "randomized", "calibrated", "transductive")
-CHUNK_ELEMENTS = 2**21
 
 
 def randomized_radius(
@@ -125,20 +123,16 @@ def standing(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None = None) -> 
     m = len(scores)
     n_below = torch.cat([torch.searchsorted(scores, scores), torch.tensor([m], device=scores.device)])
     as_queries = Queries(rows.points, bandwidths=bandwidths)
-    with workers() as run:
-        slices = chunk_slices(m, max(1, CHUNK_ELEMENTS // max(1, m)))
-        parts = run(partial(_stand, as_queries, rows, n_below), slices)
+
+    def stand(some: slice) -> tuple[Tensor, Tensor]:
+        cumulative = similarities(as_queries[some], rows).mul_(rows.weights).cumsum_(1)
+        chosen = n_below[some, None]
+        below = torch.where(chosen > 0, cumulative.gather(1, (chosen - 1).clamp(min=0)), 0.0)[:, 0]
+        return below, cumulative[:, -1].clone()
+
+    parts = map_queries(stand, m, m)
     below, total = (torch.cat(part) for part in zip(*parts, strict=True)) if parts else (scores, scores)
     return Standing(below, total, n_below, bandwidths)
-
-
-def _stand(
-    as_queries: Queries, rows: SortedRows, n_below: Int[Tensor, "_"], some: slice
-) -> tuple[Tensor, Tensor]:
-    cumulative = similarities(as_queries[some], rows).mul_(rows.weights).cumsum_(1)
-    chosen = n_below[some, None]
-    below = torch.where(chosen > 0, cumulative.gather(1, (chosen - 1).clamp(min=0)), 0.0)[:, 0]
-    return below, cumulative[:, -1].clone()
 
 
 def calibrated_radius(
@@ -148,10 +142,11 @@ def calibrated_radius(
     scores = torch.cat([rows.scores, rows.scores.new_full((1,), torch.inf)])
     if len(rows) == 0:
         return scores.new_full((len(queries), len(levels)), torch.inf)
-    with workers() as run:
-        slices = chunk_slices(len(queries), max(1, CHUNK_ELEMENTS // len(rows)))
-        ranks = run(lambda some: _calibrated_ranks(queries[some], rows, known, levels), slices)
-    return scores[torch.cat(ranks)]
+
+    def ranks(some: slice) -> Int[Tensor, "r l"]:
+        return _calibrated_ranks(queries[some], rows, known, levels)
+
+    return scores[torch.cat(map_queries(ranks, len(queries), len(rows)))]
 
 
 def _calibrated_ranks(
@@ -165,8 +160,11 @@ def _calibrated_ranks(
     n_below = known.n_below.expand(len(h), -1)
     prefix = torch.nn.functional.pad((h * weights).cumsum(1), (1, 0))
     theta = prefix.gather(1, n_below).div_(own + prefix[:, -1:])
-    # How much the test row weighs around each calibration row.
-    around = h if known.bandwidths is None else _kernels_of_rows(queries, rows, known.bandwidths)
+    # How much the test row weighs around each calibration row, in the kernel of that row's bandwidth.
+    around = h
+    if known.bandwidths is not None:
+        kernels_of_rows = replace(rows, ratios=None, bandwidths=known.bandwidths)
+        around = similarities(Queries(queries.points), kernels_of_rows)
     around = around * own
     total = known.total + around
     low, high = known.below / total, (known.below + around).div_(total)
@@ -178,13 +176,6 @@ def _calibrated_ranks(
     values = torch.where(first, high, low).masked_fill_(~(first | second), torch.inf)
     share = _mass_below(values, weights, theta).add_(by_score).div_(own + weights.sum())
     return torch.stack([(share < level).sum(1) - 1 for level in levels.tolist()], 1)
-
-
-def _kernels_of_rows(
-    queries: Queries, rows: SortedRows, bandwidths: Float[Tensor, "m"]
-) -> Float[Tensor, "r m"]:
-    """The kernels of the calibration rows, with their bandwidths, at the queries."""
-    return similarities(Queries(queries.points), replace(rows, ratios=None, bandwidths=bandwidths))
 
 
 def _mass_below(

@@ -53,7 +53,7 @@ from lvd.conformal.guarantees import (
 )
 from lvd.conformal.transductive import Prior, sum_others, transductive_radius
 from lvd.kernels import MahalanobisKernel
-from lvd.quantiles import LocalSummary, Queries, SortedRows, local_quantile
+from lvd.quantiles import LocalSummary, SortedRows, local_quantile
 from lvd.store import register, save_object
 
 FEW_WEIGHTS = 2**16
@@ -167,7 +167,8 @@ class LocalConformal:
         """Keep only the `n_newest` rows that came last."""
         check_positive(n_newest, "n_newest", integer=True)
         known = self._calibration()
-        return self._take(Calibration.of(known.rows.newest(n_newest), known.scores[-n_newest:]))
+        newest = slice(-n_newest, None)
+        return self._take(Calibration.of(known.rows[newest], known.scores[newest]))
 
     def rescored(self, scores: ArrayLike) -> LocalConformal:
         """The same calibration rows with other scores, in the order in which the rows came."""
@@ -217,17 +218,16 @@ class LocalConformal:
         levels, seed = check_levels(given), seed_from(random_state)
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
-            queries = self._located(rows, indices)
+            some = rows[indices]
+            queries = some.queries
             if guarantee == "local":
                 return (local_quantile(queries, known, levels).radius,)
             made = self._made_once(guarantee, group, known)
             if guarantee == "transductive":
-                others, prior = made
-                return (transductive_radius(queries.points, known, others, prior, levels),)
+                return (transductive_radius(queries.points, known, made, levels),)
             if guarantee == "calibrated":
                 return (calibrated_radius(queries, known, made, levels),)
-            keys = rows.keys_at(indices)
-            return (randomized_radius(queries, made, levels, seed=seed, keys=keys, smoothed=smoothed),)
+            return (randomized_radius(queries, made, levels, seed=seed, keys=some.keys, smoothed=smoothed),)
 
         with proven(self):
             rows = self._queries(embeddings, groups, weights, row_keys, guarantee)
@@ -280,8 +280,7 @@ class LocalConformal:
         >>> local.cdf([0.0])
         array([0.505])
         """
-        rows = self._queries(embeddings, groups, weights)
-        return LocalDistribution(self._calibration(), rows, self._bandwidths(rows.points))
+        return LocalDistribution(self._calibration(), self._queries(embeddings, groups, weights))
 
     def effective_sample_size(self, embeddings: ArrayLike, *, groups: Labels = None) -> Any:
         """How many equally weighted calibration rows the local weights are worth, (n,)."""
@@ -319,7 +318,7 @@ class LocalConformal:
 
         def ask(_: Group, some: SortedRows, indices: Indices) -> tuple[Tensor, ...]:
             chosen = None if column is None else column[some.order]
-            found = local_quantile(self._located(rows, indices), some, levels, moments=True, values=chosen)
+            found = local_quantile(rows[indices].queries, some, levels, moments=True, values=chosen)
             mean = torch.full_like(found.n_effective, torch.nan) if found.mean is None else found.mean
             return found.radius, found.n_effective, found.exact.double(), mean
 
@@ -350,7 +349,7 @@ class LocalConformal:
         check_positive(n_neighbors, "n_neighbors", integer=True)
         rows = self._queries(embeddings, groups, weights)
         targets = None if targets is None else check_vector(targets, "targets")
-        queries, known = self._located(rows, slice(None)), self._calibration()
+        queries, known = rows.queries, self._calibration()
         labels = [ALL] * len(queries) if rows.groups is None else rows.groups.tolist()
         explain = partial(explain_radius, targets=targets, two_sided=two_sided)
         return [
@@ -403,6 +402,7 @@ class LocalConformal:
         known = self._calibration().rows
         check_rows_given(groups, weights, known)
         rows = self._rows(embeddings, groups, weights, row_keys)
+        rows = replace(rows, bandwidths=self._bandwidths(rows.points))
         if guarantee != "local":
             return rows
         return check_largest(rows, self.max_weight_).at_their_largest(known, self.max_weight_)
@@ -425,10 +425,6 @@ class LocalConformal:
             self._made["on host"] = twin._take(Calibration.of(rows, known.scores.cpu()))
         return self._made["on host"]
 
-    def _located(self, rows: Rows, indices: Indices) -> Queries:
-        points, own = rows.at(indices)
-        return Queries(points, own, bandwidths=self._bandwidths(points))
-
     def _bandwidths(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"] | None:
         """The bandwidths of rows in scaled coordinates; None where all have the same."""
         if self.bandwidth != "adaptive":
@@ -448,14 +444,13 @@ class LocalConformal:
         """What a guarantee makes once of the calibration rows of each group."""
         if (guarantee, group) in self._made:
             return self._made[guarantee, group]
-        made: Any
         if guarantee == "transductive":
             if self.prior is None or self._calibration().rows.weights is not None:
                 raise InputError(
                     'guarantee="transductive" needs prior=, the scores to expect before any calibration '
                     "row is seen, and calibration rows without weights="
                 )
-            made = sum_others(rows, self.prior), self.prior
+            made: Any = sum_others(rows, self.prior)
         else:
             make = standing if guarantee == "calibrated" else sample_points
             made = make(rows, self._bandwidths(rows.points))

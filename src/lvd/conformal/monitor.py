@@ -13,26 +13,7 @@ from lvd._typing import ArrayLike, Float, Labels, NDArray, RandomState
 from lvd._validation import check_fraction, check_levels, check_positive, seed_from
 from lvd.intervals import binomial_band
 
-STAKES = np.array([-1.0, 0.0, 1.0])
-
-
-class SimpleJumper:
-    """A test martingale against exchangeability (Vovk, Petej and Gammerman 2021).
-
-    A gambler bets on each p-value being small, large or uniform, and changes his mind with probability `jump`. If
-    the p-values are uniform his capital is a martingale from 1, so it ever reaches 1 / r with probability r at
-    most (Ville).
-    """
-
-    def __init__(self, jump: float = 0.01) -> None:
-        self.jump = jump
-        self.capital = np.full(3, 1.0 / 3.0)
-
-    def bet(self, p_value: float) -> float:
-        """The capital after one more p-value."""
-        self.capital = (1.0 - self.jump) * self.capital + self.jump / 3.0 * self.capital.sum()
-        self.capital *= 1.0 + STAKES * (p_value - 0.5)
-        return float(self.capital.sum())
+STAKES, JUMP = np.array([-1.0, 0.0, 1.0]), 0.01
 
 
 @dataclass(frozen=True)
@@ -69,6 +50,10 @@ class DriftMonitor:
     Each new score is ranked among the calibration scores and the new ones before it; without drift these ranks
     are uniform and independent, whatever the distribution, so false alarms come at the stated rate at most.
 
+    The test is a martingale (the simple jumper of Vovk, Petej and Gammerman 2021): a gambler bets on each p-value
+    being small, large or uniform, and changes his mind with probability `JUMP`. If the p-values are uniform his
+    capital is a martingale from 1, so it ever reaches 1 / r with probability r at most (Ville).
+
     Parameters
     ----------
     calib_scores : the calibration scores, in any order.
@@ -100,7 +85,7 @@ class DriftMonitor:
         self.confidence_level = float(check_levels(confidence_level)[0])
         self.false_alarm_rate = check_fraction(false_alarm_rate, "false_alarm_rate")
         self._scores = np.sort(calib_scores)
-        self._martingale = SimpleJumper()
+        self._capital = np.full(3, 1.0 / 3.0)
         self._rng = np.random.default_rng(seed_from(random_state))
         self._covered: deque[bool] = deque(maxlen=window)
         self._n_seen, self._evidence = 0, 1.0
@@ -110,7 +95,9 @@ class DriftMonitor:
         """Take the scores of new rows, in order of arrival, and whether their intervals covered."""
         for score, is_covered in zip(scores, are_covered, strict=True):
             self._n_seen += 1
-            self._evidence = max(self._evidence, self._martingale.bet(self._p_value(float(score))))
+            self._capital = (1.0 - JUMP) * self._capital + JUMP / 3.0 * self._capital.sum()
+            self._capital *= 1.0 + STAKES * (self._p_value(float(score)) - 0.5)
+            self._evidence = max(self._evidence, float(self._capital.sum()))
             self._covered.append(bool(is_covered))
             if self._alarm_at is None and self._evidence >= 1.0 / self.false_alarm_rate:
                 self._alarm_at = self._n_seen
@@ -132,10 +119,7 @@ class DriftMonitor:
 
     def _p_value(self, score: float) -> float:
         """The smoothed rank of a score among all before it, which then counts among them."""
-        left, right = (
-            np.searchsorted(self._scores, score, "left"),
-            np.searchsorted(self._scores, score, "right"),
-        )
+        left, right = (np.searchsorted(self._scores, score, side) for side in ("left", "right"))
         above, equal = len(self._scores) - right, right - left + 1
         self._scores = np.insert(self._scores, right, score)
         return float((above + self._rng.uniform() * equal) / len(self._scores))

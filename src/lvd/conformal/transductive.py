@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.kernels.sums import weighted_sums
 from lvd.quantiles import Queries, SortedRows, similarities
 from lvd.quantiles.finite_sample import finite_sample_ranks
 
-CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 2**21, 2**25
-"""So many weights at a time: few fit into caches, many occupy a GPU."""
+GPU_WEIGHTS_AT_ONCE = 2**25
+"""So many weights occupy a GPU."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,28 @@ class Others:
 
     scores: Float[Tensor, "m"]
     weights: Float[Tensor, "m"]
+    prior: Prior
 
 
 def sum_others(rows: SortedRows, prior: Prior) -> Others:
     """O(m^2) time once, O(m) memory."""
-    if len(rows) and float(rows.scores[0]) < 0.0:
+    if len(rows) == 0:
+        return Others(rows.scores, rows.scores, prior)
+    if float(rows.scores[0]) < 0.0:
         raise InputError(
             'guarantee="transductive" divides scores by those of their neighbours, so they must not be negative'
         )
     columns = torch.stack([rows.scores, torch.ones_like(rows.scores)], 1)
     widths = torch.full_like(rows.scores, prior.bandwidth)
     sums = (weighted_sums(rows.points, rows.points, columns, widths) - columns).clamp_(min=0.0)
-    return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength)
+    return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength, prior)
 
 
 def transductive_radius(
-    queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, prior: Prior, levels: Float[NDArray, "l"]
+    queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
     """The radius of each query at each level, O(m) a query."""
-    ranks = finite_sample_ranks(len(rows), levels)
+    ranks, prior = finite_sample_ranks(len(rows), levels), others.prior
     if len(rows) == 0:
         return queries.new_full((len(queries), len(levels)), torch.inf)
     widths = queries.new_full((len(queries),), prior.bandwidth)
@@ -81,6 +84,5 @@ def transductive_radius(
                 found[:, column] = ends.kthvalue(rank, dim=1).values
         return found
 
-    most = CHUNK_ELEMENTS if queries.device.type == "cpu" else GPU_CHUNK_ELEMENTS
-    with workers() as run:
-        return torch.cat(run(work, chunk_slices(len(queries), max(1, most // len(rows)))))
+    at_once = None if queries.device.type == "cpu" else GPU_WEIGHTS_AT_ONCE
+    return torch.cat(map_queries(work, len(queries), len(rows), at_once))

@@ -125,7 +125,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _check_rows(
         self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None, *, missing: bool = False
     ) -> tuple[Any, NDArray]:
-        """`X` as the model's inputs and `y` as target columns, of the same length.
+        """`X` as the model's inputs and `y` as target columns, of the same length; without `n_targets` the first
+        ones, whose shapes are noted.
 
         With `missing`, a row of several targets may have NaN for those that are not known.
         """
@@ -137,6 +138,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             raise InputError(
                 f"y has {targets.shape[1]} target column(s), but had {n_targets} in fit; give the same"
             )
+        if n_targets is None:
+            self.single_target_, self.n_targets_ = to_numpy(y).ndim == 1, targets.shape[1]
+            if len(getattr(inputs, "shape", ())) == 2:
+                self.n_features_in_ = inputs.shape[1]
         return inputs, targets
 
     def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
@@ -149,24 +154,20 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
                 raise InputError(str(error)) from None
         return self.model_.check(X)
 
-    def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:
-        """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
+    def _check_settings(self) -> tuple[Float[NDArray, "l"], int]:
+        """How every `fit` begins: the levels and the seed, after parameters that cannot work were refused."""
         self._check_parameters()
         self._check_bounds()
-        check_levels(self.confidence_level)
-        seed = seed_from(self.random_state)
+        return check_levels(self.confidence_level), seed_from(self.random_state)
+
+    def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:
+        """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
+        _, seed = self._check_settings()
         self.model_: Model = self._new_model(seed)
         inputs, targets = self._check_rows(X, y)
         if len(targets) < 2:
             raise InputError(f"fit needs at least 2 rows, got {len(targets)} sample(s); give more rows")
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
         return inputs, targets, seed
-
-    def _remember_shape(self, inputs: Any, y: ArrayLike) -> None:
-        self.single_target_ = to_numpy(y).ndim == 1
-        if hasattr(inputs, "shape") and len(inputs.shape) == 2:
-            self.n_features_in_ = inputs.shape[1]
 
     def _check_bounds(self) -> None:
         given: Any = self.y_range

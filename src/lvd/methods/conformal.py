@@ -23,10 +23,10 @@ from lvd._validation import (
     present_rows,
     proven,
     row_digests,
-    seed_from,
     to_numpy,
 )
 from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.conformal.explanation import rows_missing
 from lvd.conformal.familiar import Familiarity
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
@@ -134,9 +134,7 @@ class ConformalBase(IntervalRegressor):
         are set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned
         and calibrated from the rows that have it.
         """
-        self._check_parameters()
-        self._check_bounds()
-        levels, seed = check_levels(self.confidence_level), seed_from(self.random_state)
+        levels, seed = self._check_settings()
         score = self._conformity_score()
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
@@ -145,8 +143,6 @@ class ConformalBase(IntervalRegressor):
         # A score that makes a model of its own leaves nothing to choose.
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
-        self._remember_shape(inputs, y)
-        self.n_targets_ = targets.shape[1]
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights)
         if labels and self.calib_size is None:
@@ -160,7 +156,7 @@ class ConformalBase(IntervalRegressor):
         self._train(train_inputs, targets[train], score, seed)
         self.train_digests_ = np.sort(row_digests(train_inputs))
         if len(calib):
-            chosen = {name: _safe_indexing(values, calib) for name, values in labels.items()}
+            chosen = rows_of_labels(labels, calib)
             self._calibrate(_safe_indexing(inputs, calib), targets[calib], max_weight, **chosen)
         return self
 
@@ -226,8 +222,7 @@ class ConformalBase(IntervalRegressor):
         some = _safe_indexing(X, aside)
         rows = EvaluatedRows(some, self.model_.evaluate(some))
         self._learn(TrainingRows(rows, y[aside], self.model_, self.device, self.seed_))
-        kept = {name: _safe_indexing(values, calib) for name, values in labels.items()}
-        return _safe_indexing(X, calib), y[calib], kept
+        return _safe_indexing(X, calib), y[calib], rows_of_labels(labels, calib)
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], max_weight: float | None, **labels: Any) -> None:
         """Take a calibration set, replacing a former one."""
@@ -237,22 +232,30 @@ class ConformalBase(IntervalRegressor):
             labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
         scores = bound(y)
-        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
-        self.conformals_: list[list[Any]] = []
         check_known(scores[:, 0], joint=self.score_.joint)
-        for number, kernel in enumerate(kernels):
-            some = present_rows(scores[:, 0, number])
-            own = rows_of_labels(labels, some)
-            self.conformals_.append(
-                [
-                    self._calibrator(kernel).conformalize(rows.embeddings[some], column[some], **own)
-                    for column in scores[:, :, number].T
-                ]
-            )
-        self._warn_of_incomplete_rows(scores)
+        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
+        self.conformals_: list[list[Any]] = [[self._calibrator(one) for _ in scores[0]] for one in kernels]
+        self._hand_out("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
         self.n_calib_ = len(y)
         self._warn_if_too_few()
+
+    def _hand_out(
+        self, how: str, rows: EvaluatedRows, scores: Float[NDArray, "m c r"], labels: dict[str, Any]
+    ) -> None:
+        """``conformalize`` or ``update`` each column by its scores, of the rows that have its target."""
+        for number, columns in enumerate(self.conformals_):
+            some = present_rows(scores[:, 0, number])
+            own = rows_of_labels(labels, some)
+            for conformal, column in zip(columns, scores[:, :, number].T, strict=True):
+                getattr(conformal, how)(rows.embeddings[some], column[some], **own)
+        n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
+        if self.score_.joint and n_missing:
+            warnings.warn(
+                f"{n_missing} of {len(scores)} rows lack a target, so they do not calibrate the joint region",
+                CalibrationWarning,
+                stacklevel=4,
+            )
 
     def _bind(self, X: Any, unknown: Labels = None) -> tuple[EvaluatedRows, BoundScore]:
         """One pass of the model over the rows, and the score bound to them."""
@@ -292,7 +295,7 @@ class ConformalBase(IntervalRegressor):
             )
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         rows, bound = self._bind(self._check_inputs(X))
-        (region,) = self._regions(bound, self._radii(rows, bound, levels, **choices))
+        (region,) = self._regions(bound, self._radii(rows, levels, **choices))
         return region
 
     def _regions(self, bound: BoundScore, radius: Float[NDArray, "n s l r"]) -> tuple[Region, ...]:
@@ -306,10 +309,10 @@ class ConformalBase(IntervalRegressor):
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
         rows, bound = self._bind(X)
-        return bound.y_pred, bound.intervals(self._radii(rows, bound, levels, **choices), levels)
+        return bound.y_pred, bound.intervals(self._radii(rows, levels, **choices), levels)
 
     def _radii(
-        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], **choices: Any
+        self, rows: EvaluatedRows, levels: Float[NDArray, "l"], **choices: Any
     ) -> Float[NDArray, "n s l r"]:
         """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
         if not self.kernels_:
@@ -318,7 +321,7 @@ class ConformalBase(IntervalRegressor):
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
         wanted = np.array([plan.columns for plan in plans])
-        radius = np.empty((len(bound.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
+        radius = np.empty((len(rows.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
         for place, columns in enumerate(self.conformals_):
             for number in np.unique(wanted):
                 asked, sides = np.nonzero(wanted == number)
@@ -369,15 +372,6 @@ class ConformalBase(IntervalRegressor):
         """Which rows each radius is calibrated by: those that have its target, or all of them."""
         known: NDArray = ~np.isnan(y)
         return np.all(known, axis=1, keepdims=True) if self.score_.joint else known
-
-    def _warn_of_incomplete_rows(self, scores: Float[NDArray, "m c r"]) -> None:
-        n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
-        if self.score_.joint and n_missing:
-            warnings.warn(
-                f"{n_missing} of {len(scores)} rows lack a target, so they do not calibrate the joint region",
-                CalibrationWarning,
-                stacklevel=4,
-            )
 
     def _warn_of_shared_rows(self, inputs: Any) -> None:
         shared = int(np.isin(row_digests(inputs), self.train_digests_).sum())
@@ -461,7 +455,7 @@ def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
 
 def rows_needed(confidence_level: float) -> int:
     """The fewest calibration rows with which an interval can be finite: m with ``level (m + 1) <= m``."""
-    return int(np.ceil(confidence_level / (1.0 - confidence_level) - 1e-9))
+    return rows_missing(0.0, confidence_level)
 
 
 def split_cases(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import map_queries
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.methods.base import IntervalRegressor, refuse_choices
@@ -128,17 +128,17 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         refuse_choices(self, choices)
-        chunks = chunk_slices(len(X), max(1, PREDICTIONS_AT_ONCE // len(self.residuals_)))
-        with workers() as run_chunks:
-            intervals = run_chunks(lambda rows: self._intervals(X[rows], levels), chunks)
-        return self._predict(X), np.concatenate(intervals)
 
-    def _intervals(self, X: NDArray, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l t"]:
-        network = self._network()
-        run, parameters = flatten_module(network.module_, self.residuals_.shape[1])
-        outputs = outputs_of_all_rows(run, self.leave_one_out_parameters_, self._scaled(X, parameters))
-        predictions = outputs.cpu().numpy() * network.y_scale_ + network.y_mean_
-        return jackknife_plus_intervals(predictions, self.residuals_, levels)
+        def intervals(rows: slice) -> Float[NDArray, "n 2 l t"]:
+            network = self._network()
+            run, parameters = flatten_module(network.module_, self.residuals_.shape[1])
+            scaled = self._scaled(X[rows], parameters)
+            outputs = outputs_of_all_rows(run, self.leave_one_out_parameters_, scaled)
+            predictions = outputs.cpu().numpy() * network.y_scale_ + network.y_mean_
+            return jackknife_plus_intervals(predictions, self.residuals_, levels)
+
+        chunks = map_queries(intervals, len(X), len(self.residuals_), PREDICTIONS_AT_ONCE)
+        return self._predict(X), np.concatenate(chunks)
 
     def _scaled(self, X: NDArray, like: Tensor) -> Tensor:
         network = self._network()

@@ -27,7 +27,7 @@ from lvd.conformal.transductive import Prior
 from lvd.intervals import covered
 from lvd.kernels import MahalanobisKernel
 from lvd.methods.base import local_choices
-from lvd.methods.conformal import rows_of_labels, spaces_of
+from lvd.methods.conformal import spaces_of
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.quantiles import conformal_quantile
 from lvd.regions import Region
@@ -184,7 +184,7 @@ class LocalRegressor(PredictiveDistribution):
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        radius = self._radii(rows, bound, levels, **choices)
+        radius = self._radii(rows, levels, **choices)
         intervals = self._clip(bound.intervals(radius, levels))
         sizes = [
             to_numpy(columns[0].effective_sample_size(rows.embeddings, groups=groups))
@@ -203,13 +203,7 @@ class LocalRegressor(PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         self._check_errors()
         rows, bound = self._bind(inputs)
-        scores = bound(targets)
-        for place, columns in enumerate(self.conformals_):
-            some = present_rows(scores[:, 0, place])
-            own = rows_of_labels({"groups": groups, "weights": weights}, some)
-            for number, conformal in enumerate(columns):
-                conformal.update(rows.embeddings[some], scores[some, number, place], **own)
-        self._warn_of_incomplete_rows(scores)
+        self._hand_out("update", rows, bound(targets), {"groups": groups, "weights": weights})
         self.residuals_calib_ = np.concatenate([self.residuals_calib_, targets - bound.y_pred])
         self.units_calib_ = np.concatenate([self.units_calib_, bound.unit])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
@@ -267,7 +261,7 @@ class LocalRegressor(PredictiveDistribution):
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
         levels = np.array([level])
-        radius = self._radii(rows, bound, levels, groups=groups)
+        radius = self._radii(rows, levels, groups=groups)
         scores = bound(targets)[:, :, 0].max(1)
         for region in self._regions(bound, radius):
             return scores, region.contains(targets)
@@ -292,26 +286,28 @@ class LocalRegressor(PredictiveDistribution):
         """
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
-        labels = {"groups": groups, "weights": weights}
         choices = local_choices(guarantee, False, groups, weights, 0)
-        intervals = self._clip(bound.intervals(self._radii(rows, bound, levels, **choices), levels))
+        intervals = self._clip(bound.intervals(self._radii(rows, levels, **choices), levels))
         plan = self.score_.plan(float(levels[0]))
-        evidence = []
         errors = np.abs(getattr(self, "residuals_calib_", np.full_like(self.y_calib_, np.nan)))
-        for (columns, numbers), y, sizes in zip(self._by_target(), self.y_calib_.T, errors.T, strict=True):
+        usual = self._usual_radii(levels).tolist() if (bound.unit != 1.0).any() else None
+        evidence = []
+        for target, (columns, numbers) in enumerate(self._by_target()):
             found = columns[plan.columns[-1]].explain(
                 rows.embeddings,
                 float(levels[0]),
                 n_neighbors=n_neighbors,
-                targets=y[numbers],
+                targets=self.y_calib_[numbers, target],
+                groups=groups,
+                weights=weights,
                 two_sided=len(plan.columns) > 1,
-                **labels,
             )
-            counted = (_counted_among_all(one, numbers, sizes) for one in found)
-            evidence.append([replace(one, measure=self.score_.measure) for one in counted])
-        known, scaled = self._known(rows), bool((bound.unit != 1.0).any())
-        usual = self._usual_radii(levels) if scaled else None
-        largest = self._largest_targets(bound.unit)
+            told = [_told_in_y(one, numbers, errors[:, target], self.score_.measure) for one in found]
+            if usual is not None:
+                pairs = zip(told, bound.unit[:, target].tolist(), strict=True)
+                told = [replace(one, expected_error=unit, usual_radius=usual[target]) for one, unit in pairs]
+            evidence.append(told)
+        known, largest = self._known(rows), self._largest_targets(bound.unit)
         reasons = self._why_unknown(rows, known)
         return [
             Explanation(
@@ -320,13 +316,7 @@ class LocalRegressor(PredictiveDistribution):
                 y_pred=float(bound.y_pred[row, target]),
                 lower=float(intervals[row, 0, 0, target]),
                 upper=float(intervals[row, 1, 0, target]),
-                evidence=evidence[target][row]
-                if usual is None
-                else replace(
-                    evidence[target][row],
-                    expected_error=float(bound.unit[row, target]),
-                    usual_radius=float(usual[target]),
-                ),
+                evidence=evidence[target][row],
                 known=bool(known[row]),
                 guarantee=guarantee or "local",
                 when_unknown="infinite" if self._infinite_when_unknown else "widen",
@@ -334,8 +324,7 @@ class LocalRegressor(PredictiveDistribution):
                 reason=reasons[row][0],
                 beyond=reasons[row][1],
             )
-            for row in range(len(bound.y_pred))
-            for target in range(len(evidence))
+            for row, target in np.ndindex(bound.y_pred.shape)
         ]
 
     def _why_unknown(
@@ -380,8 +369,8 @@ def beyond_all(name: str) -> str:
     return f"{name} is beyond the values of all training rows"
 
 
-def _counted_among_all(
-    evidence: Evidence, numbers: Int[NDArray, "k"], errors: Float[NDArray, "m"]
+def _told_in_y(
+    evidence: Evidence, numbers: Int[NDArray, "k"], errors: Float[NDArray, "m"], measure: str
 ) -> Evidence:
     """The same neighbours with their errors, counted among all calibration rows, the target known or not."""
     neighbors: list[Neighbor] = []
@@ -389,4 +378,4 @@ def _counted_among_all(
         number = int(numbers[one.index])
         error = None if np.isnan(errors[number]) else float(errors[number])
         neighbors.append(replace(one, index=number, error=error))
-    return replace(evidence, neighbors=tuple(neighbors))
+    return replace(evidence, neighbors=tuple(neighbors), measure=measure)

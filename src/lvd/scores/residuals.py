@@ -12,7 +12,7 @@ from sklearn.base import clone
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
 from lvd.kernels.sums import weighted_sums
-from lvd.models import Model, NetRegressor, as_model
+from lvd.models import Model, as_model
 from lvd.models.model import came_trained
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
 
@@ -93,28 +93,6 @@ class ErrorModel:
         return self.model.evaluate(rows.evaluation.embeddings if self.on_embeddings else rows.inputs).y_pred
 
 
-def fit_error_model(estimator: Any, training: TrainingRows, *, in_sample: bool) -> ErrorModel:
-    """Fit to absolute errors on rows held out, or on the first model's own training rows.
-
-    Without an `estimator` of its own the second model is one like the first; of a model that came trained no
-    second, untrained one can be had: then the built-in MLP is trained on its embeddings.
-    """
-    rows = training.rows
-    model = (
-        None if estimator is None else as_model(estimator, device=training.device, random_state=training.seed)
-    )
-    if model is not None and came_trained(model):
-        model.fit(rows.inputs, training.y)
-        return ErrorModel(model, False)
-    errors = np.abs(training.errors if in_sample else training.held_out_errors)
-    if estimator is None and came_trained(training.model):
-        network = NetRegressor(device=training.device, random_state=training.seed)
-        return ErrorModel(network.fit(rows.evaluation.embeddings, errors), True)
-    model = clone(training.model) if model is None else model
-    model.fit(rows.inputs, errors)
-    return ErrorModel(model, False)
-
-
 class NormalizedResidual(ConformityScore):
     """``|y - y_pred| / (1e-5 + |error_pred|)``, the error predicted by a second model (MAD normalisation).
 
@@ -144,10 +122,22 @@ class NormalizedResidual(ConformityScore):
         return self.errors == "held_out" and not isinstance(self.error_estimator, tuple | list)
 
     def fit(self, training: TrainingRows) -> None:
-        """Train the second model."""
-        self.error_model_ = fit_error_model(
-            self.error_estimator, training, in_sample=self.errors == "in_sample"
-        )
+        """Train the second model on absolute errors.
+
+        Of a model that came trained no second, untrained one can be had: without an `error_estimator` the built-in
+        MLP is then trained on its embeddings.
+        """
+        on_embeddings = self.error_estimator is None and came_trained(training.model)
+        if self.error_estimator is None and not on_embeddings:
+            model: Model = clone(training.model)
+        else:
+            model = as_model(self.error_estimator, device=training.device, random_state=training.seed)
+        if came_trained(model):
+            learned = training.y
+        else:
+            learned = np.abs(training.errors if self.errors == "in_sample" else training.held_out_errors)
+        model.fit(training.rows.evaluation.embeddings if on_embeddings else training.rows.inputs, learned)
+        self.error_model_ = ErrorModel(model, on_embeddings)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the predicted ones."""
@@ -193,18 +183,13 @@ class SidedResidual(ConformityScore):
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of what is usual on their side."""
-        scales = [
-            _side_scales(*_located(kernel, rows), errors[present_rows(errors)])
-            for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True)
-        ]
+        scales = []
+        for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True):
+            queries = kernel.scaled(rows.embeddings)
+            points = queries.new_tensor(kernel.train_points_)
+            scales.append(_side_scales(queries, points, errors[present_rows(errors)]))
         below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])
         return BoundResidual(rows.y_pred, np.ones_like(rows.y_pred), below, above)
-
-
-def _located(kernel: Any, rows: EvaluatedRows) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows and the training rows in the kernel's coordinates."""
-    queries = kernel.scaled(rows.embeddings)
-    return queries, queries.new_tensor(kernel.train_points_)
 
 
 def _side_scales(

@@ -58,6 +58,8 @@ class ScaledResidual(ConformityScore):
 
     scales_: list[dict[str, Any]]
     weights_: list[dict[str, float]]
+    typical_: list[float]
+    least_: list[float]
     learns_errors = True
 
     def __init__(self, scales: tuple[str, ...] = ("own", "kernel", "boosted", "network")) -> None:
@@ -69,23 +71,18 @@ class ScaledResidual(ConformityScore):
 
     def fit(self, training: TrainingRows) -> None:
         """Learn the scales of each target, and keep them where they are worth it."""
+        self.scales_, self.weights_, self.typical_, self.least_ = [], [], [], []
         spread = self.own_spread(training.rows)
         if spread is not None:
-            self.scales_, self.weights_, self.typical_ = [], [], []
             self.least_ = [LEAST_SHARE * float(np.median(side)) or 1.0 for side in spread.T]
             return
-        errors = np.abs(training.held_out_errors)
         features = features_of(training.rows, training.held_out_predictions)
-        known = [present_rows(column) for column in errors.T]
-        columns = [column[rows] for column, rows in zip(errors.T, known, strict=True)]
-        self.typical_ = [float(column.mean()) or 1.0 for column in columns]
-        self.least_ = [
-            LEAST_SHARE * float(np.median(column)) or typical
-            for column, typical in zip(columns, self.typical_, strict=True)
-        ]
-        self.scales_, self.weights_ = [], []
-        for target, (rows, column) in enumerate(zip(known, columns, strict=True)):
-            learned, weights = self._learn(training, features, target, rows, column)
+        for target, column in enumerate(np.abs(training.held_out_errors).T):
+            rows = present_rows(column)
+            errors = column[rows]
+            self.typical_.append(float(errors.mean()) or 1.0)
+            self.least_.append(LEAST_SHARE * float(np.median(errors)) or self.typical_[-1])
+            learned, weights = self._learn(training, features, target, rows, errors)
             self.scales_.append({name: learned[name] for name in weights})
             self.weights_.append(weights)
 

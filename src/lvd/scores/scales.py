@@ -59,16 +59,15 @@ class KernelScale:
         rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
         self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
         self.__dict__.pop("_rows", None)
-        found = []
+        own, found = np.stack([errors, np.ones(len(errors))], axis=1), []
         for bandwidth in BANDWIDTHS:
-            sums = self._sums(self.points_, bandwidth) - np.stack([self.errors_, np.ones(len(rows))], axis=1)
+            sums = self._sums(self.points_, bandwidth) - own[rows]
             for strength in STRENGTHS:
                 found.append((misfit(self._scale(sums, strength), self.errors_), bandwidth, strength))
         _, self.bandwidth_, self.strength_ = min(found)
-        inside = np.zeros(len(errors), bool)
-        inside[rows] = True
-        own = np.stack([errors, np.ones(len(errors))], axis=1) * inside[:, None]
-        return self._scale(self._sums(points, self.bandwidth_) - own, self.strength_)
+        sums = self._sums(points, self.bandwidth_)
+        sums[rows] -= own[rows]
+        return self._scale(sums, self.strength_)
 
     def predict(self, points: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
         """The scale of each row."""
@@ -96,9 +95,9 @@ class BoostedScale:
         self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
     ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the model that has not seen it."""
-        folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
         from sklearn.ensemble import HistGradientBoostingRegressor
 
+        folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
         self.models_, crossed = [], np.empty(len(errors))
         for fold in range(N_FOLDS):
             inside, outside = folds != fold, folds == fold
