@@ -90,6 +90,17 @@ def test_distributions_and_saving(score, tmp_path):
     np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], method.predict_interval(NEW)[1])
     np.testing.assert_array_equal(loaded.y_calib_, HOLES[CALIB])
     assert loaded.predict_quantiles(NEW, [0.5]).shape == (100, 1, 2)
+    places, masses = loaded.predict_distribution(NEW)
+    np.testing.assert_allclose(masses.sum(axis=1), 1.0)
+    fewer = int(np.isnan(HOLES[CALIB]).sum(0).argmax())
+    assert places[:, -2, fewer].min() == np.inf > places[:, -2, 1 - fewer].max()
+    assert masses[:, -2, fewer].max() == 0.0
+    # The median is where half of the mass is reached.
+    order = places.argsort(axis=1)
+    places, masses = (np.take_along_axis(part, order, axis=1) for part in (places, masses))
+    reached = np.argmax(masses.cumsum(axis=1) >= 0.5, axis=1)
+    median = np.take_along_axis(places, reached[:, None], axis=1)
+    np.testing.assert_allclose(median, loaded.predict_quantiles(NEW, [0.5]))
 
 
 def test_groups_follow_the_rows():

@@ -271,14 +271,20 @@ class TestMessages:
         "regressor",
         [lvd.SplitConformalRegressor(), lvd.MADSplitRegressor(), lvd.ConformalizedQuantileRegressor()],
     )
-    def test_labels_that_are_not_taken_are_refused_before_training(self, regressor, rows):
-        message = (
-            f"{type(regressor).__name__} gives all .* takes no groups=; leave it out, or use LVDRegressor"
-        )
+    @pytest.mark.parametrize(
+        "given", [{"groups": np.zeros(80)}, {"max_weight": 2.0}], ids=["groups", "max_weight"]
+    )
+    def test_labels_that_are_not_taken_are_refused_before_training(self, regressor, rows, given):
+        name, told = min(given), type(regressor).__name__
+        message = f"{told} gives all .* takes no {name}=; leave it out, or use LVDRegressor"
         with pytest.raises(lvd.InputError, match=message):
-            regressor.fit(*rows, groups=np.zeros(80))
+            regressor.fit(*rows, **given)
         with pytest.raises(NotFittedError):
             regressor.predict(rows[0])
+
+    def test_a_largest_weight_is_for_calibration_rows(self, rows):
+        with pytest.raises(lvd.InputError, match=r"calib_size=None.*max_weight= would go unused"):
+            lvd.LVDRegressor(calib_size=None).fit(*rows, max_weight=2.0)
 
     def test_an_empty_set_is_not_to_be_sorted(self):
         with pytest.raises(lvd.InputError, match=r"both ends at the prediction.* width 0") as raised:

@@ -144,7 +144,7 @@ class ConformalBase(IntervalRegressor):
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._check_joint(score)
-        labels = self._check_labels(len(targets), groups=groups, weights=weights)
+        labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         if labels and self.calib_size is None:
             raise InputError(
                 f"fit sets no calibration rows aside (calib_size=None), so {min(labels)}= would go unused; "
@@ -157,7 +157,7 @@ class ConformalBase(IntervalRegressor):
         self.train_digests_ = np.sort(row_digests(train_inputs))
         if len(calib):
             chosen = rows_of_labels(labels, calib)
-            self._calibrate(_safe_indexing(inputs, calib), targets[calib], max_weight, **chosen)
+            self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
         return self
 
     def conformalize(
@@ -177,9 +177,9 @@ class ConformalBase(IntervalRegressor):
         """
         check_is_fitted(self, "train_digests_")
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_, missing=True)
-        labels = self._check_labels(len(targets), groups=groups, weights=weights)
+        labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         self._warn_of_shared_rows(inputs)
-        self._calibrate(inputs, targets, max_weight, **labels)
+        self._calibrate(inputs, targets, labels)
         return self
 
     def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
@@ -224,12 +224,10 @@ class ConformalBase(IntervalRegressor):
         self._learn(TrainingRows(rows, y[aside], self.model_, self.device, self.seed_))
         return _safe_indexing(X, calib), y[calib], rows_of_labels(labels, calib)
 
-    def _calibrate(self, X: Any, y: Float[NDArray, "m t"], max_weight: float | None, **labels: Any) -> None:
+    def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
         """Take a calibration set, replacing a former one."""
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
-        if max_weight is not None:
-            labels["max_weight"] = max_weight
         rows, bound = self._bind(X)
         scores = bound(y)
         check_known(scores[:, 0], joint=self.score_.joint)
@@ -348,8 +346,8 @@ class ConformalBase(IntervalRegressor):
             self, "n_calib_", msg="%(name)s has no calibration set yet: call conformalize(X_calib, y_calib)"
         )
 
-    def _check_labels(self, n_rows: int, **labels: ArrayLike | None) -> dict[str, Any]:
-        """The labels that were given, one for each row; only local weights know what to do with them."""
+    def _check_labels(self, n_rows: int, **labels: ArrayLike | float | None) -> dict[str, Any]:
+        """What was given of groups and weights, one for each row; only local weights know what to do with it."""
         given = {name: values for name, values in labels.items() if values is not None}
         for name, values in given.items():
             if self._kernel_template() is None:
@@ -357,7 +355,8 @@ class ConformalBase(IntervalRegressor):
                     f"{type(self).__name__} gives all calibration rows the same weight and takes no {name}=; leave "
                     "it out, or use LVDRegressor"
                 )
-            check_same_length(**{"X": range(n_rows), name: values})
+            if name != "max_weight":
+                check_same_length(**{"X": range(n_rows), name: values})
         return given
 
     def _check_joint(self, score: ConformityScore) -> None:

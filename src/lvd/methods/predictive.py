@@ -77,7 +77,8 @@ class PredictiveDistribution(ConformalBase):
     ) -> tuple[Any, Any]:
         """The distributions themselves: where their mass is and how much, both (n, m + 2), or (n, m + 2, T).
 
-        The first place is -inf and the last +inf. The arrays are dense: one column for each calibration row.
+        The first place is -inf and the last +inf. The arrays are dense: one column for each calibration row. Those
+        of targets that fewer rows have end in more places at +inf, without mass.
 
         Examples
         --------
@@ -91,8 +92,8 @@ class PredictiveDistribution(ConformalBase):
         True
         """
         _, bound, found = self._locate(X, groups=groups, weights=weights)
-        places = _targets_at(bound, [local.places() for local in found])
-        masses = np.stack([local.masses() for local in found], axis=-1)
+        places = _targets_at(bound, _of_one_width([local.places() for local in found], np.inf))
+        masses = np.stack(_of_one_width([local.masses() for local in found], 0.0), axis=-1)
         return like(self._as_given(places), X), like(self._as_given(masses), X)
 
     def _locate(
@@ -124,6 +125,12 @@ class PredictiveDistribution(ConformalBase):
             raise InputError(
                 "this model was saved by an older lvd, which kept no signed errors: conformalize it again"
             )
+
+
+def _of_one_width(parts: list[Float[NDArray, "n _"]], beyond: float) -> list[Float[NDArray, "n j"]]:
+    """The arrays, filled up at their end to the width of the widest."""
+    width = max(part.shape[1] for part in parts)
+    return [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=beyond) for part in parts]
 
 
 def _targets_at(bound: BoundScore, scores: list[Float[NDArray, "n j"]]) -> Float[NDArray, "n j t"]:
