@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -42,7 +43,9 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
             def run(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
                 if len(chunks) == 1 or (n_threads or before) == 1:
                     return run_in_turn(function, chunks)
-                return list(pool.map(function, chunks))
+                # What the caller listens to, each thread tells it too.
+                waiting = [pool.submit(copy_context().run, function, chunk) for chunk in chunks]
+                return [one.result() for one in waiting]
 
             yield run
     finally:

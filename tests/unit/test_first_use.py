@@ -17,7 +17,7 @@ from lvd.kernels.compiled import FirstUse
 
 COMPILE = (
     "import numpy as np; from lvd.kernels.compiled import _sum; "
-    "_sum(np.zeros(4)); print(sum(_sum.stats.cache_hits.values()))"
+    "_sum(np.zeros((1, 4)), 0); print(sum(_sum.stats.cache_hits.values()))"
 )
 
 

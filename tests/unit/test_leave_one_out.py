@@ -89,6 +89,25 @@ def test_compiled_differences_equal_tiles_of_float64(smoothness, batch, spread, 
     torch.testing.assert_close(slope.double(), gradient, rtol=1e-3, atol=1e-5)
 
 
+def test_many_rows_are_learned_from_by_compiled_code_on_threads(rng, monkeypatch):
+    embeddings = rng.normal(size=(900, 6))
+    y = np.sin(2.0 * embeddings[:, 3])
+
+    def learned(few_rows):
+        monkeypatch.setattr(leave_one_out, "FEW_ROWS", few_rows)
+        monkeypatch.setattr(compiled_training, "BLOCKS_AT_A_TIME", 1)
+        return lvd.MahalanobisKernel(2, max_iter=20, device="cpu", random_state=0).fit(embeddings, y)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        compiled, tiled = learned(0), learned(10_000)
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(compiled.components_, tiled.components_, rtol=1e-3, atol=1e-4)
+    assert not np.array_equal(compiled.components_, tiled.components_)
+
+
 @pytest.mark.parametrize("spread", [6.0, 1e3])
 def test_clamped_denominators(spread):
     """Rows so far apart that some, or all, of the weights together stay below the smallest denominator."""

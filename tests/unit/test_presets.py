@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import Ridge
 
 import lvd
 from lvd._progress import listening
@@ -84,6 +86,19 @@ class TestPrefit:
             reg.conformalize(X[150:], y[150:])
         assert reg.n_calib_ == 100
         assert reg.predict_interval(X[:3])[1].shape == (3, 2, 1)
+
+    @pytest.mark.parametrize("n_calib", [100, 150], ids=["trainable", "trained"])
+    def test_a_second_model_in_a_pair_learns_unless_it_is_a_function(self, rows, n_calib):
+        X, y = rows
+        forest = RandomForestRegressor(20, random_state=0).fit(X[:150], y[:150])
+        first = Ridge() if n_calib == 100 else lambda some: np.ones(len(some))
+        score = lvd.scores.NormalizedResidual((first, lambda some: some))
+        choices = {"preset": "paper", "prefit": True, "calib_size": None, "random_state": 0}
+        reg = lvd.LVDRegressor(forest, conformity_score=score, **choices).fit(X[:150], y[:150])
+        expected = pytest.warns(InterpolationWarning) if n_calib == 100 else nullcontext()
+        with expected:
+            reg.conformalize(X[150:], y[150:])
+        assert reg.n_calib_ == n_calib
 
     def test_the_paper_needs_no_errors(self, rows):
         X, y = rows

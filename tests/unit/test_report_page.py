@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import Ridge
 
 import lvd
 from lvd._validation import InputError
@@ -249,6 +250,18 @@ def test_one_of_several_targets(new):
     number, *_, neighbors, _, _, _ = report.rows["rows"][0]
     explained = both.explain(new.to_batches(), number, n_neighbors=8)[1].evidence.neighbors
     assert [one[0] for one in neighbors] == [one.index for one in explained]
+
+
+@pytest.mark.parametrize(
+    "estimator", [None, "auto", (Ridge(), lambda rows: rows[:, :1])], ids=["None", "auto", "pair"]
+)
+def test_rivals_of_several_targets_have_models_of_their_own(new, estimator):
+    table = make_table().append_column("second", pa.array(np.random.default_rng(5).normal(size=N_ROWS)))
+    regressor = lvd.LVDRegressor(estimator, kernel=lvd.MahalanobisKernel(2, max_iter=5), random_state=0)
+    names = {"target": ["second", TARGET], "drop": ["id", "nested"], "impute": "median"}
+    both, _ = TableModel.fit(table, regressor, **names)
+    report = make_report(both, new, target=TARGET, rivals=("madsplit",), fitted_on=table)
+    assert report.methods[-1].how == "with networks of its own, trained on the same rows"
 
 
 def test_training_rows_are_told(model):

@@ -1,4 +1,5 @@
-"""Gaussian weights ``exp(-||u - v||^2 / h^2)`` over rows in blocks, their sums and quantiles, compiled for the CPU.
+"""Gaussian weights ``exp(-||u - v||^2 / h^2)`` over rows in blocks, compiled for the CPU: their sums and quantiles,
+and the gradient by which a kernel is learned; and the projection of embeddings.
 
 Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
 but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks

@@ -36,7 +36,8 @@ class CompiledNeighborhood:
         """Lay the rows out in blocks; a batch of one row is doubled, since queries come in pairs."""
         n, k = points.shape
         blocks = make_blocks(points.numpy(), np.zeros(k), np.ones(n))
-        blocks.points[np.isinf(blocks.points)] = 0.0  # past the last row, where the ratios are 0
+        if rest := n % blocks.points.shape[2]:
+            blocks.points[-1, :, rest:] = 0.0  # past the last row, where the ratios are 0
         own = batch.numpy() if len(batch) > 1 else batch.numpy().repeat(2)
         queries = np.zeros((len(own), blocks.points.shape[1]), np.float32)
         queries[:, :k] = points.numpy()[own]

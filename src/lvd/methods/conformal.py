@@ -130,9 +130,9 @@ class ConformalBase(IntervalRegressor):
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
         With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
-        one value for each row, and those of the rows set aside are used. Rows that the model treats as one case
-        are set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned
-        and calibrated from the rows that have it.
+        one value for each row, and those of the rows set aside are used; for `max_weight` see
+        :meth:`conformalize`. Rows that the model treats as one case are set aside together or not at all. With
+        several targets, unknown ones may be NaN: each target is learned and calibrated from the rows that have it.
         """
         levels, seed = self._check_settings()
         score = self._conformity_score()
@@ -347,7 +347,7 @@ class ConformalBase(IntervalRegressor):
         )
 
     def _check_labels(self, n_rows: int, **labels: ArrayLike | float | None) -> dict[str, Any]:
-        """What was given of groups and weights, one for each row; only local weights know what to do with it."""
+        """What was given of groups, weights and the largest weight; only methods with local weights use them."""
         given = {name: values for name, values in labels.items() if values is not None}
         for name, values in given.items():
             if self._kernel_template() is None:

@@ -61,8 +61,8 @@ class LVDRegressor(LocalRegressor):
         paper's network. With the other names numbers may be missing (NaN): the trees take them as they are, the
         network gets the column's mean and a flag. Or a torch module, one of lvd's regressors, a scikit-learn
         regressor or Pipeline, LightGBM, XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a
-        trained model, a function `predict`. Or a pair of one of these and its embedding: the name of the layer
-        of a torch module whose input it is, else a function from rows to embeddings.
+        trained model, a function `predict`. Or a pair of a model and its embedding: of a torch module the name of
+        the layer whose input it is, of others a function from rows to embeddings.
     preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.

@@ -58,10 +58,14 @@ def as_model(
             f"the embedding {embedding!r} names a layer, which only torch modules have; give a function from rows "
             "to embeddings"
         )
-    if embedding is not None and (has_own or (is_net and not isinstance(embedding, str))):
+    if embedding is not None and has_own:
         raise InputError(
-            "the embedding is a function, which only scikit-learn estimators and predict functions need; for a "
-            "torch module give the name of a layer, and leave it out for models of lvd and chemprop, which have one"
+            f"a {type(estimator).__name__} has an embedding of its own; give it alone, not in a pair with another"
+        )
+    if embedding is not None and is_net and not isinstance(embedding, str):
+        raise InputError(
+            "the embedding of a torch module must be the name of the layer whose input it is, got "
+            f"{type(embedding).__name__}"
         )
     if foreign is not None:
         model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)

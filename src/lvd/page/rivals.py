@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import clone
 
 from lvd import metrics
 from lvd._typing import Float, NDArray
@@ -104,11 +103,12 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     }
     fresh = rival(**{name: value for name, value in settings.items() if name in rival().get_params()})
     conformal, shared = isinstance(fresh, ConformalBase), False
+    estimator = None if isinstance(own.estimator, str) else own.estimator  # its own, where LVD's has a name
     if conformal and fresh.post_hoc:
         shared = own.n_targets_ == 1
-        fresh.set_params(estimator=own.model_ if shared else clone(own.estimator), prefit=shared)
+        fresh.set_params(estimator=own.model_ if shared else estimator, prefit=shared)
     elif not model.encoder.feature_names:
-        fresh.set_params(estimator=clone(own.estimator))
+        fresh.set_params(estimator=estimator)
     gapless = (lambda X: X) if shared else model.encoder.filled
     with warnings.catch_warnings():
         # The page itself shows at which levels a method's intervals are infinite.

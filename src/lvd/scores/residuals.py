@@ -101,7 +101,7 @@ class NormalizedResidual(ConformityScore):
     Parameters
     ----------
     error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first,
-        or, for a prefit estimator, the built-in MLP on the embeddings. A pair of functions counts as trained.
+        or, for a prefit estimator, the built-in MLP on the embeddings. A function is trained already.
     errors : which errors it learns: ``"held_out"``, those of models that have not seen the row, where lvd trains
         the estimator; or ``"in_sample"``, the estimator's own on its training rows, which are too small but are
         what the paper used.
@@ -119,7 +119,8 @@ class NormalizedResidual(ConformityScore):
     @property
     def learns_errors(self) -> bool:
         """Unless the second model is trained already, or learns from the estimator's own errors."""
-        return self.errors == "held_out" and not isinstance(self.error_estimator, tuple | list)
+        given = self.error_estimator
+        return self.errors == "held_out" and (given is None or not came_trained(as_model(given)))
 
     def fit(self, training: TrainingRows) -> None:
         """Train the second model on absolute errors.
