@@ -331,7 +331,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         if isinstance(self.loss, ElementLoss) and self.loss.outputs_per_target > 1:
             raise InputError(
                 f"loss must take one number for each target, but {type(self.loss).__name__} takes "
-                f"{self.loss.outputs_per_target}; it is for ChempropEstimator"
+                f"{self.loss.outputs_per_target}; choose another, or leave it out"
             )
         if np.isnan(targets).any():
             each = SquaredLoss() if self.loss is None else self.loss

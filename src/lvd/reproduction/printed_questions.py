@@ -112,8 +112,8 @@ def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
         _line(
             f"{table.upper()}, {kind}",
             printed.get((dataset_title(table), "DE")),
-            _mean([value for name, value in ours.items() if table_of(name) == table]),
-            *(_mean(one.get(setting, {}).values()) for setting in settings),
+            _mean_if_any([value for name, value in ours.items() if table_of(name) == table]),
+            *(_mean_if_any(one.get(setting, {}).values()) for setting in settings),
         )
         for table, found in short.items()
         if any(found.values())
@@ -150,7 +150,7 @@ def _setting_text(setting: tuple[float, int]) -> str:
     return f"{steps} at {rate:g}"
 
 
-def _mean(values: Collection[float]) -> float | None:
+def _mean_if_any(values: Collection[float]) -> float | None:
     return fmean(values) if values else None
 
 

@@ -123,6 +123,7 @@ def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
     except Exception as error:  # whatever it is, the other runs go on
         return failure_of(run, f"{type(error).__name__}: {error}", time.process_time() - start)
     y_pred, intervals = found
+    # One prediction for all levels, (n,), or one for each, (n, l).
     by_level = np.broadcast_to(y_pred.T, (len(run.levels), len(y_pred))).T
     return Result(run, split.test, split.y[split.test], by_level, intervals, seconds)
 
