@@ -79,6 +79,26 @@ def test_a_fresh_process_compiles_then_reads_the_cache(tmp_path):
     assert answers == [(0, True), (1, False)]
 
 
+SUMMARY = """
+import numpy as np, lvd
+rng = np.random.default_rng(0)
+moments = {"mean": np.zeros(3), "scale": np.ones(3)}
+kernel = lvd.MahalanobisKernel.from_components(rng.normal(size=(3, 3)), **moments, device="cpu")
+conformal = lvd.LocalConformal(kernel).conformalize(rng.normal(size=(100, 3)), rng.exponential(size=100))
+print(conformal.summary(rng.normal(size=(120, 3))).n_effective.tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_compiled_code_gives_the_bits_that_code_from_the_cache_gives(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", SUMMARY]
+    first, second = (
+        subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True) for _ in range(2)
+    )
+    assert first.stdout == second.stdout
+
+
 def test_without_any_folder_for_a_cache_it_is_compiled_each_time(monkeypatch):
     from numba.core import caching
 

@@ -145,7 +145,8 @@ OPTIONS: dict[str, Any] = {
     "nogil": True, "cache": _can_cache(), "fastmath": FAST, "error_model": "numpy",
 }  # fmt: skip
 PART: dict[str, Any] = {"inline": "always", **OPTIONS}
-"""Of functions that are called for every query: handing the blocks over takes as long as weighing a few rows."""
+"""Of functions that others here call. Handing the blocks over takes as long as weighing a few rows; and one that
+sums by itself would do so in another order in the process that compiled it than in those that read the cache."""
 
 
 @intrinsic
@@ -403,7 +404,7 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
                 on_queries[i, d] += pulled
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def weights_reach(distances, precision, wanted):
     """Whether ``sum_j exp(-precision d_j)`` is what is wanted or more."""
@@ -542,7 +543,7 @@ def _sum_by_fours(weights):
     return total
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 @no_type_check
 def _add_moments(weights, values, block, moments):
     total, squares, products = 0.0, 0.0, 0.0
