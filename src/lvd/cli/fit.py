@@ -271,7 +271,7 @@ def fit(
     With --checkpoint the network is one that chemprop has trained, and stays as it is. Of the molecules, none of
     which it has seen, 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
     """
-    from lvd import LVDRegressor, NetRegressor
+    from lvd import LVDRegressor
     from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
     from lvd.tables.reading import read_table
@@ -335,9 +335,7 @@ def fit(
         if checkpoint is not None
         else _network(preset, epochs, sizes, device, seed)
         if smiles is not None
-        else model
-        if epochs is None
-        else NetRegressor(epochs=epochs, device=device, random_state=seed),
+        else _estimator(model, epochs, device, seed),
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=score,
@@ -388,6 +386,13 @@ def _as_bandwidth(text: str) -> float | str:
         return float(text)
     except ValueError:
         raise InputError(f"--bandwidth must be a number or adaptive, got {text!r}") from None
+
+
+def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
+    """The model by its name, or a network of so many epochs."""
+    from lvd import NetRegressor
+
+    return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
 
 
 def _network(

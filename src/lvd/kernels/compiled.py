@@ -492,7 +492,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                     spreads[i - first, block] = weigh(x, narrow[i - first], blocks, block, some)
                     sums[i - first, block] = _sum_by_fours(some)
                     if moments.shape[1]:
-                        _add_moments(some, values, block, moments[i])
+                        _add_moments(weights, i - pair, values, block, moments[i])
         for i in range(first, last):
             number = i - first
             # Where queries come in pairs, the last block has just been weighed for this one.
@@ -545,16 +545,14 @@ def _sum_by_fours(weights):
 
 @njit(**PART)
 @no_type_check
-def _add_moments(weights, values, block, moments):
-    total, squares, products = 0.0, 0.0, 0.0
-    for j in range(len(weights)):
-        squares += np.float64(weights[j]) * np.float64(weights[j])
+def _add_moments(weights, row, values, block, moments):
+    squares, products = 0.0, 0.0
+    for j in range(weights.shape[1]):
+        squares += np.float64(weights[row, j]) * np.float64(weights[row, j])
     if len(values):
-        for j in range(len(weights)):
-            products += np.float64(weights[j]) * values[0, block, j]
-    for j in range(len(weights)):
-        total += np.float64(weights[j])
-    moments[0] += total
+        for j in range(weights.shape[1]):
+            products += np.float64(weights[row, j]) * values[0, block, j]
+    moments[0] += _sum(weights, row)
     moments[1] += squares
     moments[2] += products
 
