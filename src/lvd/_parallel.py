@@ -70,12 +70,17 @@ THREAD_PAIRS = 2**18
 QUERIES_TOGETHER = 16
 
 
-def in_chunks(work: Callable[[slice], None], n_queries: int, n_rows: int) -> None:
-    """Run compiled `work` on slices of the queries, on threads where there is enough to do."""
+def in_chunks(
+    work: Callable[[slice], None], n_queries: int, n_rows: int, together: int = QUERIES_TOGETHER
+) -> None:
+    """Run `work` that releases the interpreter's lock on slices of the queries, multiples of so many `together`.
+
+    It runs on threads where there is enough to do.
+    """
     import torch
 
     n_threads = min(torch.get_num_threads(), 1 + n_queries * n_rows // THREAD_PAIRS)
-    size = -(-n_queries // n_threads // QUERIES_TOGETHER) * QUERIES_TOGETHER
+    size = -(-n_queries // n_threads // together) * together
     if n_threads == 1 or size >= n_queries:
         work(slice(0, n_queries))
         return

@@ -138,6 +138,20 @@ class TestRadii:
             patch.setattr(engine, "SINGLE_ROWS", 0)
             np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
 
+    @settings(max_examples=200)
+    @given(rich_cases())
+    def test_do_not_depend_on_whether_rows_or_queries_are_beside_each_other(self, case):
+        assert len(case.queries) >= engine.LANE_QUERIES  # elsewhere queries are
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "LANE_ROWS", 0)
+            np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
+
+    @pytest.mark.parametrize("n", [8, 16, 511, 512, 513, 1100])
+    def test_of_more_queries_than_there_are_lanes(self, n, rng):
+        points, queries = rng.normal(size=(300, 3)), 1.5 * rng.normal(size=(n, 3))
+        case = Case(points, rng.gamma(1.0, size=300), queries, query_bandwidths=rng.uniform(0.5, 3.0, size=n))
+        np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
+
     def test_of_more_rows_than_any_cache_holds(self, rng):
         points, queries = 0.6 * rng.normal(size=(120_000, 10)), 0.6 * rng.normal(size=(140, 10))
         assert points.size > compiled.LARGE  # and more queries than are held against a block at a time
@@ -183,7 +197,7 @@ class TestRadii:
         np.testing.assert_array_equal(engine_radius(case, levels)[0], conformal_quantile(scores, levels))
 
     @pytest.mark.parametrize("m", [0, 1, 31, 32, 33, 511, 512, 513, 1024, 4500])
-    @pytest.mark.parametrize("k", [1, 5, 6])
+    @pytest.mark.parametrize("k", [1, 10, 11])
     def test_around_the_sizes_of_blocks(self, m, k, rng):
         case = Case(rng.normal(size=(m, k)), rng.gamma(1.0, size=m), rng.normal(size=(130, k)))
         np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
@@ -242,9 +256,11 @@ class TestManyQueries:
 class TestTheCertificate:
     """Levels a hair beside the cumulative shares of one query: float32 cannot tell on which side they are."""
 
-    @pytest.fixture
-    def case(self, rng):
-        return Case(rng.normal(size=(60, 3)), np.sort(rng.gamma(1.0, size=60)), rng.normal(size=(1, 3)))
+    @pytest.fixture(params=[1, 12])
+    def case(self, rng, request):
+        """One query, or the same one in several lanes."""
+        points, scores = rng.normal(size=(60, 3)), np.sort(rng.gamma(1.0, size=60))
+        return Case(points, scores, rng.normal(size=(1, 3)).repeat(request.param, axis=0))
 
     @pytest.fixture(params=[-1e-12, 1e-12])
     def levels(self, case, request):
@@ -256,7 +272,25 @@ class TestTheCertificate:
 
     def test_without_it_radii_are_different(self, case, levels, monkeypatch):
         monkeypatch.setitem(compiled.ROUNDING, np.dtype(np.float32), (0.0, 0.0))
-        assert (engine_radius(case, levels) != oracle_radius(case, levels)).sum() > 10
+        different = engine_radius(case, levels) != oracle_radius(case, levels)
+        assert (different.sum(1) > 10).all()
+
+    @pytest.mark.parametrize("k", [1, 3, 10, 11, 30])
+    @pytest.mark.parametrize("spread", [0.1, 1.0, 20.0])
+    def test_bounds_the_errors_of_weights(self, k, spread, rng):
+        points = spread * rng.normal(size=(200, k)) + 7.0
+        queries = points[:40] + rng.normal(size=(40, k)) / k**0.5
+        blocks = compiled.make_blocks(points, np.median(points, axis=0))
+        weights = np.empty((40, 200))
+        compiled.sums_over_blocks(
+            queries, np.ones(40), blocks, compiled.in_blocks(list(np.eye(200)), blocks), weights
+        )
+        errors = [compiled._errors(queries, i, 1.0, blocks, np.ones(2)) for i in range(40)]
+        c0, c1 = np.array(errors)[:, :2].T[:, :, None]
+        exponents = np.square(queries[:, None].astype(np.longdouble) - points).sum(2)
+        near = exponents < 80.0  # farther weights count as 0
+        allowed, exact = (c0 + c1 * exponents)[near], np.exp(-exponents[near])
+        assert 0.05 < (np.abs(weights[near] / exact - 1.0) / allowed).max() < 1.0
 
     def test_far_from_the_centre_float32_is_certain_of_nothing(self):
         # Rounded to multiples of 16, the row beside the query is 16 bandwidths away and has no weight.

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from lvd._parallel import chunk_slices, run_in_turn, workers
+from lvd._parallel import THREAD_PAIRS, chunk_slices, in_chunks, run_in_turn, workers
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +52,21 @@ def test_an_error_in_a_chunk_is_raised():
     with pytest.raises(ZeroDivisionError), workers(2) as run:
         run(lambda chunk: 1 / chunk, [1, 0, 2])
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("n", "n_rows", "together", "sizes"),
+    [
+        (40, THREAD_PAIRS, 16, [32, 8]),
+        (40, THREAD_PAIRS, 1, [20, 20]),
+        (5, THREAD_PAIRS, 1, [3, 2]),
+        (5, THREAD_PAIRS, 16, [5]),
+        (1000, 100, 1, [1000]),
+    ],
+)
+def test_queries_are_cut_for_threads_where_there_is_enough_to_do(n, n_rows, together, sizes):
+    parts = []
+    in_chunks(parts.append, n, n_rows, together)
+    parts.sort(key=lambda part: part.start)
+    assert [part.stop - part.start for part in parts] == sizes
+    assert [i for part in parts for i in range(n)[part]] == list(range(n))

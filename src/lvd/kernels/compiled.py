@@ -26,13 +26,20 @@ from numba.extending import intrinsic, overload
 from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
 
-BLOCK, STRETCH = 512, 32
-STRIDE = 5
-"""So many coordinates are processed at a time; rows are padded with zeros to a multiple of it."""
-PAIR, TILE_QUERIES, MANY_QUERIES = 2, 16, 128
-CACHED, LARGE = 2**15, 2**20
-"""So many queries are held against a block while it is in the first-level cache: two, where the rows are so few
-numbers that all of them stay near, and many, where they are so many that each block comes from main memory."""
+BLOCK, WHOLE, STRETCH = 512, 64, 16
+"""Rows of a block, of which fewer are multiples of the second number; so many are added up at once in a search."""
+FIRST, STRIDE = 10, 5
+"""So many coordinates are processed at once: all of them, where there are no more, and then so many at a time; rows
+are padded with zeros to such numbers."""
+PAGE = 4096
+"""Rows and their weights begin at multiples of this many bytes. Elsewhere reads cross lines of the cache; and where
+weights are written less than 256 bytes ahead of where rows are read, as far as the last twelve bits of addresses
+tell, the processor waits to see whether they are the same."""
+TILE_QUERIES, MANY_QUERIES, LARGE = 16, 128, 2**20
+"""So many queries are held against a block while it is in the first-level cache, and more, where the rows are so
+many numbers that each block comes from main memory."""
+LANES, MOST_LANES, KEPT = 16, 512, 2**17
+"""Queries beside each other are multiples of the first number, and so few that this many weights are kept."""
 LOG2_E = 1.4426950408889634
 EXP2_SINGLE = (
     0.6931472149680279, 0.24022652782887737, 0.05550310551013797, 0.009617692972993062, 0.0013406643902351759,
@@ -53,8 +60,6 @@ FAINT = 1e-20
 FARTHEST = 500.0
 """Queries farther from the centre of the rows, in bandwidths, are not for float32: exponents of up to 87 would err
 by more than the 1% that the bound leaves for its second order."""
-MOST_SPREAD = 0.368
-"""``1 / e``, rounded up."""
 SINGLE = 1e-10
 """Float32 has a larger unit roundoff than this, float64 a smaller one."""
 ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
@@ -88,22 +93,32 @@ def make_blocks(
     n_rows, k = points.shape
     dtype = np.dtype(np.float64 if centre is None else np.float32)
     most = BLOCK * 4 // dtype.itemsize  # as many bytes in either precision
-    width = min(most, -(-n_rows // STRETCH) * STRETCH)  # all rows, in whole stretches, or so many of them
+    width = min(most, -(-n_rows // WHOLE) * WHOLE)
     centre = np.zeros(k) if centre is None else centre
 
     def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
         padded = np.full((-(-n_rows // width) * width, columns.shape[1]), beyond, dtype)
         with np.errstate(over="ignore"):
             padded[:n_rows] = columns
-        return np.ascontiguousarray(padded.reshape(-1, width, columns.shape[1]).transpose(0, 2, 1))
+        turned = padded.reshape(-1, width, columns.shape[1]).transpose(0, 2, 1)
+        laid = _on_pages(turned.shape, dtype)
+        laid[:] = turned
+        return laid
 
     empty = np.empty((0, width), dtype)
-    laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % STRIDE))), np.inf)
+    laid = lay_out(np.pad(points - centre, ((0, 0), (0, max(FIRST - k, -k % STRIDE)))), np.inf)
     laid[:, k:] = 0.0
     weights = empty if ratios is None else lay_out(ratios[:, None], 0.0)[:, 0]
     own = empty if precisions is None else lay_out(precisions[:, None], 1.0)[:, 0]
     length = math.hypot(*centre.tolist())
     return Blocks(laid, weights, own, centre, length, n_rows, *ROUNDING[dtype])
+
+
+def _on_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+    """An array that begins at a page."""
+    memory = np.empty(math.prod(shape) * dtype.itemsize + PAGE, np.uint8)
+    begin = -memory.ctypes.data % PAGE
+    return memory[begin : len(memory) - PAGE + begin].view(dtype).reshape(shape)
 
 
 def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:
@@ -131,7 +146,8 @@ class FirstUse(event.Listener):
 
     def on_start(self, begun: Any) -> None:
         """Called by numba when it compiles something; what is not lvd's is not announced."""
-        if self.said or not begun.data["dispatcher"].py_func.__module__.startswith("lvd."):
+        module = begun.data["dispatcher"].py_func.__module__ or ""  # code made by exec has none
+        if self.said or not module.startswith("lvd."):
             return
         self.said = True
         announce_compiling()
@@ -167,46 +183,79 @@ def _number_of(_context, bits):
     return number(bits), lambda _c, builder, _s, args: builder.bitcast(args[0], kind)
 
 
-def exp_minus(x: float) -> float:
-    """``exp(-x)`` for x >= 0 in the precision of x; 0 where :data:`ROUNDING` says so."""
+ALONE = {"fastmath": {"contract", "nsz"}}
+"""Of functions in which sums may not be reordered."""
+
+
+def halvings(distance: float, factor: float) -> float:
+    """How often a weight is halved: the squared distance times the factor, up to where 2 to minus it is 0."""
     raise NotImplementedError("compiled code only")
 
 
-@overload(exp_minus, jit_options={"fastmath": {"contract", "nsz"}})
+@overload(halvings, jit_options=ALONE)
 @no_type_check
-def _exp_minus(x):
+def _halvings(distance, factor):
+    most = np.float32(127.0) if distance == types.float32 else 1023.0
+    return lambda distance, factor: min(distance * factor, most)
+
+
+def exp2_minus(x: float) -> float:
+    """``2^-x`` of what :func:`halvings` gives, in the precision of x."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(exp2_minus, jit_options=ALONE)
+@no_type_check
+def _exp2_minus(x):
     """A power of two times a polynomial on the half octaves around 1, that of least relative error with p(0) = 1.
 
-    Adding `round_to`, then taking it off, rounds to a whole number, whose bits are then the last of the sum: here
-    sums may not be reordered. At the least exponent the power of two has no bits, which makes it 0.
+    Taking x off `round_to`, then that off again, rounds to a whole number, whose bits are then the last of the
+    difference, behind the bias of exponents. At the most halvings the power of two has no bits, which makes it 0.
     """
     if x == types.float32:
-        round_to, least, bias, digits = (
-            np.float32(1.5 * 2.0**23), np.float32(-127.0), np.int32(127), np.int32(23)
-        )  # fmt: skip
-        log2_e = np.float32(-LOG2_E)
+        round_to, digits = np.float32(1.5 * 2.0**23 + 127.0), np.int32(23)
         c1, c2, c3, c4, c5, c6 = (np.float32(c) for c in EXP2_SINGLE)
 
         def single(x):
-            scaled = max(x * log2_e, least)
-            rounded = scaled + round_to
-            t = scaled - (rounded - round_to)
+            rounded = round_to - x
+            t = (round_to - rounded) - x
             series = np.float32(1.0) + t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * c6)))))
-            return series * _number_of(np.int32((_bits_of(rounded) + bias) << digits))
+            return series * _number_of(np.int32(_bits_of(rounded) << digits))
 
         return single
 
     c1, c2, c3, c4, c5, c6, c7, c8, c9 = EXP2_DOUBLE
+    round_to_double = 1.5 * 2.0**52 + 1023.0
 
     def double(x):
-        scaled = max(x * -LOG2_E, -1023.0)
-        rounded = scaled + 1.5 * 2.0**52
-        t = scaled - (rounded - 1.5 * 2.0**52)
+        rounded = round_to_double - x
+        t = (round_to_double - rounded) - x
         low = c6 + t * (c7 + t * (c8 + t * c9))
         series = 1.0 + t * (c1 + t * (c2 + t * (c3 + t * (c4 + t * (c5 + t * low)))))
-        return series * _number_of((_bits_of(rounded) + 1023) << 52)
+        return series * _number_of(_bits_of(rounded) << 52)
 
     return double
+
+
+def square_distance(points: Any, block: int, j: int, *query: float) -> float:
+    """The squared distance of row j of a block of points in ten coordinates."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(square_distance, jit_options=ALONE)
+@no_type_check
+def _square_distance(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
+    """Two sums of five are ready sooner than one of ten."""
+
+    def compute(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
+        d0, d1, d2 = q0 - points[block, 0, j], q1 - points[block, 1, j], q2 - points[block, 2, j]
+        d3, d4, d5 = q3 - points[block, 3, j], q4 - points[block, 4, j], q5 - points[block, 5, j]
+        d6, d7 = q6 - points[block, 6, j], q7 - points[block, 7, j]
+        d8, d9 = q8 - points[block, 8, j], q9 - points[block, 9, j]
+        low = d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+        return low + (d5 * d5 + d6 * d6 + d7 * d7 + d8 * d8 + d9 * d9)
+
+    return compute
 
 
 @njit(**OPTIONS)
@@ -247,83 +296,80 @@ def project(rows, mean, factors, result):
 
 @njit(**PART)
 @no_type_check
-def around_centre(point, blocks, query):
-    """Write a query's coordinates as the blocks hold those of rows: around their centre, in their precision."""
-    for d in range(len(point)):
-        query[d] = point[d] - blocks.centre[d]
-    for d in range(len(point), len(query)):
-        query[d] = 0
+def row_on_a_page(blocks):
+    """Memory for the weights of a block, as one row."""
+    width, itemsize = blocks.points.shape[2], blocks.points.itemsize
+    memory = np.empty(width + PAGE // itemsize, blocks.points.dtype)
+    begin = -memory.ctypes.data % PAGE // itemsize
+    return memory[begin : begin + width].reshape(1, width)
 
 
-@njit(**OPTIONS)
+@njit(**PART)
+@no_type_check
+def around_centre(points, i, blocks, queries, number):
+    """Write point i as a query, as the blocks hold rows: around their centre, in their precision."""
+    for d in range(points.shape[1]):
+        queries[number, d] = points[i, d] - blocks.centre[d]
+    for d in range(points.shape[1], queries.shape[1]):
+        queries[number, d] = 0
+
+
+@njit(**PART)
 @no_type_check
 def queries_together(blocks):
     """How many queries are held against a block at a time."""
-    if blocks.points.size <= CACHED:
-        return PAIR
     return TILE_QUERIES if blocks.points.size <= LARGE else MANY_QUERIES
 
 
 @njit(**PART)
 @no_type_check
-def square_distances(queries, blocks, block, left, right):
-    """The squared distances of the rows of one block from the first two queries: each row is read once for both."""
-    points, width = blocks.points[block], blocks.points.shape[2]
+def square_distances(queries, i, points, block, distances, row):
+    """The squared distances of the rows of one block from query i, into a row of `distances`."""
+    width = points.shape[2]
+    q0, q1, q2, q3, q4 = queries[i, 0], queries[i, 1], queries[i, 2], queries[i, 3], queries[i, 4]
+    q5, q6, q7, q8, q9 = queries[i, 5], queries[i, 6], queries[i, 7], queries[i, 8], queries[i, 9]
     for j in range(width):
-        left[j] = 0
-        right[j] = 0
-    first, second = queries[0], queries[1]
-    for d in range(0, len(first), STRIDE):
-        q0, q1, q2, q3, q4 = first[d], first[d + 1], first[d + 2], first[d + 3], first[d + 4]
-        r0, r1, r2, r3, r4 = second[d], second[d + 1], second[d + 2], second[d + 3], second[d + 4]
+        distances[row, j] = square_distance(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9)
+    for d in range(FIRST, points.shape[1], STRIDE):
+        q0, q1, q2, q3, q4 = (
+            queries[i, d], queries[i, d + 1], queries[i, d + 2], queries[i, d + 3], queries[i, d + 4]
+        )  # fmt: skip
         for j in range(width):
-            p0, p1, p2, p3, p4 = (
-                points[d, j],
-                points[d + 1, j],
-                points[d + 2, j],
-                points[d + 3, j],
-                points[d + 4, j],
-            )
-            d0, d1, d2, d3, d4 = q0 - p0, q1 - p1, q2 - p2, q3 - p3, q4 - p4
-            left[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
-            d0, d1, d2, d3, d4 = r0 - p0, r1 - p1, r2 - p2, r3 - p3, r4 - p4
-            right[j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+            d0, d1, d2, d3, d4 = (
+                q0 - points[block, d, j], q1 - points[block, d + 1, j], q2 - points[block, d + 2, j],
+                q3 - points[block, d + 3, j], q4 - points[block, d + 4, j],
+            )  # fmt: skip
+            distances[row, j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
 
 
 @njit(**PART)
 @no_type_check
-def weigh(exponents, precision, blocks, block, weights):
-    """From squared distances of a block's rows their exponents ``||u - v||^2 / h^2``, in place, and weights.
+def weigh(queries, i, precision, blocks, block, weights):
+    """The weights of a block's rows for query i, into the one row of `weights`.
 
-    Returns the sum of weights times exponents; infinite exponents have weight 0. In float64, where its error is
-    small beside that of sums, it returns the most that it can be, as ``x exp(-x)`` is at most ``1 / e``.
+    Returns the sum of weights times exponents ``||u - v||^2 / h^2``; rows so far that their weight is 0 count
+    nothing. Arrays come whole, with the numbers of what is meant: a slice is counted by its users, which takes as
+    long as a few rows. Distances have a loop of their own: processors foresee less of a longer one.
     """
-    width = blocks.points.shape[2]
-    spread, most = weights.dtype.type(0), np.float32(1e6)
+    width, factor = weights.shape[1], weights.dtype.type(LOG2_E * precision)
+    spread = weights.dtype.type(0)
+    square_distances(queries, i, blocks.points, block, weights, 0)
     if len(blocks.precisions):
         for j in range(width):
-            exponents[j] *= precision * blocks.precisions[block, j]
-    elif precision != 1:
-        for j in range(width):
-            exponents[j] *= precision
-    if blocks.unit < SINGLE:
-        for j in range(width):
-            weights[j] = exp_minus(exponents[j])
-        if not len(blocks.ratios):
-            return MOST_SPREAD * width
-        for j in range(width):
-            weights[j] *= blocks.ratios[block, j]
-            spread += blocks.ratios[block, j]
-        return MOST_SPREAD * np.float64(spread)
+            weights[0, j] *= blocks.precisions[block, j]
     if len(blocks.ratios):
         for j in range(width):
-            weights[j] = blocks.ratios[block, j] * exp_minus(exponents[j])
-            spread += weights[j] * min(exponents[j], most)
+            x = halvings(weights[0, j], factor)
+            weight = blocks.ratios[block, j] * exp2_minus(x)
+            weights[0, j] = weight
+            spread += weight * x
     else:
         for j in range(width):
-            weights[j] = exp_minus(exponents[j])
-            spread += weights[j] * min(exponents[j], most)
-    return np.float64(spread)
+            x = halvings(weights[0, j], factor)
+            weight = exp2_minus(x)
+            weights[0, j] = weight
+            spread += weight * x
+    return np.float64(spread) / LOG2_E
 
 
 @njit(**OPTIONS)
@@ -331,40 +377,31 @@ def weigh(exponents, precision, blocks, block, weights):
 def sums_over_blocks(points, precisions, blocks, values, result):
     """``result[i, c] = sum_j w_ij values[c, j]``; `values` are in blocks, (columns, blocks, width)."""
     n_blocks, n_components, width = blocks.points.shape
-    dtype, together = blocks.points.dtype, queries_together(blocks)
-    queries = np.zeros((together, n_components), dtype)
-    weights, exponents = np.empty(width, dtype), np.empty((PAIR, width), dtype)
+    together, weights = queries_together(blocks), row_on_a_page(blocks)
+    queries = np.zeros((together, n_components), weights.dtype)
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
-            around_centre(points[i], blocks, queries[i - first])
+            around_centre(points, i, blocks, queries, i - first)
             result[i] = 0.0
         for block in range(n_blocks):
-            for pair in range(first, last, PAIR):
-                square_distances(queries[pair - first :], blocks, block, exponents[0], exponents[1])
-                for i in range(pair, min(pair + PAIR, last)):
-                    weigh(exponents[i - pair], dtype.type(precisions[i]), blocks, block, weights)
-                    for c in range(values.shape[0]):
-                        total = 0.0
-                        for j in range(width):
-                            total += np.float64(weights[j]) * values[c, block, j]
-                        result[i, c] += total
+            for i in range(first, last):
+                weigh(queries, i - first, precisions[i], blocks, block, weights)
+                for c in range(values.shape[0]):
+                    total = 0.0
+                    for j in range(width):
+                        total += np.float64(weights[0, j]) * values[c, block, j]
+                    result[i, c] += total
 
 
 @njit(**PART)
 @no_type_check
-def weigh_others(queries, own, i, blocks, block, exponents, weights):
-    """The weights of a block's rows for query number i, which comes after its neighbour if i is odd.
-
-    `own` are the numbers of the rows that the queries are: of a row to itself the weight is 0.
-    """
-    first = min(i - i % 2, len(queries) - PAIR)
-    if i % 2 == 0:
-        square_distances(queries[first:], blocks, block, exponents[0], exponents[1])
-    weigh(exponents[i - first], queries.dtype.type(1), blocks, block, weights)
-    place = own[i] - block * len(weights)
-    if 0 <= place < len(weights):
-        weights[place] = 0
+def weigh_others(queries, i, own, blocks, block, weights):
+    """The weights of a block's rows for query i, which is row number `own`: to itself its weight is 0."""
+    weigh(queries, i, 1.0, blocks, block, weights)
+    place = own - block * weights.shape[1]
+    if 0 <= place < weights.shape[1]:
+        weights[0, place] = 0
 
 
 @njit(**OPTIONS)
@@ -372,14 +409,14 @@ def weigh_others(queries, own, i, blocks, block, exponents, weights):
 def add_neighbors(queries, own, blocks, y, sums):
     """Add the rows' weights times their targets to ``sums[0]``, and the weights to ``sums[1]``."""
     width = y.shape[1]
-    weights, exponents = np.empty(width, queries.dtype), np.empty((PAIR, width), queries.dtype)
+    weights = row_on_a_page(blocks)
     for block in range(len(y)):
         for i in range(len(queries)):
-            weigh_others(queries, own, i, blocks, block, exponents, weights)
+            weigh_others(queries, i, own[i], blocks, block, weights)
             products, total = np.float32(0), np.float32(0)
             for j in range(width):
-                products += weights[j] * y[block, j]
-                total += weights[j]
+                products += weights[0, j] * y[block, j]
+                total += weights[0, j]
             sums[0, i] += products
             sums[1, i] += total
 
@@ -389,16 +426,16 @@ def add_neighbors(queries, own, blocks, y, sums):
 def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
     """Add ``w_ij (slope_i y_j + offset_i) (p_i - p_j)`` to what pulls at p_i, and its negative at p_j."""
     width = y.shape[1]
-    weights, exponents = np.empty(width, queries.dtype), np.empty((PAIR, width), queries.dtype)
+    weights = row_on_a_page(blocks)
     for block in range(len(y)):
         for i in range(len(queries)):
-            weigh_others(queries, own, i, blocks, block, exponents, weights)
+            weigh_others(queries, i, own[i], blocks, block, weights)
             for j in range(width):
-                weights[j] *= slope[i] * y[block, j] + offset[i]
+                weights[0, j] *= slope[i] * y[block, j] + offset[i]
             for d in range(queries.shape[1]):
                 pulled = np.float32(0)
                 for j in range(width):
-                    pull = weights[j] * (queries[i, d] - blocks.points[block, d, j])
+                    pull = weights[0, j] * (queries[i, d] - blocks.points[block, d, j])
                     pulled += pull
                     on_rows[block, d, j] -= pull
                 on_queries[i, d] += pulled
@@ -406,13 +443,13 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
 
 @njit(**PART)
 @no_type_check
-def weights_reach(distances, precision, wanted):
-    """Whether ``sum_j exp(-precision d_j)`` is what is wanted or more."""
+def weights_reach(distances, n_blocks, factor, wanted):
+    """Whether ``sum_j 2^(-factor d_j)`` over so many blocks is what is wanted or more."""
     total = 0.0
-    for first in range(0, len(distances), BLOCK):
-        some, part = distances[first : first + BLOCK], distances.dtype.type(0)
-        for j in range(len(some)):
-            part += exp_minus(some[j] * precision)
+    for block in range(n_blocks):
+        part = distances.dtype.type(0)
+        for j in range(distances.shape[1]):
+            part += exp2_minus(halvings(distances[block, j], factor))
         total += np.float64(part)
         if total >= wanted:
             return True
@@ -429,26 +466,24 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
     """
     n_blocks, n_components, width = blocks.points.shape
     dtype, last = blocks.points.dtype, len(grid) - 1
-    queries, both = np.zeros((2, n_components), dtype), np.empty((2, n_blocks * width), dtype)
+    factors = (LOG2_E * precisions).astype(dtype)
+    query, distances = np.zeros((1, n_components), dtype), np.empty((n_blocks, width), dtype)
     n_few = -(-n_blocks // 4)
     for i in range(len(points)):
-        if i % 2 == 0:
-            for other in range(i, min(i + 2, len(points))):
-                around_centre(points[other], blocks, queries[other - i])
-            for place in range(n_blocks):  # every fourth block comes first
-                block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
-                at = slice(place * width, (place + 1) * width)
-                square_distances(queries, blocks, block, both[0, at], both[1, at])
-        distances, low, high = both[i % 2], 0, last
+        around_centre(points, i, blocks, query, 0)
+        for place in range(n_blocks):  # every fourth block comes first
+            block = 4 * place if place < n_few else place - n_few + (place - n_few) // 3 + 1
+            square_distances(query, 0, blocks.points, block, distances, place)
+        low, high = 0, last
         while low < high:
             middle = (low + high) // 2
-            if weights_reach(distances[: n_few * width], precisions[middle], wanted * n_few / n_blocks):
+            if weights_reach(distances, n_few, factors[middle], wanted * n_few / n_blocks):
                 high = middle
             else:
                 low = middle + 1
         guess, step, low, high = high, 1, 0, last
         while low < high:
-            if weights_reach(distances, precisions[guess], wanted):
+            if weights_reach(distances, n_blocks, factors[guess], wanted):
                 high = guess
                 guess = max(low, guess - step)
             else:
@@ -472,33 +507,26 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
     and likelihood ratio. The moments are the sums of w, w^2 and w v, the `values` v in blocks, which may be none.
     """
     n_blocks, n_components, width = blocks.points.shape
-    dtype, together = blocks.points.dtype, min(queries_together(blocks), max(PAIR, len(points)))
-    # One more, so that the last has one beside it too.
-    queries, narrow = np.zeros((together + 1, n_components), dtype), np.ones(together, dtype)
-    weights, exponents = np.empty((PAIR + 1, width), dtype), np.empty((PAIR, width), dtype)
+    together, weights = min(queries_together(blocks), len(points)), row_on_a_page(blocks)
+    queries = np.zeros((together, n_components), weights.dtype)
     sums, spreads = np.empty((together, n_blocks)), np.empty((together, n_blocks))
     for first in range(0, len(points), together):
         last = min(len(points), first + together)
         for i in range(first, last):
-            around_centre(points[i], blocks, queries[i - first])
+            around_centre(points, i, blocks, queries, i - first)
             moments[i] = 0.0
-            if len(precisions):
-                narrow[i - first] = precisions[i]
         for block in range(n_blocks):
-            for pair in range(first, last, PAIR):
-                square_distances(queries[pair - first :], blocks, block, exponents[0], exponents[1])
-                for i in range(pair, min(pair + PAIR, last)):
-                    some, x = weights[i - pair], exponents[i - pair]
-                    spreads[i - first, block] = weigh(x, narrow[i - first], blocks, block, some)
-                    sums[i - first, block] = _sum_by_fours(some)
-                    if moments.shape[1]:
-                        _add_moments(weights, i - pair, values, block, moments[i])
+            for i in range(first, last):
+                precision = precisions[i] if len(precisions) else 1.0
+                spreads[i - first, block] = weigh(queries, i - first, precision, blocks, block, weights)
+                sums[i - first, block] = _sum_by_fours(weights)
+                if moments.shape[1]:
+                    _add_moments(weights, values, block, moments, i)
         for i in range(first, last):
             number = i - first
-            # Where queries come in pairs, the last block has just been weighed for this one.
-            held, slot = (n_blocks - 1, number) if together == PAIR else (-1, PAIR)
+            precision = precisions[i] if len(precisions) else 1.0
             masses = (above[i] if len(above) else 1.0, below[i] if len(below) else 0.0)
-            errors = _errors(points, i, precisions[i] if len(precisions) else 1.0, blocks, largest)
+            errors = _errors(points, i, precision, blocks, largest)
             totals = _sum(sums, number), _sum(spreads, number)
             everything = totals[0] + masses[0] + masses[1]
             faint = moments.shape[1] and blocks.unit > SINGLE and totals[0] < FAINT * max(1.0, largest[1])
@@ -509,18 +537,134 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 block, weight, error = _first_block(sums, spreads, number, totals, wanted, level, errors)
                 error += errors[2] * everything + errors[3]
                 if wanted > 0.0 and block < n_blocks:
-                    if block != held:
-                        held, slot = block, PAIR
-                        square_distances(queries[number:], blocks, block, exponents[0], exponents[1])
-                        weigh(exponents[0], narrow[number], blocks, block, weights[PAIR])
-                    place, weight = _place(weights, slot, wanted, weight)
+                    weigh(queries, number, precision, blocks, block, weights)
+                    place, weight = _place(weights, wanted, weight)
                     sure = _gap(weight, totals[0], masses, level) < -error
-                    sure &= _gap(weight + weights[slot, place], totals[0], masses, level) >= error
+                    sure &= _gap(weight + weights[0, place], totals[0], masses, level) >= error
                 else:
                     gap = _gap(weight, totals[0], masses, level)
                     place, sure = (0, gap < -error) if block == n_blocks else (-1, gap >= error)
                 ranks[i, column] = min(width * block + place, blocks.n_rows)
                 certain[i] &= sure
+
+
+@njit(**OPTIONS)
+@no_type_check
+def find_ranks_among_few(points, above, below, precisions, blocks, largest, levels, ranks, certain):
+    """Fill what :func:`find_ranks` does for many queries among few rows, in ten coordinates, without precisions.
+
+    Queries, not rows, are beside each other in the innermost loops, so that nothing is summed across; all weights
+    are kept. The errors of all of them count on both sides of a rank, and instead of the sum of weights times
+    exponents its bound by Jensen's inequality, ``T log(R / T)``, where R is the sum of all likelihood ratios.
+    """
+    n_rows, dtype = -(-blocks.n_rows // STRETCH) * STRETCH, blocks.points.dtype
+    n_lanes = -(-min(len(points), MOST_LANES, max(1, KEPT // n_rows)) // LANES) * LANES
+    lanes, factors = np.zeros((1, FIRST, n_lanes), dtype), np.ones(n_lanes, dtype)
+    weights, reached = np.empty((n_rows, n_lanes), dtype), np.empty((n_rows // STRETCH, n_lanes))
+    wanted, stretches = np.empty(n_lanes), np.empty(n_lanes, np.int64)
+    errors, masses = np.empty(n_lanes), np.empty((n_lanes, 2))
+    ratio_sum = np.float64(blocks.n_rows)
+    if len(blocks.ratios):
+        ratio_sum = np.float64(blocks.ratios.sum())
+    for first in range(0, len(points), n_lanes):
+        some = range(min(len(points) - first, n_lanes))
+        for lane in some:
+            factors[lane] = LOG2_E * (precisions[first + lane] if len(precisions) else 1.0)
+            for d in range(points.shape[1]):
+                lanes[0, d, lane] = points[first + lane, d] - blocks.centre[d]
+        _weigh_lanes(lanes, factors, blocks, weights)
+        _reach(weights, reached)
+        totals = reached[-1]
+        for lane in some:
+            i, total = first + lane, totals[lane]
+            masses[lane] = (above[i] if len(above) else 1.0), (below[i] if len(below) else 0.0)
+            everything = total + masses[lane, 0] + masses[lane, 1]
+            precision = precisions[i] if len(precisions) else 1.0
+            c0, c1, relative, absolute = _errors(points, i, precision, blocks, largest)
+            spread = 1.001 * total * (np.log(max(1.0, ratio_sum / total)) + 1e-3) if total > 0.0 else 0.0
+            errors[lane] = c0 * total + c1 * spread + relative * everything + absolute
+            certain[i] = LEAST_TOTAL < everything < np.inf
+        for column in range(len(levels)):
+            level = levels[column]
+            for lane in some:
+                above_all, below_all = masses[lane, 0], masses[lane, 1]
+                wanted[lane] = level * (totals[lane] + above_all + below_all) - below_all
+            _count_below(reached, wanted, stretches)
+            for lane in some:
+                row, weight = _row_in_lane(weights, reached, lane, stretches[lane], wanted[lane])
+                ends = masses[lane, 0], masses[lane, 1]
+                sure = _gap(weight, totals[lane], ends, level) < -errors[lane] or row < 0
+                if row < n_rows:
+                    reached_there = weight + (weights[row, lane] if row >= 0 else 0.0)
+                    sure &= _gap(reached_there, totals[lane], ends, level) >= errors[lane]
+                ranks[first + lane, column] = min(row, blocks.n_rows)
+                certain[first + lane] &= sure
+
+
+@njit(**PART)
+@no_type_check
+def _weigh_lanes(lanes, factors, blocks, weights):
+    """The weights of all rows for the queries in lanes, a row of them for each row."""
+    rows, width, n_lanes = blocks.points, blocks.points.shape[2], weights.shape[1]
+    for row in range(len(weights)):
+        block, j = row // width, row % width
+        q0, q1, q2, q3, q4 = (
+            rows[block, 0, j], rows[block, 1, j], rows[block, 2, j], rows[block, 3, j], rows[block, 4, j]
+        )  # fmt: skip
+        q5, q6, q7, q8, q9 = (
+            rows[block, 5, j], rows[block, 6, j], rows[block, 7, j], rows[block, 8, j], rows[block, 9, j]
+        )  # fmt: skip
+        for lane in range(n_lanes):
+            distance = square_distance(lanes, 0, lane, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9)
+            weights[row, lane] = exp2_minus(halvings(distance, factors[lane]))
+        if len(blocks.ratios):
+            for lane in range(n_lanes):
+                weights[row, lane] *= blocks.ratios[block, j]
+
+
+@njit(**PART)
+@no_type_check
+def _reach(weights, reached):
+    """The sums of weights up to the end of each stretch, four at a time in their own precision."""
+    for stretch in range(len(reached)):
+        for lane in range(weights.shape[1]):
+            reached[stretch, lane] = reached[stretch - 1, lane] if stretch else 0.0
+        for row in range(STRETCH * stretch, STRETCH * (stretch + 1), 4):
+            for lane in range(weights.shape[1]):
+                reached[stretch, lane] += np.float64(
+                    (weights[row, lane] + weights[row + 1, lane])
+                    + (weights[row + 2, lane] + weights[row + 3, lane])
+                )
+
+
+@njit(**PART)
+@no_type_check
+def _count_below(reached, wanted, counts):
+    """In how many stretches, but the last, less is reached than is wanted."""
+    for lane in range(len(wanted)):
+        counts[lane] = 0
+    for stretch in range(len(reached) - 1):
+        for lane in range(len(wanted)):
+            counts[lane] += reached[stretch, lane] < wanted[lane]
+
+
+@njit(**PART)
+@no_type_check
+def _row_in_lane(weights, reached, lane, stretch, wanted):
+    """The row at which a query's weights reach what is wanted, and the weight before it.
+
+    It is -1 where nothing is wanted, and past the last row where all weights together are less.
+    """
+    if wanted <= 0.0:
+        return -1, 0.0
+    if reached[len(reached) - 1, lane] < wanted:
+        return len(weights), reached[len(reached) - 1, lane]
+    row, weight = STRETCH * stretch, reached[stretch - 1, lane] if stretch else 0.0
+    last = row + STRETCH - 1
+    while row < last and weight + weights[row, lane] < wanted:
+        weight += weights[row, lane]
+        row += 1
+    return row, weight
 
 
 @njit(**PART)
@@ -536,25 +680,27 @@ def _sum(weights, row):
 @no_type_check
 def _sum_by_fours(weights):
     """The sum of weights, four at a time in their own precision, and these sums in float64."""
-    total, quarter = 0.0, len(weights) // 4
-    w0, w1, w2, w3 = weights[:quarter], weights[quarter:], weights[2 * quarter :], weights[3 * quarter :]
+    total, quarter = 0.0, weights.shape[1] // 4
     for j in range(quarter):
-        total += np.float64((w0[j] + w1[j]) + (w2[j] + w3[j]))
+        total += np.float64(
+            (weights[0, j] + weights[0, j + quarter])
+            + (weights[0, j + 2 * quarter] + weights[0, j + 3 * quarter])
+        )
     return total
 
 
 @njit(**PART)
 @no_type_check
-def _add_moments(weights, row, values, block, moments):
+def _add_moments(weights, values, block, moments, i):
     squares, products = 0.0, 0.0
     for j in range(weights.shape[1]):
-        squares += np.float64(weights[row, j]) * np.float64(weights[row, j])
+        squares += np.float64(weights[0, j]) * np.float64(weights[0, j])
     if len(values):
         for j in range(weights.shape[1]):
-            products += np.float64(weights[row, j]) * values[0, block, j]
-    moments[0] += _sum(weights, row)
-    moments[1] += squares
-    moments[2] += products
+            products += np.float64(weights[0, j]) * values[0, block, j]
+    moments[i, 0] += _sum(weights, 0)
+    moments[i, 1] += squares
+    moments[i, 2] += products
 
 
 @njit(**PART)
@@ -580,19 +726,19 @@ def _first_block(sums, spreads, row, totals, wanted, level, errors):
 
 @njit(**PART)
 @no_type_check
-def _place(weights, row, wanted, weight):
+def _place(weights, wanted, weight):
     """Where in a block the weights reach what is wanted, and the weight before it."""
     place, width = 0, weights.shape[1]
     while place < width - STRETCH:
         stretch = 0.0
         for j in range(place, place + STRETCH):
-            stretch += np.float64(weights[row, j])
+            stretch += np.float64(weights[0, j])
         if weight + stretch >= wanted:
             break
         weight += stretch
         place += STRETCH
-    while place < width - 1 and weight + weights[row, place] < wanted:
-        weight += weights[row, place]
+    while place < width - 1 and weight + weights[0, place] < wanted:
+        weight += weights[0, place]
         place += 1
     return place, weight
 
@@ -609,24 +755,27 @@ def _gap(reached, total, masses, level):
 def _errors(points, row, precision, blocks, largest):
     """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
 
-    Let u be the unit roundoff and x the exponent of a weight. Summing k squares, the exponential and sums of four
-    weights cost ``(k + 9) u x + 6 u``, and the polynomial of float64 700 u more. In float32 the coordinates are
-    rounded too: a difference d of coordinates q and p errs by ``u (|q| + |p| + |d|)``, which makes
-    ``4 u Q sqrt(x) <= 2 u Q (1 + x)`` for a query Q away from the centre, in bandwidths. Q counts what taking the
-    centre off lost. Sums of m weights, in whatever order, err by ``m u`` of float64.
+    Let u be the unit roundoff and x the exponent of a weight. Rounding the differences of coordinates costs
+    ``2 u x``. In the sum of ten squares none is rounded more than 6 times, and once more for each further square;
+    precisions and the factor of base 2 cost ``4 u x``. The exponential costs 3 u, a likelihood ratio 2 u, a sum of
+    four weights 2 u, and the polynomial of float64 700 u more. In float32 the coordinates q and p themselves are
+    rounded: of a query Q away from the centre, in bandwidths, ``|p| <= Q + sqrt(x)``, which costs
+    ``2 u sqrt(x) (2 Q + sqrt(x)) <= 2 u Q (1 + x) + 2 u x``. Q counts what taking the centre off lost. Sums of m
+    weights, in whatever order, err by ``m u`` of float64.
     """
-    far, away = 0.0, 0.0
+    far, away, polynomial = 0.0, 0.0, 720.0
     if blocks.unit > SINGLE:
         for d in range(points.shape[1]):
             away += (points[row, d] - blocks.centre[d]) * (points[row, d] - blocks.centre[d])
         lost = 2.0**-26 * (np.sqrt(away) + blocks.centre_length)
         far = (np.sqrt(away) + lost) * np.sqrt(precision * largest[0])
+        polynomial = 0.0
         if far > FARTHEST:
             far = np.inf
-    polynomial = 0.0 if blocks.unit > SINGLE else 720.0
+    more = max(0, points.shape[1] - FIRST)
     return (
-        blocks.unit * (16.0 + 2.0 * far + polynomial),
-        1.01 * blocks.unit * (2.0 * points.shape[1] + 10.0 + 2.0 * far),
+        blocks.unit * (8.0 + 2.0 * far + polynomial),
+        1.01 * blocks.unit * (15.0 + more + 2.0 * far),
         (4.0 * blocks.n_rows + 2048.0) * 2.0**-53,
         blocks.n_rows * max(1.0, largest[1]) * blocks.underflow,
     )

@@ -18,6 +18,8 @@ from lvd._typing import Float, Int, NDArray
 from lvd.kernels.compiled import add_neighbors, add_pulls, in_blocks, make_blocks
 
 BLOCKS_AT_A_TIME = 8
+BEYOND = 1e18
+"""Coordinates past the last row: it has no weight there, and pulls at nothing, as an infinite one would not."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,14 @@ class CompiledNeighborhood:
 
     @classmethod
     def of(cls, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap) -> CompiledNeighborhood:
-        """Lay the rows out in blocks; a batch of one row is doubled, since queries come in pairs."""
+        """Lay the rows out in blocks."""
         n, k = points.shape
-        blocks = make_blocks(points.numpy(), np.zeros(k), np.ones(n))
+        blocks = make_blocks(points.numpy(), np.zeros(k))
         if rest := n % blocks.points.shape[2]:
-            blocks.points[-1, :, rest:] = 0.0  # past the last row, where the ratios are 0
-        own = batch.numpy() if len(batch) > 1 else batch.numpy().repeat(2)
-        queries = np.zeros((len(own), blocks.points.shape[1]), np.float32)
-        queries[:, :k] = points.numpy()[own]
-        return cls(points, batch, run, blocks, queries, own)
+            blocks.points[-1, :, rest:] = BEYOND
+        queries = np.zeros((len(batch), blocks.points.shape[1]), np.float32)
+        queries[:, :k] = points.numpy()[batch.numpy()]
+        return cls(points, batch, run, blocks, queries, batch.numpy())
 
     def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
         """Sums of weights times targets, and of weights, over all other rows."""
@@ -53,7 +54,7 @@ class CompiledNeighborhood:
             add_neighbors(self.queries, own, blocks, targets[part], sums[number])
 
         self.run(work, range(len(parts)))
-        numerator, denominator = torch.from_numpy(sums.sum(0)[:, : len(self.batch)]).float()
+        numerator, denominator = torch.from_numpy(sums.sum(0)).float()
         return numerator, denominator
 
     def gradient(
@@ -66,8 +67,7 @@ class CompiledNeighborhood:
         """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
         (n, k), parts, targets = self.points.shape, self._parts(), self._in_blocks(y)
         on_batch, width = np.zeros((len(parts), *self.queries.shape)), targets.shape[1]
-        factors = np.zeros((2, len(self.own)), np.float32)
-        factors[:, : len(self.batch)] = slope.numpy(), offset.numpy()
+        factors = slope.numpy(), offset.numpy()
 
         def work(number: int) -> Float[Tensor, "k h"]:
             part, own, blocks = self._part(parts[number])
@@ -78,7 +78,7 @@ class CompiledNeighborhood:
             return torch.from_numpy(pull) @ some
 
         on_columns = torch.stack(self.run(work, range(len(parts)))).sum(0)
-        pulled = torch.from_numpy(on_batch.sum(0)[: len(self.batch), :k]).float()
+        pulled = torch.from_numpy(on_batch.sum(0)[:, :k]).float()
         return pulled.T @ rows[self.batch] + on_columns
 
     def _in_blocks(self, y: Float[Tensor, "n"]) -> Float[NDArray, "b w"]:
@@ -91,5 +91,4 @@ class CompiledNeighborhood:
     def _part(self, part: slice) -> tuple[slice, Int[NDArray, "q"], Any]:
         """A stretch, the queries' own rows as it counts them, and its blocks."""
         own = self.own - part.start * self.blocks.points.shape[2]
-        some = self.blocks._replace(points=self.blocks.points[part], ratios=self.blocks.ratios[part])
-        return part, own, some
+        return part, own, self.blocks._replace(points=self.blocks.points[part])

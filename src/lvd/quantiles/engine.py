@@ -24,6 +24,8 @@ from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
 
 SINGLE_ROWS = 100_000
 """With more rows nearly every query needs float64 in the end, so it starts there."""
+LANE_ROWS, LANE_QUERIES = 2048, 8
+"""Up to so many rows, so many queries or more are answered beside each other."""
 LARGEST_RATIO = 1e15
 """Float32 holds likelihood ratios up to here with room to spare."""
 GPU_EXACT_ROWS = 32_768
@@ -255,7 +257,7 @@ def _ranks_of(  # noqa: PLR0917
     values: Float[NDArray, "m"] | None,
 ) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
     """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
-    from lvd.kernels.compiled import find_ranks, in_blocks
+    from lvd.kernels.compiled import FIRST, find_ranks, find_ranks_among_few, in_blocks
 
     n, points = len(queries), queries.points.numpy()
     above = NONE if queries.mass_above is None else queries.mass_above.numpy()
@@ -264,11 +266,15 @@ def _ranks_of(  # noqa: PLR0917
     laid = in_blocks([] if values is None else [values], blocks)
     ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
 
+    few = len(rows) <= LANE_ROWS and rows.bandwidths is None and blocks.points.shape[1] == FIRST
+    few = few and n >= LANE_QUERIES and blocks is rows.single and not n_moments
+
     def work(part: slice) -> None:
-        find_ranks(
-            points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels, laid,
-            ranks[part], certain[part], sums[part],
-        )  # fmt: skip
+        asked = points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels
+        if few:
+            find_ranks_among_few(*asked, ranks[part], certain[part])
+        else:
+            find_ranks(*asked, laid, ranks[part], certain[part], sums[part])
 
     in_chunks(work, n, len(rows))
     return ranks, certain, sums
@@ -326,12 +332,17 @@ def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) 
     """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
     points, scores, ratios = (part.cpu().numpy() for part in (rows.points, rows.scores, rows.weights))
     own = 1.0 if rows.precisions is None else rows.precisions.cpu().numpy()
-    result = rows.scores.new_empty(len(queries), len(levels))
-    parts = (queries.points, queries.precisions, queries.above, queries.below)
-    for i, (query, precision, above, below) in enumerate(
-        zip(*(part.cpu().numpy() for part in parts), strict=True)
-    ):
-        weights = ratios * gaussian_weights(query, points, precision * own)
-        for j, level in enumerate(levels.tolist()):
-            result[i, j] = weighted_quantile(scores, weights, float(above), level, float(below))
-    return result
+    asked = [
+        part.cpu().numpy() for part in (queries.points, queries.precisions, queries.above, queries.below)
+    ]
+    result = np.empty((len(queries), len(levels)))
+
+    def work(part: slice) -> None:
+        for i in range(part.start, part.stop):
+            query, precision, above, below = (column[i] for column in asked)
+            weights = ratios * gaussian_weights(query, points, precision * own)
+            for j, level in enumerate(levels.tolist()):
+                result[i, j] = weighted_quantile(scores, weights, float(above), level, float(below))
+
+    in_chunks(work, len(queries), len(rows), together=1)
+    return torch.as_tensor(result, device=rows.scores.device)
