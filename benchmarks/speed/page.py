@@ -142,12 +142,14 @@ class Figures:
                 number(self.value("settling", name, **size))
                 for name in ("uncertified", "compared", "wider", "narrower")
             ]
-            seconds = self.value("settling", **size)
-            share = number(seconds / self.value("radius", who=OURS, **size), ".3g")
-            lines.append([_size(size), *counts, duration(seconds), share])
+            call = self.value("radius", who=OURS, **size)
+            for measure in ("seconds", "exact_seconds"):
+                seconds = self.value("settling", measure, **size)
+                counts += [duration(seconds), number(seconds / call, ".3g")]
+            lines.append([_size(size), *counts])
         headings = (
             "queries x rows", "queries not certified", "their radii", "wider than float64", "narrower",
-            "these in float64", "times the call",
+            "these by plain torch in float64", "times the call", "the call with exact=True", "times the call",
         )  # fmt: skip
         return _grid(headings, lines)
 

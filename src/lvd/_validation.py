@@ -187,7 +187,7 @@ def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Fl
         ) from None
     if levels.ndim != 1 or levels.size == 0:
         raise InputError(f"{name} must be a number or a non-empty list, got shape {levels.shape}")
-    for level in levels:
+    for level in levels.tolist():
         if not 0.0 < level < 1.0:
             hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
             raise InputError(f"{name} must lie in (0, 1), got {level:g}{hint}")

@@ -197,6 +197,17 @@ def test_many_rows_are_never_narrower_and_off_by_a_hundred_thousandth_of_the_wei
     assert (ours <= a_little_later).all()
 
 
+@pytest.mark.parametrize("spread", [0.6, 5.0])
+def test_on_request_many_rows_give_the_radii_of_the_cpu(spread):
+    queries, points, scores = case(300, 60_000, spread=spread)
+    on_cpu, on_gpu = (
+        conformal_on(device, points, scores, exact=True).summary(queries, LEVELS)
+        for device in ("cpu", "cuda")
+    )
+    assert on_gpu.exact.all()
+    np.testing.assert_array_equal(on_gpu.radius, on_cpu.radius)
+
+
 def test_a_shape_seen_before_is_replayed_with_the_new_queries():
     queries, points, scores = case(400, 3000)
     calibration = sort(points, scores)
@@ -355,12 +366,12 @@ LABELS = {
 }
 
 
-def conformal_on(device, points, scores, **labels):
+def conformal_on(device, points, scores, *, exact=False, **labels):
     k = points.shape[1]
     kernel = lvd.MahalanobisKernel.from_components(
         np.eye(k), mean=np.zeros(k), scale=np.ones(k), distance="sum", device=device
     )
-    return lvd.LocalConformal(kernel).conformalize(points, scores, **labels)
+    return lvd.LocalConformal(kernel, exact=exact).conformalize(points, scores, **labels)
 
 
 @pytest.mark.parametrize("labels", LABELS)

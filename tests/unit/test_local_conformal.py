@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -246,3 +248,25 @@ class TestSummary:
     def test_refused_values(self, conformal, calibration, values, message):
         with pytest.raises(lvd.InputError, match=message):
             conformal.summary(calibration[0], values=values)
+
+
+class TestExactOnRequest:
+    """What the CPU always is, a GPU must be told; how it obeys is tested there."""
+
+    def test_is_told_to_all_calibration_sets(self, kernel, calibration, tmp_path):
+        embeddings, scores = calibration
+        plain = lvd.LocalConformal(kernel).conformalize(embeddings, scores)
+        exact = lvd.LocalConformal(kernel, exact=True).conformalize(embeddings, scores)
+        exact.save(tmp_path / "saved")
+        updated = copy.deepcopy(exact).update(embeddings[:5], scores[:5])
+        shorter, saved = copy.deepcopy(updated).forget(20), lvd.load(tmp_path / "saved")
+        for one in (exact, updated, shorter, exact.rescored(scores), saved):
+            assert one.calibration_.groups[None].exact
+        assert not plain.calibration_.groups[None].exact
+        np.testing.assert_array_equal(exact.radius(embeddings, 0.9), plain.radius(embeddings, 0.9))
+
+    def test_must_be_yes_or_no(self, kernel, calibration):
+        conformal = lvd.LocalConformal(kernel)
+        conformal.exact = "yes"
+        with pytest.raises(lvd.InputError, match="exact must be True or False, got 'yes'"):
+            conformal.conformalize(*calibration)

@@ -118,12 +118,12 @@ class Calibration:
     groups: dict[Group, SortedRows]
 
     @classmethod
-    def of(cls, rows: Rows, scores: Float[Tensor, "m"]) -> Calibration:
-        """Sort the rows of each group."""
+    def of(cls, rows: Rows, scores: Float[Tensor, "m"], *, exact: bool = False) -> Calibration:
+        """Sort the rows of each group; `exact` is that of :class:`SortedRows`."""
         groups: dict[Group, SortedRows] = {}
         for group, indices in rows.by_group():
             some = rows[indices]
-            found = SortedRows.of(some.points, scores[indices], ratios=some.weights)
+            found = SortedRows.of(some.points, scores[indices], ratios=some.weights, exact=exact)
             groups[group] = found.numbered(indices)
         return cls(rows, scores, groups)
 
@@ -272,7 +272,7 @@ def put_together(conformal: Any) -> None:
     vars(conformal).setdefault("rows_expected_", len(scores))
     if vars(conformal).setdefault("max_weight_", None) is not None:
         check_positive(conformal.max_weight_, "max_weight")
-    conformal._take(Calibration.of(Rows.of(points, saved.get("groups"), saved.get("weights")), scores))
+    conformal._take(Rows.of(points, saved.get("groups"), saved.get("weights")), scores)
 
 
 def upgrade_local(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:

@@ -291,7 +291,8 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             for start in range(some.start, some.stop, PIECE_ROWS):
                 piece = slice(start, min(start + PIECE_ROWS, some.stop))
                 # It is compiled for arrays that can be written to: others are copied.
-                project(np.require(rows[piece], requirements=["C", "W"]), mean, factors, points[piece])
+                given = rows[piece] if rows.flags.writeable else rows[piece].copy()
+                project(given, mean, factors, points[piece])
 
         in_chunks(work, len(rows), factors.size // MULTIPLIED)
         if not np.isfinite(points).all():

@@ -30,13 +30,13 @@ LARGEST_RATIO = 1e15
 """Float32 holds likelihood ratios up to here with room to spare."""
 GPU_EXACT_ROWS = 32_768
 """Up to this many rows a GPU settles what float32 cannot decide, which takes at most as long again; above, where it
-may take a hundred times as long, it takes the wider candidate."""
+may take a hundred times as long, it does so only if asked to, and else takes the wider candidate."""
 GPU_TOLERANCE = 4e-6
 """Largest relative error of a cumulative weight that float32 may cause on a GPU; queries past it go to float64."""
 GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
 """The smallest own weight of a query that float32 can do there: beside a smaller one, smaller weights matter."""
 CHUNK_WEIGHTS = 2**24
-NONE = np.empty(0)
+NONE, NO_VALUES = np.empty(0), np.empty((0, 0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,7 @@ class SortedRows:
 
     A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without shift, and
     h is the query's bandwidth times, with `bandwidths`, the row's own. `order` tells where each row was before.
+    `exact` asks a GPU to settle all radii, however many rows there are; the CPU always does.
     """
 
     points: Float[Tensor, "m k"]
@@ -87,6 +88,7 @@ class SortedRows:
     order: Int[Tensor, "m"]
     ratios: Float[Tensor, "m"] | None = None
     bandwidths: Float[Tensor, "m"] | None = None
+    exact: bool = False
 
     @classmethod
     def of(
@@ -96,11 +98,12 @@ class SortedRows:
         *,
         ratios: Float[Tensor, "m"] | None = None,
         bandwidths: Float[Tensor, "m"] | None = None,
+        exact: bool = False,
     ) -> SortedRows:
         """Sort; ties keep their order."""
         order = torch.argsort(scores, stable=True)
-        pick = (None if column is None else column[order] for column in (ratios, bandwidths))
-        return cls(points[order], scores[order], order, *pick)
+        ratios, bandwidths = (None if column is None else column[order] for column in (ratios, bandwidths))
+        return cls(points[order], scores[order], order, ratios, bandwidths, exact)
 
     def __len__(self) -> int:
         return self.scores.shape[0]
@@ -123,6 +126,12 @@ class SortedRows:
     def ends(self) -> Float[Tensor, "e"]:
         """The scores, with +inf at rank m and -inf at rank -1, the last place."""
         return torch.cat([self.scores, self.scores.new_tensor([torch.inf, -torch.inf])])
+
+    @cached_property
+    def on_host(self) -> tuple[NDArray, NDArray, NDArray, NDArray | float]:
+        """Points, scores, likelihood ratios and precisions in the host's memory, for the oracle."""
+        points, scores, ratios = (part.cpu().numpy() for part in (self.points, self.scores, self.weights))
+        return points, scores, ratios, 1.0 if self.precisions is None else self.precisions.cpu().numpy()
 
     @cached_property
     def single(self) -> Any:
@@ -153,7 +162,7 @@ class SortedRows:
         from lvd.quantiles.triton_engine import FusedCalibration, Limits
 
         least_own = max(GPU_SELF_WEIGHT * float(self.largest[1]), LEAST_GPU_SELF_WEIGHT)
-        limits = Limits(GPU_TOLERANCE, least_own, len(self) <= GPU_EXACT_ROWS)
+        limits = Limits(GPU_TOLERANCE, least_own, self.exact or len(self) <= GPU_EXACT_ROWS)
         return FusedCalibration(self.points, self.scores, self.ratios, limits)
 
 
@@ -165,8 +174,9 @@ class LocalSummary(NamedTuple):
     radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
     n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
         ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
-    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, and on a GPU up to
-        32,768 calibration rows. Elsewhere a radius may be that of a level higher by 1e-5, never of a lower one.
+    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, on a GPU up to
+        32,768 calibration rows, and there with ``LocalConformal(exact=True)``. Elsewhere a radius may be that of a
+        level higher by 1e-5, never of a lower one.
     mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
         where no values were given.
     """
@@ -263,7 +273,7 @@ def _ranks_of(  # noqa: PLR0917
     above = NONE if queries.mass_above is None else queries.mass_above.numpy()
     below = NONE if queries.mass_below is None else queries.mass_below.numpy()
     precisions = NONE if queries.bandwidths is None else queries.precisions.numpy()
-    laid = in_blocks([] if values is None else [values], blocks)
+    laid = NO_VALUES if values is None else in_blocks([values], blocks)
     ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
 
     few = len(rows) <= LANE_ROWS and rows.bandwidths is None and blocks.points.shape[1] == FIRST
@@ -330,8 +340,7 @@ def _from_whole_weights(
 
 def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
     """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
-    points, scores, ratios = (part.cpu().numpy() for part in (rows.points, rows.scores, rows.weights))
-    own = 1.0 if rows.precisions is None else rows.precisions.cpu().numpy()
+    points, scores, ratios, own = rows.on_host
     asked = [
         part.cpu().numpy() for part in (queries.points, queries.precisions, queries.above, queries.below)
     ]
