@@ -73,11 +73,12 @@ def test_equals_brute_force(m, k, spread, ties, seed, level, weighted, adaptive)
     assert ours.item() == brute_force(query, points, scores, level, ratios=ratios, own=own, bandwidths=h)
 
 
-def test_streaming_in_chunks_changes_nothing(rng, monkeypatch):
+def test_threads_change_nothing(rng, monkeypatch):
     points, scores = torch.tensor(rng.normal(size=(60, 2))), torch.tensor(np.abs(rng.normal(size=60)))
     queries, rows = torch.tensor(rng.normal(size=(30, 2))), SortedRows.of(points, scores)
     whole = radius(queries, rows, [0.5, 0.9])
-    monkeypatch.setattr("lvd._parallel.WEIGHTS_AT_ONCE", 128)
+    monkeypatch.setattr("lvd._parallel.THREAD_PAIRS", 128)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     torch.testing.assert_close(whole, radius(queries, rows, [0.5, 0.9]), rtol=0, atol=0)
 
 
@@ -92,3 +93,12 @@ def test_a_constant_kernel_gives_split_conformal(rng, level):
     rows = SortedRows.of(torch.zeros(99, 2, dtype=torch.float64), torch.tensor(scores))
     ours = radius(torch.zeros(1, 2, dtype=torch.float64), rows, [level])
     assert ours.item() == np.sort(scores)[int(np.ceil(100 * level)) - 1]
+
+
+@pytest.mark.parametrize("m", [9, 99, 195, 700])
+def test_levels_that_are_met_exactly(rng, m):
+    """Shares are counts of rows over m + 1, and so are these levels: a quotient may not lose its last digit."""
+    scores = np.sort(rng.gamma(1.0, size=m))
+    rows = SortedRows.of(torch.zeros(m, 2, dtype=torch.float64), torch.tensor(scores))
+    ours = radius(torch.zeros(1, 2, dtype=torch.float64), rows, np.arange(1, m + 1) / (m + 1))
+    np.testing.assert_array_equal(ours[0], scores)

@@ -15,16 +15,17 @@ kernel has the bandwidth of its centre; around a drawn centre c, each row has th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from lvd._parallel import map_queries
+from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import row_digests
-from lvd.quantiles import Queries, SortedRows, local_quantile, similarities
+from lvd.quantiles import Queries, SortedRows, local_quantile
 
 GUARANTEES = ("local", "randomized", "calibrated", "transductive")
 
@@ -109,79 +110,63 @@ class Standing:
     Names follow the paper's Lemma: scores V ascending, ``V_{m+1} = +inf``; H_ij the kernel around row i, with the
     bandwidth of row i; h the same around the test row; ``id(i)`` the number of scores below ``V_i``. `below` is
     ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)``, k up to m + 1.
+    `blocks` are the rows, and `around` the rows with the bandwidths of their own kernels.
+
+    Of a test row of likelihood ratio w, ``theta(k) = sum_{j <= id(k)} w_j h_j / (w + sum_j w_j h_j)``. With it the
+    share of weight below row i is ``p2_i = a_i / (b_i + w H_i)``, or ``p1_i = (a_i + w H_i) / (b_i + w H_i)`` if
+    the test row's score is the smaller one. S(k) is a share of likelihood ratios, as under a shift the test row is
+    row i with a probability proportional to w_i: that of the rows with ``p1_i < theta(k)`` in the first set, where
+    ``p1_i < theta(i)``; with ``p2_i < theta(k)`` in the second, where ``p2_i >= theta(i)``; and with
+    ``id(i) < id(k)`` in the third, the rest.
     """
 
-    below: Float[Tensor, "m"]
-    total: Float[Tensor, "m"]
-    n_below: Int[Tensor, "_"]
-    bandwidths: Float[Tensor, "m"] | None
+    below: Float[NDArray, "m"]
+    total: Float[NDArray, "m"]
+    n_below: Int[NDArray, "_"]
+    blocks: Any
+    around: Any
 
 
 def standing(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None = None) -> Standing:
-    """O(m^2) time, O(m) memory: the kernel matrix is streamed. The bandwidths are those of the rows, sorted."""
-    scores = rows.scores
-    m = len(scores)
-    n_below = torch.cat([torch.searchsorted(scores, scores), torch.tensor([m], device=scores.device)])
-    as_queries = Queries(rows.points, bandwidths=bandwidths)
+    """O(m^2) time, O(m) memory, on the CPU. The bandwidths are those of the rows, sorted."""
+    from lvd.kernels.compiled import make_blocks, sums_below
 
-    def stand(some: slice) -> tuple[Tensor, Tensor]:
-        cumulative = similarities(as_queries[some], rows).mul_(rows.weights).cumsum_(1)
-        chosen = n_below[some, None]
-        below = torch.where(chosen > 0, cumulative.gather(1, (chosen - 1).clamp(min=0)), 0.0)[:, 0]
-        return below, cumulative[:, -1].clone()
+    points, scores, ratios, _ = rows.on_host
+    n_below = np.append(np.searchsorted(scores, scores), len(scores))
+    below, total = np.empty(len(scores)), np.empty(len(scores))
+    if not len(scores):
+        return Standing(below, total, n_below, None, None)
+    precisions = None if bandwidths is None else 1.0 / np.square(bandwidths.cpu().numpy())
+    blocks, given = make_blocks(points), np.empty(0) if precisions is None else precisions
 
-    parts = map_queries(stand, m, m)
-    below, total = (torch.cat(part) for part in zip(*parts, strict=True)) if parts else (scores, scores)
-    return Standing(below, total, n_below, bandwidths)
+    def work(some: slice) -> None:
+        sums_below(points[some], given[some], blocks, ratios, n_below[some], below[some], total[some])
+
+    in_chunks(work, len(scores), len(scores))
+    around = blocks if precisions is None else make_blocks(points, precisions=precisions)
+    return Standing(below, total, n_below, blocks, around)
 
 
 def calibrated_radius(
     queries: Queries, rows: SortedRows, known: Standing, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
-    """The radius of each query at each level, O(m log m) a query; `queries.above` are its likelihood ratios."""
-    scores = torch.cat([rows.scores, rows.scores.new_full((1,), torch.inf)])
-    if len(rows) == 0:
-        return scores.new_full((len(queries), len(levels)), torch.inf)
+    """The radius of each query at each level, O(m log m) a query; `queries.above` are its likelihood ratios.
 
-    def ranks(some: slice) -> Int[Tensor, "r l"]:
-        return _calibrated_ranks(queries[some], rows, known, levels)
-
-    return scores[torch.cat(map_queries(ranks, len(queries), len(rows)))]
-
-
-def _calibrated_ranks(
-    queries: Queries, rows: SortedRows, known: Standing, levels: Float[NDArray, "l"]
-) -> Int[Tensor, "r l"]:
-    """``k* = max{k : S(k) < level}``, counted from 0, so that m means +inf.
-
-    S is a share of likelihood ratios: under a shift the test row is row i with a probability proportional to w_i.
+    It is computed on the CPU wherever the rows are: a bisection for each query is nothing for a GPU.
     """
-    h, own, weights = similarities(queries, rows), queries.above[:, None], rows.weights
-    n_below = known.n_below.expand(len(h), -1)
-    prefix = torch.nn.functional.pad((h * weights).cumsum(1), (1, 0))
-    theta = prefix.gather(1, n_below).div_(own + prefix[:, -1:])
-    # How much the test row weighs around each calibration row, in the kernel of that row's bandwidth.
-    around = h
-    if known.bandwidths is not None:
-        kernels_of_rows = replace(rows, ratios=None, bandwidths=known.bandwidths)
-        around = similarities(Queries(queries.points), kernels_of_rows)
-    around = around * own
-    total = known.total + around
-    low, high = known.below / total, (known.below + around).div_(total)
-    first = high < theta[:, :-1]
-    second = low >= theta[:, :-1]
-    # The third set counts by scores: rows whose score is below that of k are the first id(k) ones.
-    by_score = torch.nn.functional.pad((weights * ~(first | second)).cumsum_(1), (1, 0)).gather(1, n_below)
-    # A row is in one of the first two sets at most, so one sorted list holds the values of both.
-    values = torch.where(first, high, low).masked_fill_(~(first | second), torch.inf)
-    share = _mass_below(values, weights, theta).add_(by_score).div_(own + weights.sum())
-    return torch.stack([(share < level).sum(1) - 1 for level in levels.tolist()], 1)
+    from lvd.kernels.compiled import find_calibrated_ranks
 
+    if not len(rows):
+        return rows.scores.new_full((len(queries), len(levels)), torch.inf)
+    points, own = queries.points.cpu().numpy(), queries.above.cpu().numpy()
+    precisions = np.empty(0) if queries.bandwidths is None else queries.precisions.cpu().numpy()
+    ranks = np.empty((len(queries), len(levels)), np.int64)
 
-def _mass_below(
-    values: Float[Tensor, "r m"], masses: Float[Tensor, "m"], thresholds: Float[Tensor, "r t"]
-) -> Float[Tensor, "r t"]:
-    """For each threshold of a row, the mass of its values below it."""
-    ordered, indices = values.sort(1)
-    mass = torch.nn.functional.pad(masses[indices].cumsum_(1), (1, 0))
-    return mass.gather(1, torch.searchsorted(ordered, thresholds.contiguous()))
+    def work(some: slice) -> None:
+        find_calibrated_ranks(
+            points[some], own[some], precisions[some], known.blocks, known.around, rows.on_host[2],
+            known.below, known.total, known.n_below, levels, ranks[some],
+        )  # fmt: skip
+
+    in_chunks(work, len(queries), 8 * len(rows))
+    return rows.ends[torch.as_tensor(ranks, device=rows.scores.device)]

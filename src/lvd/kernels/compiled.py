@@ -51,8 +51,8 @@ EXP2_DOUBLE = (
 )  # fmt: skip
 """Of the polynomials for ``2^t``, |t| <= 1/2, by Remez' algorithm; their relative errors are 2.6e-9 and 7.8e-14,
 which is little beside what sums of many weights err by."""
-FAST = {"contract", "nsz", "arcp", "reassoc"}
-"""Sums may be reordered and fused; infinity and NaN keep their meaning."""
+FAST = {"contract", "nsz", "reassoc"}
+"""Sums may be reordered and fused; infinity and NaN keep their meaning, and quotients their last digit."""
 LEAST_TOTAL = 1e-280
 """Below this total weight, weights matter that do not count even in float64; the oracle has them."""
 FAINT = 1e-20
@@ -491,6 +491,82 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
                 guess = min(high - 1, guess + step)
             step *= 2
         result[i] = grid[high]
+
+
+@njit(**PART)
+@no_type_check
+def _accumulate(query, precision, blocks, ratios, weights, kernel, reached):
+    """The kernel around a query at all rows, and the sums of ratios times kernel up to each row, in their order.
+
+    So sums of the same numbers are the same to the bit, for whomever they are.
+    """
+    reached[0] = total = 0.0
+    for block in range(len(blocks.points)):
+        weigh(query, 0, precision, blocks, block, weights)
+        first = block * weights.shape[1]
+        for row in range(first, min(first + weights.shape[1], blocks.n_rows)):
+            kernel[row] = weights[0, row - first]
+            total += ratios[row] * weights[0, row - first]
+            reached[row + 1] = total
+
+
+@njit(**OPTIONS)
+@no_type_check
+def sums_below(points, precisions, blocks, ratios, n_below, below, total):
+    """For each point the weight of the first `n_below` rows around it, and that of all; precisions may be none."""
+    query, weights = np.zeros((1, blocks.points.shape[1]), blocks.points.dtype), row_on_a_page(blocks)
+    kernel, reached = np.empty(blocks.n_rows), np.empty(blocks.n_rows + 1)
+    for i in range(len(points)):
+        around_centre(points, i, blocks, query, 0)
+        precision = precisions[i] if len(precisions) else 1.0
+        _accumulate(query, precision, blocks, ratios, weights, kernel, reached)
+        below[i], total[i] = reached[n_below[i]], reached[blocks.n_rows]
+
+
+@njit(**OPTIONS)
+@no_type_check
+def find_calibrated_ranks(
+    points, own, precisions, blocks, around, ratios, below, total, n_below, levels, ranks
+):
+    """``k* = max{k : S(k) < level}`` of :class:`lvd.conformal.guarantees.Standing`, m for +inf.
+
+    `around` are the rows as `blocks`, with the precisions of their own kernels, if these have any. S does not
+    decrease, so bisection finds k*: what each row adds to S(k) is added up for a dozen k, and nothing is sorted.
+    """
+    m, query, weights = blocks.n_rows, np.zeros((1, blocks.points.shape[1])), row_on_a_page(blocks)
+    kernel, values, reached, theta, third = (
+        np.empty(m), np.empty(m), np.empty(m + 1), np.empty(m + 1), np.empty(m + 1)
+    )  # fmt: skip
+    everybody = ratios.sum()
+    for i in range(len(points)):
+        around_centre(points, i, blocks, query, 0)
+        precision = precisions[i] if len(precisions) else 1.0
+        _accumulate(query, precision, blocks, ratios, weights, kernel, reached)
+        everything = own[i] + reached[m]
+        for k in range(m + 1):
+            theta[k] = reached[n_below[k]] / everything
+        if len(around.precisions):
+            _accumulate(query, 1.0, around, ratios, weights, kernel, reached)
+        third[0] = beside = 0.0
+        for row in range(m):
+            mine = own[i] * kernel[row]
+            low, high = below[row] / (total[row] + mine), (below[row] + mine) / (total[row] + mine)
+            in_first, in_second = high < theta[row], low >= theta[row]
+            values[row] = high if in_first else low if in_second else np.inf
+            beside += 0.0 if in_first or in_second else ratios[row]
+            third[row + 1] = beside
+        for column in range(len(levels)):
+            least, most = 0, m
+            while least < most:
+                k = (least + most + 1) // 2
+                mass, limit = 0.0, theta[k]
+                for row in range(m):
+                    mass += ratios[row] if values[row] < limit else 0.0
+                if (mass + third[n_below[k]]) / (own[i] + everybody) < levels[column]:
+                    least = k
+                else:
+                    most = k - 1
+            ranks[i, column] = least
 
 
 @njit(**OPTIONS)
