@@ -36,14 +36,14 @@ class Plan(NamedTuple):
 
 
 def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
-    """Four decades; a GPU has a million rows under the queries, and a decade more of rows."""
+    """Four decades of rows and five of queries; a GPU has a million rows under these, and a decade more of rows."""
     if quick:
         rows = tuple((100, 10**d) for d in range(2, 5))
         queries = tuple((10**d, 1000) for d in range(1, 4))
         return Plan(device, rows, queries, limit or 1.5, 0.1, fresh=False)
     gpu = device == "cuda"
     rows = tuple((1000, 10**d) for d in range(3, 8 if gpu else 7))
-    queries = tuple((10**d, 10**6 if gpu else 10**4) for d in range(2, 6))
+    queries = tuple((10**d, 10**6 if gpu else 10**4) for d in range(6))
     return Plan(device, rows, queries, limit or (3.0 if gpu else 20.0), 0.3 if gpu else 1.0, fresh=not gpu)
 
 
