@@ -47,7 +47,6 @@ def exponentials_per_second(device: str) -> float:
         return threads * ROUNDS * IN_CACHE / _least_seconds(lambda: run(work, buffers), device)
 
 
-@cache
 def _compiled_exponentials() -> Callable[[np.ndarray], None]:
     """``x = 2^-x`` for all numbers of an array, many times."""
     from numba import njit

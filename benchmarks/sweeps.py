@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 
 def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
-    """Four decades of rows and five of queries; a GPU has a million rows under these, and a decade more of rows."""
+    """A thousand to a million rows, on a GPU to ten million, and one to 100,000 queries of so many rows."""
     if quick:
         rows = tuple((100, 10**d) for d in range(2, 5))
         queries = tuple((10**d, 1000) for d in range(1, 4))

@@ -135,7 +135,7 @@ class Figures:
 
     @property
     def settling(self) -> Grid | None:
-        """Radii that are not certified, and what float64 takes for them."""
+        """Radii that are not certified, what float64 takes for them, and what the call takes with exact=True."""
         lines = []
         for size in self.sizes("settling"):
             counts = [

@@ -48,7 +48,9 @@ def test_the_calibrated_level_equals_that_of_the_cpu():
     for device in ("cpu", "cuda"):
         calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
         asked = Queries(torch.tensor(queries, device=device))
-        radii.append(calibrated_radius(asked, calibration, standing(calibration), LEVELS).cpu())
+        found = calibrated_radius(asked, calibration, standing(calibration), LEVELS)
+        assert found.device.type == device
+        radii.append(found.cpu())
     torch.testing.assert_close(*radii, rtol=0, atol=0)
 
 

@@ -92,7 +92,7 @@ def test_too_long_cells_are_not_run(monkeypatch):
     assert [cell.measured for cell in rows] == [True, True, False, False]
     assert {cell.note for cell in rows[2:]} == {"not run where it would take longer than 20 s"}
     assert all(np.isnan(cell.predict_seconds) for cell in rows[2:])
-    assert [cell.measured for cell in select(cells, "queries", "lvd")] == [True, True, True, False]
+    assert [cell.measured for cell in select(cells, "queries", "lvd")] == [True] * 5 + [False]
 
 
 def test_the_first_cell_of_the_queries_is_expected_from_the_rows(monkeypatch):
@@ -100,22 +100,22 @@ def test_the_first_cell_of_the_queries_is_expected_from_the_rows(monkeypatch):
 
     def seconds_of(request):
         asked.append((request.n, request.m))
-        return 25.0 * request.n / 1000 * request.m / 1000
+        return 2500.0 * request.n / 1000 * request.m / 1000
 
     made_up(seconds_of, monkeypatch, ["lvd"])
-    # 250 s for 1,000 x 10,000, so 25 s for 100 x 10,000.
+    # 25,000 s for 1,000 x 10,000, so 25 s for 1 x 10,000.
     assert asked == [(1000, 1000)]
 
 
 def test_more_queries_take_no_more_calibrating(monkeypatch):
     """Ten seconds each time would be a hundred if they grew with the queries."""
     cells = made_up(lambda request: Measured(request.m / 1000, 1e-3, 1e-3, 1.5), monkeypatch, ["torch"])
-    assert [cell.measured for cell in cells if cell.sweep == "queries"] == [True] * 4
+    assert [cell.measured for cell in cells if cell.sweep == "queries"] == [True] * 6
 
 
 def test_a_failure_ends_a_sweep_only(monkeypatch):
     cells = made_up(lambda request: "failed" if request.n == 1000 else 0.1, monkeypatch, ["lvd"])
-    assert [cell.measured for cell in cells] == [False] * 4 + [True, False, False, False]
+    assert [cell.measured for cell in cells] == [False] * 4 + [True] * 3 + [False] * 3
     assert footnotes(cells) == ["lvd: failed"]
 
 

@@ -71,7 +71,7 @@ def adaptive_bandwidths(
 def _by_compiled_sums(queries: Float[NDArray, "n k"], blocks: Any, wanted: float) -> Float[Tensor, "n"]:
     from lvd.kernels.compiled import smallest_bandwidths
 
-    result, precisions = np.empty(len(queries)), (GRID**-2.0).astype(np.float32)
+    result, precisions = np.empty(len(queries)), GRID**-2.0
     in_chunks(
         lambda rows: smallest_bandwidths(queries[rows], blocks, precisions, wanted, GRID, result[rows]),
         len(queries),

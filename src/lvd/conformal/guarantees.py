@@ -152,7 +152,7 @@ def calibrated_radius(
 ) -> Float[Tensor, "n l"]:
     """The radius of each query at each level, O(m log m) a query; `queries.above` are its likelihood ratios.
 
-    It is computed on the CPU wherever the rows are: a bisection for each query is nothing for a GPU.
+    It is computed on the CPU wherever the rows are: a bisection for each query does not suit a GPU.
     """
     from lvd.kernels.compiled import find_calibrated_ranks
 

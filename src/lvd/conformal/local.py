@@ -220,8 +220,7 @@ class LocalConformal:
             rows: Any = embeddings.detach().cpu() if tensor else embeddings
             found = twin.radius(rows, given, groups=groups, weights=weights)
             return found.to(embeddings.device) if tensor else found
-        levels = check_levels(given)
-        seed = seed_from(random_state) if guarantee == "randomized" else 0
+        levels, seed = check_levels(given), seed_from(random_state)
 
         def ask(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
             some = rows[indices]

@@ -3,7 +3,8 @@ and the gradient by which a kernel is learned; and the projection of embeddings.
 
 Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
 but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
-of ``(components, BLOCK)``, so that one row after the other is the innermost, vectorised loop.
+of ``(components, rows)``, so that one row after the other is the innermost, vectorised loop; for many queries among
+few rows it is one query after the other.
 
 Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks. They
 are compiled when first used, which is announced, and kept on disk: beside this file, or, where that cannot be
@@ -27,10 +28,9 @@ from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
 
 BLOCK, WHOLE, STRETCH = 512, 64, 16
-"""Rows of a block, of which fewer are multiples of the second number; so many are added up at once in a search."""
+"""A block has so many rows, or, where there are fewer, a multiple of 64; a search adds up 16 at a time."""
 FIRST, STRIDE = 10, 5
-"""So many coordinates are processed at once: all of them, where there are no more, and then so many at a time; rows
-are padded with zeros to such numbers."""
+"""The first ten coordinates are processed at once, the others five at a time; zeros fill them up."""
 PAGE = 4096
 """Rows and their weights begin at multiples of this many bytes. Elsewhere reads cross lines of the cache; and where
 weights are written less than 256 bytes ahead of where rows are read, as far as the last twelve bits of addresses
@@ -39,7 +39,7 @@ TILE_QUERIES, MANY_QUERIES, LARGE = 16, 128, 2**20
 """So many queries are held against a block while it is in the first-level cache, and more, where the rows are so
 many numbers that each block comes from main memory."""
 LANES, MOST_LANES, KEPT = 16, 512, 2**17
-"""Queries beside each other are multiples of the first number, and so few that this many weights are kept."""
+"""Queries beside each other come in sixteens, at most 512, and fewer where more weights than this would be kept."""
 LOG2_E = 1.4426950408889634
 EXP2_SINGLE = (
     0.6931472149680279, 0.24022652782887737, 0.05550310551013797, 0.009617692972993062, 0.0013406643902351759,
@@ -432,7 +432,7 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
             weigh_others(queries, i, own[i], blocks, block, weights)
             for j in range(width):
                 weights[0, j] *= slope[i] * y[block, j] + offset[i]
-            for d in range(queries.shape[1]):
+            for d in range(on_queries.shape[1]):
                 pulled = np.float32(0)
                 for j in range(width):
                     pull = weights[0, j] * (queries[i, d] - blocks.points[block, d, j])
@@ -514,7 +514,8 @@ def _accumulate(query, precision, blocks, ratios, weights, kernel, reached):
 @no_type_check
 def sums_below(points, precisions, blocks, ratios, n_below, below, total):
     """For each point the weight of the first `n_below` rows around it, and that of all; precisions may be none."""
-    query, weights = np.zeros((1, blocks.points.shape[1]), blocks.points.dtype), row_on_a_page(blocks)
+    weights = row_on_a_page(blocks)
+    query = np.zeros((1, blocks.points.shape[1]), weights.dtype)
     kernel, reached = np.empty(blocks.n_rows), np.empty(blocks.n_rows + 1)
     for i in range(len(points)):
         around_centre(points, i, blocks, query, 0)
@@ -533,7 +534,8 @@ def find_calibrated_ranks(
     `around` are the rows as `blocks`, with the precisions of their own kernels, if these have any. S does not
     decrease, so bisection finds k*: what each row adds to S(k) is added up for a dozen k, and nothing is sorted.
     """
-    m, query, weights = blocks.n_rows, np.zeros((1, blocks.points.shape[1])), row_on_a_page(blocks)
+    m, weights = blocks.n_rows, row_on_a_page(blocks)
+    query = np.zeros((1, blocks.points.shape[1]), weights.dtype)
     kernel, values, reached, theta, third = (
         np.empty(m), np.empty(m), np.empty(m + 1), np.empty(m + 1), np.empty(m + 1)
     )  # fmt: skip
@@ -607,13 +609,16 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
             everything = totals[0] + masses[0] + masses[1]
             faint = moments.shape[1] and blocks.unit > SINGLE and totals[0] < FAINT * max(1.0, largest[1])
             certain[i] = LEAST_TOTAL < everything < np.inf and not faint
+            held = n_blocks - 1 if together == 1 else -1  # of this query
             for column in range(len(levels)):
                 level = levels[column]
                 wanted = level * everything - masses[1]
                 block, weight, error = _first_block(sums, spreads, number, totals, wanted, level, errors)
                 error += errors[2] * everything + errors[3]
                 if wanted > 0.0 and block < n_blocks:
-                    weigh(queries, number, precision, blocks, block, weights)
+                    if block != held:
+                        weigh(queries, number, precision, blocks, block, weights)
+                        held = block
                     place, weight = _place(weights, wanted, weight)
                     sure = _gap(weight, totals[0], masses, level) < -error
                     sure &= _gap(weight + weights[0, place], totals[0], masses, level) >= error
@@ -627,16 +632,16 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks_among_few(points, above, below, precisions, blocks, largest, levels, ranks, certain):
-    """Fill what :func:`find_ranks` does for many queries among few rows, in ten coordinates, without precisions.
+    """Fill what :func:`find_ranks` does, for many queries among few rows without bandwidths, in ten coordinates.
 
     Queries, not rows, are beside each other in the innermost loops, so that nothing is summed across; all weights
     are kept. The errors of all of them count on both sides of a rank, and instead of the sum of weights times
     exponents its bound by Jensen's inequality, ``T log(R / T)``, where R is the sum of all likelihood ratios.
     """
-    n_rows, dtype = -(-blocks.n_rows // STRETCH) * STRETCH, blocks.points.dtype
-    n_lanes = -(-min(len(points), MOST_LANES, max(1, KEPT // n_rows)) // LANES) * LANES
+    n_padded, dtype = -(-blocks.n_rows // STRETCH) * STRETCH, blocks.points.dtype
+    n_lanes = -(-min(len(points), MOST_LANES, max(1, KEPT // n_padded)) // LANES) * LANES
     lanes, factors = np.zeros((1, FIRST, n_lanes), dtype), np.ones(n_lanes, dtype)
-    weights, reached = np.empty((n_rows, n_lanes), dtype), np.empty((n_rows // STRETCH, n_lanes))
+    weights, reached = np.empty((n_padded, n_lanes), dtype), np.empty((n_padded // STRETCH, n_lanes))
     wanted, stretches = np.empty(n_lanes), np.empty(n_lanes, np.int64)
     errors, masses = np.empty(n_lanes), np.empty((n_lanes, 2))
     ratio_sum = np.float64(blocks.n_rows)
@@ -670,7 +675,7 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
                 row, weight = _row_in_lane(weights, reached, lane, stretches[lane], wanted[lane])
                 ends = masses[lane, 0], masses[lane, 1]
                 sure = _gap(weight, totals[lane], ends, level) < -errors[lane] or row < 0
-                if row < n_rows:
+                if row < n_padded:
                     reached_there = weight + (weights[row, lane] if row >= 0 else 0.0)
                     sure &= _gap(reached_there, totals[lane], ends, level) >= errors[lane]
                 ranks[first + lane, column] = min(row, blocks.n_rows)
@@ -680,7 +685,10 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
 @njit(**PART)
 @no_type_check
 def _weigh_lanes(lanes, factors, blocks, weights):
-    """The weights of all rows for the queries in lanes, a row of them for each row."""
+    """The weights of all rows for the queries in lanes, a row of them for each row.
+
+    Each row plays the part that a query has in :func:`square_distances`, and the lanes that of a block.
+    """
     rows, width, n_lanes = blocks.points, blocks.points.shape[2], weights.shape[1]
     for row in range(len(weights)):
         block, j = row // width, row % width
@@ -784,8 +792,9 @@ def _add_moments(weights, values, block, moments, i):
 def _first_block(sums, spreads, row, totals, wanted, level, errors):
     """The block in which the weights reach what is wanted, or how many there are, the weight before it, and E.
 
-    All of that block counts on both sides, so that E holds wherever in it the rank is. Spreads of a block are sums
-    of float32, which the last term is for.
+    All of that block counts on both sides, so that E holds wherever in it the rank is: its weights are the same
+    when they are computed again, as nothing in them is summed in another order. Spreads of a block are sums of
+    float32, which the last term is for.
     """
     n_blocks = sums.shape[1]
     block, weight, spread = 0, 0.0, 0.0
@@ -834,10 +843,10 @@ def _errors(points, row, precision, blocks, largest):
     Let u be the unit roundoff and x the exponent of a weight. Rounding the differences of coordinates costs
     ``2 u x``. In the sum of ten squares none is rounded more than 6 times, and once more for each further square;
     precisions and the factor of base 2 cost ``4 u x``. The exponential costs 3 u, a likelihood ratio 2 u, a sum of
-    four weights 2 u, and the polynomial of float64 700 u more. In float32 the coordinates q and p themselves are
+    four weights 3 u, and the polynomial of float64 700 u more. In float32 the coordinates q and p themselves are
     rounded: of a query Q away from the centre, in bandwidths, ``|p| <= Q + sqrt(x)``, which costs
     ``2 u sqrt(x) (2 Q + sqrt(x)) <= 2 u Q (1 + x) + 2 u x``. Q counts what taking the centre off lost. Sums of m
-    weights, in whatever order, err by ``m u`` of float64.
+    weights, in whatever order, err by ``m u`` of float64. The oracle's exponents err by ``(k + 5) u x`` of float64.
     """
     far, away, polynomial = 0.0, 0.0, 720.0
     if blocks.unit > SINGLE:
@@ -850,8 +859,8 @@ def _errors(points, row, precision, blocks, largest):
             far = np.inf
     more = max(0, points.shape[1] - FIRST)
     return (
-        blocks.unit * (8.0 + 2.0 * far + polynomial),
-        1.01 * blocks.unit * (15.0 + more + 2.0 * far),
+        blocks.unit * (9.0 + 2.0 * far + polynomial),
+        1.01 * (blocks.unit * (15.0 + more + 2.0 * far) + 2.0**-53 * (points.shape[1] + 6.0)),
         (4.0 * blocks.n_rows + 2048.0) * 2.0**-53,
         blocks.n_rows * max(1.0, largest[1]) * blocks.underflow,
     )

@@ -19,7 +19,7 @@ from lvd.kernels.compiled import add_neighbors, add_pulls, in_blocks, make_block
 
 BLOCKS_AT_A_TIME = 8
 BEYOND = 1e18
-"""Coordinates past the last row: it has no weight there, and pulls at nothing, as an infinite one would not."""
+"""Coordinates past the last row: out there it has no weight, and an infinite one would pull with 0 * inf, a NaN."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class CompiledNeighborhood:
     run: ChunkMap
     blocks: Any
     queries: Float[NDArray, "q c"]
-    own: Int[NDArray, "q"]
 
     @classmethod
     def of(cls, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap) -> CompiledNeighborhood:
@@ -42,12 +41,12 @@ class CompiledNeighborhood:
             blocks.points[-1, :, rest:] = BEYOND
         queries = np.zeros((len(batch), blocks.points.shape[1]), np.float32)
         queries[:, :k] = points.numpy()[batch.numpy()]
-        return cls(points, batch, run, blocks, queries, batch.numpy())
+        return cls(points, batch, run, blocks, queries)
 
     def sums(self, y: Float[Tensor, "n"]) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"]]:
         """Sums of weights times targets, and of weights, over all other rows."""
         parts = self._parts()
-        sums, targets = np.zeros((len(parts), 2, len(self.own))), self._in_blocks(y)
+        sums, targets = np.zeros((len(parts), 2, len(self.batch))), self._in_blocks(y)
 
         def work(number: int) -> None:
             part, own, blocks = self._part(parts[number])
@@ -66,7 +65,7 @@ class CompiledNeighborhood:
     ) -> Float[Tensor, "k h"]:
         """The sum over pairs of ``weight (slope y + offset) (p_i - p_j) (z_i - z_j)^T``."""
         (n, k), parts, targets = self.points.shape, self._parts(), self._in_blocks(y)
-        on_batch, width = np.zeros((len(parts), *self.queries.shape)), targets.shape[1]
+        on_batch, width = np.zeros((len(parts), len(self.batch), k)), targets.shape[1]
         factors = slope.numpy(), offset.numpy()
 
         def work(number: int) -> Float[Tensor, "k h"]:
@@ -78,7 +77,7 @@ class CompiledNeighborhood:
             return torch.from_numpy(pull) @ some
 
         on_columns = torch.stack(self.run(work, range(len(parts)))).sum(0)
-        pulled = torch.from_numpy(on_batch.sum(0)[:, :k]).float()
+        pulled = torch.from_numpy(on_batch.sum(0)).float()
         return pulled.T @ rows[self.batch] + on_columns
 
     def _in_blocks(self, y: Float[Tensor, "n"]) -> Float[NDArray, "b w"]:
@@ -90,5 +89,5 @@ class CompiledNeighborhood:
 
     def _part(self, part: slice) -> tuple[slice, Int[NDArray, "q"], Any]:
         """A stretch, the queries' own rows as it counts them, and its blocks."""
-        own = self.own - part.start * self.blocks.points.shape[2]
+        own = self.batch.numpy() - part.start * self.blocks.points.shape[2]
         return part, own, self.blocks._replace(points=self.blocks.points[part])

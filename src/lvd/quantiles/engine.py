@@ -175,8 +175,8 @@ class LocalSummary(NamedTuple):
     n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
         ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
     exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, on a GPU up to
-        32,768 calibration rows, and there with ``LocalConformal(exact=True)``. Elsewhere a radius may be that of a
-        level higher by 1e-5, never of a lower one.
+        32,768 calibration rows, and above that with ``LocalConformal(exact=True)``. Elsewhere a radius may be that
+        of a level higher by 1e-5, never of a lower one.
     mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
         where no values were given.
     """
@@ -277,7 +277,7 @@ def _ranks_of(  # noqa: PLR0917
     ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
 
     few = len(rows) <= LANE_ROWS and rows.bandwidths is None and blocks.points.shape[1] == FIRST
-    few = few and n >= LANE_QUERIES and blocks is rows.single and not n_moments
+    few = few and n >= LANE_QUERIES and blocks.points.dtype == np.float32 and not n_moments
 
     def work(part: slice) -> None:
         asked = points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels
