@@ -27,10 +27,11 @@ from numba.extending import intrinsic, overload
 from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
 
-BLOCK, WHOLE, STRETCH = 512, 64, 16
-"""A block has so many rows, or, where there are fewer, a multiple of 64; a search adds up 16 at a time."""
-FIRST, STRIDE = 10, 5
-"""The first ten coordinates are processed at once, the others five at a time; zeros fill them up."""
+BLOCK_BYTES, WHOLE, STRETCH = 20 * 1024, 64, 16
+"""Blocks of so many bytes stay in the first-level cache, with what is computed of them; they have a multiple of 64
+rows, 512 of ten coordinates in float32. A search adds up 16 of these at a time."""
+TEN, STRIDE = 10, 5
+"""Coordinates are processed ten at a time, and filled up with zeros; factors of a projection five at a time."""
 PAGE = 4096
 """Rows and their weights begin at multiples of this many bytes. Elsewhere reads cross lines of the cache; and where
 weights are written less than 256 bytes ahead of where rows are read, as far as the last twelve bits of addresses
@@ -92,8 +93,8 @@ def make_blocks(
     """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
     n_rows, k = points.shape
     dtype = np.dtype(np.float64 if centre is None else np.float32)
-    most = BLOCK * 4 // dtype.itemsize  # as many bytes in either precision
-    width = min(most, -(-n_rows // WHOLE) * WHOLE)
+    n_bytes = dtype.itemsize * (k + -k % TEN)  # of a row
+    width = min(max(1, BLOCK_BYTES // n_bytes // WHOLE), -(-n_rows // WHOLE)) * WHOLE
     centre = np.zeros(k) if centre is None else centre
 
     def lay_out(columns: Float[NDArray, "m c"], beyond: float) -> Float[NDArray, "b c w"]:
@@ -106,7 +107,7 @@ def make_blocks(
         return laid
 
     empty = np.empty((0, width), dtype)
-    laid = lay_out(np.pad(points - centre, ((0, 0), (0, max(FIRST - k, -k % STRIDE)))), np.inf)
+    laid = lay_out(np.pad(points - centre, ((0, 0), (0, -k % TEN))), np.inf)
     laid[:, k:] = 0.0
     weights = empty if ratios is None else lay_out(ratios[:, None], 0.0)[:, 0]
     own = empty if precisions is None else lay_out(precisions[:, None], 1.0)[:, 0]
@@ -237,21 +238,22 @@ def _exp2_minus(x):
     return double
 
 
-def square_distance(points: Any, block: int, j: int, *query: float) -> float:
-    """The squared distance of row j of a block of points in ten coordinates."""
+def square_distance(points: Any, block: int, d: int, j: int, *query: float) -> float:
+    """The squared distance of row j of a block of points in ten coordinates, from number d on."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(square_distance, jit_options=ALONE)
 @no_type_check
-def _square_distance(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
+def _square_distance(points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
     """Two sums of five are ready sooner than one of ten."""
 
-    def compute(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
-        d0, d1, d2 = q0 - points[block, 0, j], q1 - points[block, 1, j], q2 - points[block, 2, j]
-        d3, d4, d5 = q3 - points[block, 3, j], q4 - points[block, 4, j], q5 - points[block, 5, j]
-        d6, d7 = q6 - points[block, 6, j], q7 - points[block, 7, j]
-        d8, d9 = q8 - points[block, 8, j], q9 - points[block, 9, j]
+    def compute(points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
+        d0, d1 = q0 - points[block, d, j], q1 - points[block, d + 1, j]
+        d2, d3 = q2 - points[block, d + 2, j], q3 - points[block, d + 3, j]
+        d4, d5 = q4 - points[block, d + 4, j], q5 - points[block, d + 5, j]
+        d6, d7 = q6 - points[block, d + 6, j], q7 - points[block, d + 7, j]
+        d8, d9 = q8 - points[block, d + 8, j], q9 - points[block, d + 9, j]
         low = d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
         return low + (d5 * d5 + d6 * d6 + d7 * d7 + d8 * d8 + d9 * d9)
 
@@ -325,21 +327,20 @@ def queries_together(blocks):
 @no_type_check
 def square_distances(queries, i, points, block, distances, row):
     """The squared distances of the rows of one block from query i, into a row of `distances`."""
-    width = points.shape[2]
-    q0, q1, q2, q3, q4 = queries[i, 0], queries[i, 1], queries[i, 2], queries[i, 3], queries[i, 4]
-    q5, q6, q7, q8, q9 = queries[i, 5], queries[i, 6], queries[i, 7], queries[i, 8], queries[i, 9]
-    for j in range(width):
-        distances[row, j] = square_distance(points, block, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9)
-    for d in range(FIRST, points.shape[1], STRIDE):
-        q0, q1, q2, q3, q4 = (
-            queries[i, d], queries[i, d + 1], queries[i, d + 2], queries[i, d + 3], queries[i, d + 4]
-        )  # fmt: skip
-        for j in range(width):
-            d0, d1, d2, d3, d4 = (
-                q0 - points[block, d, j], q1 - points[block, d + 1, j], q2 - points[block, d + 2, j],
-                q3 - points[block, d + 3, j], q4 - points[block, d + 4, j],
-            )  # fmt: skip
-            distances[row, j] += d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3 + d4 * d4
+    for d in range(0, points.shape[1], TEN):
+        q0, q1, q2, q3 = queries[i, d], queries[i, d + 1], queries[i, d + 2], queries[i, d + 3]
+        q4, q5, q6 = queries[i, d + 4], queries[i, d + 5], queries[i, d + 6]
+        q7, q8, q9 = queries[i, d + 7], queries[i, d + 8], queries[i, d + 9]
+        if d == 0:
+            for j in range(points.shape[2]):
+                distances[row, j] = square_distance(
+                    points, block, 0, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9
+                )
+        else:
+            for j in range(points.shape[2]):
+                distances[row, j] += square_distance(
+                    points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9
+                )
 
 
 @njit(**PART)
@@ -632,7 +633,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks_among_few(points, above, below, precisions, blocks, largest, levels, ranks, certain):
-    """Fill what :func:`find_ranks` does, for many queries among few rows without bandwidths, in ten coordinates.
+    """Fill what :func:`find_ranks` does, for many queries among few rows without bandwidths of their own.
 
     Queries, not rows, are beside each other in the innermost loops, so that nothing is summed across; all weights
     are kept. The errors of all of them count on both sides of a rank, and instead of the sum of weights times
@@ -640,7 +641,11 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
     """
     n_padded, dtype = -(-blocks.n_rows // STRETCH) * STRETCH, blocks.points.dtype
     n_lanes = -(-min(len(points), MOST_LANES, max(1, KEPT // n_padded)) // LANES) * LANES
-    lanes, factors = np.zeros((1, FIRST, n_lanes), dtype), np.ones(n_lanes, dtype)
+    lanes, factors = np.zeros((1, blocks.points.shape[1], n_lanes), dtype), np.ones(n_lanes, dtype)
+    rows = np.empty((n_padded, blocks.points.shape[1]), dtype)
+    for row in range(n_padded):
+        for d in range(rows.shape[1]):
+            rows[row, d] = blocks.points[row // blocks.points.shape[2], d, row % blocks.points.shape[2]]
     weights, reached = np.empty((n_padded, n_lanes), dtype), np.empty((n_padded // STRETCH, n_lanes))
     wanted, stretches = np.empty(n_lanes), np.empty(n_lanes, np.int64)
     errors, masses = np.empty(n_lanes), np.empty((n_lanes, 2))
@@ -653,7 +658,7 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
             factors[lane] = LOG2_E * (precisions[first + lane] if len(precisions) else 1.0)
             for d in range(points.shape[1]):
                 lanes[0, d, lane] = points[first + lane, d] - blocks.centre[d]
-        _weigh_lanes(lanes, factors, blocks, weights)
+        _weigh_lanes(rows, lanes, factors, blocks.ratios, weights)
         _reach(weights, reached)
         totals = reached[-1]
         for lane in some:
@@ -684,26 +689,16 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
 
 @njit(**PART)
 @no_type_check
-def _weigh_lanes(lanes, factors, blocks, weights):
-    """The weights of all rows for the queries in lanes, a row of them for each row.
-
-    Each row plays the part that a query has in :func:`square_distances`, and the lanes that of a block.
-    """
-    rows, width, n_lanes = blocks.points, blocks.points.shape[2], weights.shape[1]
+def _weigh_lanes(rows, lanes, factors, ratios, weights):
+    """The weights of all rows for the queries in lanes: each row is the query here, and the lanes are a block."""
     for row in range(len(weights)):
-        block, j = row // width, row % width
-        q0, q1, q2, q3, q4 = (
-            rows[block, 0, j], rows[block, 1, j], rows[block, 2, j], rows[block, 3, j], rows[block, 4, j]
-        )  # fmt: skip
-        q5, q6, q7, q8, q9 = (
-            rows[block, 5, j], rows[block, 6, j], rows[block, 7, j], rows[block, 8, j], rows[block, 9, j]
-        )  # fmt: skip
-        for lane in range(n_lanes):
-            distance = square_distance(lanes, 0, lane, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9)
-            weights[row, lane] = exp2_minus(halvings(distance, factors[lane]))
-        if len(blocks.ratios):
-            for lane in range(n_lanes):
-                weights[row, lane] *= blocks.ratios[block, j]
+        square_distances(rows, row, lanes, 0, weights, row)
+        for lane in range(weights.shape[1]):
+            weights[row, lane] = exp2_minus(halvings(weights[row, lane], factors[lane]))
+        if len(ratios):
+            ratio = ratios[row // ratios.shape[1], row % ratios.shape[1]]
+            for lane in range(weights.shape[1]):
+                weights[row, lane] *= ratio
 
 
 @njit(**PART)
@@ -857,7 +852,7 @@ def _errors(points, row, precision, blocks, largest):
         polynomial = 0.0
         if far > FARTHEST:
             far = np.inf
-    more = max(0, points.shape[1] - FIRST)
+    more = max(0, points.shape[1] - TEN)
     return (
         blocks.unit * (9.0 + 2.0 * far + polynomial),
         1.01 * (blocks.unit * (15.0 + more + 2.0 * far) + 2.0**-53 * (points.shape[1] + 6.0)),

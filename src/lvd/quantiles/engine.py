@@ -267,7 +267,7 @@ def _ranks_of(  # noqa: PLR0917
     values: Float[NDArray, "m"] | None,
 ) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
     """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
-    from lvd.kernels.compiled import FIRST, find_ranks, find_ranks_among_few, in_blocks
+    from lvd.kernels.compiled import find_ranks, find_ranks_among_few, in_blocks
 
     n, points = len(queries), queries.points.numpy()
     above = NONE if queries.mass_above is None else queries.mass_above.numpy()
@@ -276,8 +276,8 @@ def _ranks_of(  # noqa: PLR0917
     laid = NO_VALUES if values is None else in_blocks([values], blocks)
     ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
 
-    few = len(rows) <= LANE_ROWS and rows.bandwidths is None and blocks.points.shape[1] == FIRST
-    few = few and n >= LANE_QUERIES and blocks.points.dtype == np.float32 and not n_moments
+    few = len(rows) <= LANE_ROWS and n >= LANE_QUERIES and blocks.points.dtype == np.float32
+    few = few and rows.bandwidths is None and not n_moments
 
     def work(part: slice) -> None:
         asked = points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels
