@@ -409,8 +409,9 @@ class LocalConformal:
         known = self._calibration().rows
         check_rows_given(groups, weights, known)
         rows = self._rows(embeddings, groups, weights, row_keys)
-        if self.bandwidth == "adaptive":
-            rows = replace(rows, bandwidths=self._bandwidths(rows.points))
+        bandwidths = self._bandwidths(rows.points)
+        if bandwidths is not None:
+            rows = replace(rows, bandwidths=bandwidths)
         if guarantee != "local":
             return rows
         return check_largest(rows, self.max_weight_).at_their_largest(known, self.max_weight_)
