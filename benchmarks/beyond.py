@@ -21,14 +21,14 @@ import torch
 
 import lvd
 from benchmarks import elsewhere
+from experiments.paper.methods import MAIN_VARIANT, METHODS
+from experiments.paper.protocols import SOUND
+from experiments.paper.result_store import read_dataclasses, write_dataclasses
+from experiments.paper.runs import SMALL_DATASETS
+from experiments.paper.stages import TableSplit
 from lvd import metrics
 from lvd._typing import NDArray
 from lvd.intervals import widths
-from lvd.reproduction.bench_split import TableSplit
-from lvd.reproduction.paper_methods import MAIN_VARIANT, METHODS
-from lvd.reproduction.protocols import SOUND
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
-from lvd.reproduction.runs import SMALL_DATASETS
 
 RESULTS = Path(__file__).parents[1] / "results" / "beyond.csv"
 LEVELS = (0.5, 0.9)
@@ -82,7 +82,7 @@ def local(guarantee: str = "local", **settings: Any) -> Intervals:
 
 
 def of_the_bench(name: str) -> Intervals:
-    """A method of ``lvd bench``."""
+    """A method of ``python -m experiments``."""
     return lambda split, level: METHODS[name](split, np.array([level]))[1]
 
 

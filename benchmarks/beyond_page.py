@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.beyond import LEVELS, LOCAL, OURS, THEIRS, Result
 from benchmarks.elsewhere import MAPIE_ROWS
 from benchmarks.results import pipe_table
+from experiments.paper.layout import dataset_title
 from lvd import InputError
 from lvd._files import write_text
-from lvd.reproduction.layout import dataset_title
 
 INFINITY = [name for name in OURS if name.startswith(LOCAL)]
 COMPARED = [
@@ -65,8 +65,8 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
 SAID_OF_INFINITY = """An infinite interval says that too little is known nearby. The paper's method gives
 many of them. Two ways to get fewer were measured here and then removed, a floor under the kernel and one
 bandwidth for all rows chosen on the training rows: a bandwidth for each row did better. That, and the default
-of `LVDRegressor`, are measured in the arena (`lvd bench arena`). Never replace an infinite interval by the
-largest score: that promises nothing.
+of `LVDRegressor`, are measured in the arena (`python -m experiments arena`). Never replace an infinite interval
+by the largest score: that promises nothing.
 
 """
 SAID_OF_OTHERS = """Read the first table by columns. A method that is closer to 90 in the worst slab knows

@@ -16,7 +16,7 @@ import torch
 
 import lvd
 from benchmarks import floors, rivals
-from lvd.reproduction.arena_rivals import TrainedRegressor
+from experiments.arena.rivals import TrainedRegressor
 
 LEVELS = [0.5, 0.9]
 K = 10

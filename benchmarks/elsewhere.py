@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from experiments.arena import rivals
+from experiments.paper.stages import Stages, TableSplit
 from lvd._typing import NDArray
-from lvd.reproduction import arena_rivals
-from lvd.reproduction.bench_split import Stages, TableSplit
 
 MAPIE_ROWS = 200
 """MAPIE solves one linear program per row: on the larger tables only this many test rows are asked for."""
@@ -31,16 +31,16 @@ class AroundNetwork:
 def crepes_knn(split: TableSplit, level: float) -> NDArray:
     """Normalised conformal regression; difficulty is the mean error of 25 training rows nearby."""
     around = AroundNetwork(split)
-    return arena_rivals.crepes_normalized(around, level)(around.X_test)[:, :, None]
+    return rivals.crepes_normalized(around, level)(around.X_test)[:, :, None]
 
 
 def crepes_mondrian(split: TableSplit, level: float) -> NDArray:
     """Conformal regression within five bins of the same difficulty."""
     around = AroundNetwork(split)
-    return arena_rivals.crepes_mondrian(around, level, around.X_calib)(around.X_test)[:, :, None]
+    return rivals.crepes_mondrian(around, level, around.X_calib)(around.X_test)[:, :, None]
 
 
 def mapie_conditional(split: TableSplit, level: float) -> NDArray:
     """Exact conditional cutoffs of Gibbs et al. over linear functions of five principal components."""
     around = AroundNetwork(split)
-    return arena_rivals.mapie_conditional(around, level)(around.X_test[:MAPIE_ROWS])[:, :, None]
+    return rivals.mapie_conditional(around, level)(around.X_test[:MAPIE_ROWS])[:, :, None]

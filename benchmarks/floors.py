@@ -51,7 +51,7 @@ def _compiled_exponentials() -> Callable[[np.ndarray], None]:
     """``x = 2^-x`` for all numbers of an array, many times."""
     from numba import njit
 
-    from lvd.kernels.compiled import FAST, exp2_minus
+    from lvd.engine.compiled import FAST, exp2_minus
 
     @njit(nogil=True, fastmath=FAST)
     @no_type_check

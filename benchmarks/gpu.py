@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks import rivals
 from benchmarks.timing import median_seconds, timed
-from lvd.quantiles import Queries, SortedRows, local_quantile
-from lvd.quantiles.triton_engine import Launches
+from lvd.engine import Queries, SortedRows, local_quantile
+from lvd.engine.triton_engine import Launches
 
 LEVELS = np.array([0.5, 0.9])
 SIZES = ((1000, 26_744), (26_744, 26_744), (1000, 1_000_000), (1000, 10_000_000))

@@ -19,9 +19,9 @@ from rich.table import Table
 import lvd
 from benchmarks import rivals
 from benchmarks.timing import median_seconds, timed
+from lvd.engine import Queries, SortedRows, local_quantile
 from lvd.kernels import training
 from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.quantiles import Queries, SortedRows, local_quantile
 
 N_TRAIN, N_CALIB, N_TEST, N_COLUMNS, N_TARGETS = 78_394, 26_744, 26_744, 300, 12
 LEVELS = np.array([0.5, 0.9])
@@ -45,8 +45,10 @@ def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float
     kernel = lvd.MahalanobisKernel(device="cuda", random_state=0)
     fit, _ = timed(lambda: kernel.fit(train, y[:N_TRAIN]), "cuda")
     scores = torch.tensor(np.abs(y[N_TRAIN : N_TRAIN + N_CALIB]), device="cuda")
-    sort, calibration = timed(lambda: SortedRows.of(kernel.scaled(calib), scores), "cuda")
-    predict, radius = timed(lambda: local_quantile(Queries(kernel.scaled(test)), calibration, LEVELS), "cuda")
+    sort, calibration = timed(lambda: SortedRows.of(kernel.coordinates(calib), scores), "cuda")
+    predict, radius = timed(
+        lambda: local_quantile(Queries(kernel.coordinates(test)), calibration, LEVELS), "cuda"
+    )
     finite = float(radius.radius.isfinite().double().mean())
     return {
         "fit": fit,

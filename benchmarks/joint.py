@@ -21,14 +21,14 @@ import torch
 from scipy.stats import chi2
 
 import lvd
+from experiments.paper.formats import Grid, bare_table
+from experiments.paper.result_store import read_dataclasses, write_dataclasses
+from experiments.paper.runs import grouped
 from lvd import metrics
 from lvd._files import write_text
 from lvd._typing import Float, NDArray
 from lvd.molecules.domain import count_fingerprints
 from lvd.regions import Ellipsoids, Region
-from lvd.reproduction.formats import Grid, bare_table
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
-from lvd.reproduction.runs import grouped
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "joint.csv", ROOT / "docs" / "joint.md"
@@ -128,7 +128,7 @@ def regressor(method: str, network: Any, n_targets: int, seed: int) -> Any:
     if kind == "local":
         return lvd.LVDRegressor(network, joint=None if shape == "Bonferroni" else shape, **settings)
     score: Any = "absolute" if shape == "Bonferroni" else lvd.scores.JointResidual(shape, scales=())
-    return lvd.ConformalRegressor(network, score, **settings)
+    return lvd.SplitConformalRegressor(network, conformity_score=score, **settings)
 
 
 def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:

@@ -21,11 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lvd
+from experiments.arena.tables import load_arena_table
+from experiments.paper.formats import Grid, GridEntry, bare_table
+from experiments.paper.result_store import read_dataclasses, write_dataclasses
+from lvd.data import load
 from lvd.models.candidates import Candidates
-from lvd.reproduction.arena_tables import load_arena_table
-from lvd.reproduction.datasets import load
-from lvd.reproduction.formats import Grid, GridEntry, bare_table
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "models.csv", ROOT / "docs" / "models.md"

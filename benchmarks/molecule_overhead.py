@@ -22,10 +22,10 @@ import lvd
 from benchmarks.timing import timed
 from lvd._typing import NDArray
 from lvd._validation import resolve_device
+from lvd.data import Dataset
 from lvd.methods.conformal import fit_kernels
 from lvd.models.model import Evaluation, RowwiseModel
 from lvd.molecules import Recipe, read_molecules
-from lvd.reproduction.datasets import Dataset
 from lvd.scores import AbsoluteResidual, EvaluatedRows, TrainingRows
 from lvd.tables.splits import split_indices
 

@@ -20,13 +20,14 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from experiments.paper import runner
 from lvd._files import atomic_path
 from lvd._validation import InputError
+from lvd.data import Dataset
 from lvd.models.heads import gaussian_log_density
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 from lvd.molecules.smiles import parse_smiles
-from lvd.reproduction import Dataset, runner
 from lvd.tables.splits import split_indices
 
 N_SWAPPED = 3054 / 130831

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.timing import synchronise, timed
 from lvd._validation import resolve_device
+from lvd.data.cells import numbers, read_file
 from lvd.models.losses import NormalLoss, PinballLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules
 from lvd.molecules import run as stepping
@@ -23,7 +24,6 @@ from lvd.molecules.network import run_all
 from lvd.molecules.packed import Molecules, gather
 from lvd.molecules.run import TrainingRun
 from lvd.molecules.smiles import valid_smiles
-from lvd.reproduction.cells import numbers, read_file
 
 TARGETS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
 

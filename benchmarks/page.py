@@ -12,7 +12,7 @@ from benchmarks.plot import growth_figure
 from benchmarks.results import MISSING, Cell, duration, footnotes, number, select, slope_of, versions_text
 from lvd import InputError
 from lvd._files import write_text
-from lvd.reproduction.figures import save_figure
+from lvd.demo.figures import save_figure
 
 HEAD = """# Benchmarks: time, memory, growth
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 
 from benchmarks.contestants import CONTESTANTS, OURS
 from benchmarks.results import Cell, duration, select
-from lvd.reproduction.figures import panels_of
+from lvd.demo.figures import panels_of
 
 # Okabe and Ito's colours, and marks that can be told apart without any.
 _BLUE, _GREY = "#0072B2", "#555555"

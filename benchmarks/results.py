@@ -16,8 +16,8 @@ import torch
 import lvd
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.growth import slope
+from experiments.paper.result_store import processor_name, read_dataclasses, write_dataclasses
 from lvd import InputError
-from lvd.reproduction.result_store import processor_name, read_dataclasses, write_dataclasses
 
 MISSING = "-"
 

@@ -23,8 +23,8 @@ from rich.table import Table
 
 import lvd
 from benchmarks.results import pipe_table
+from experiments.paper.result_store import read_dataclasses, write_dataclasses
 from lvd._files import write_text
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 RESULTS = Path(__file__).parents[1] / "results" / "uci_baselines.csv"
 DATASETS = ("housing", "concrete", "energy", "yacht", "kin8nm")

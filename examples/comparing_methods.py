@@ -19,7 +19,7 @@ X_fit, y_fit = np.concatenate([X_train, X_calib]), np.concatenate([y_train, y_ca
 batches = 100 if QUICK else 500
 net = lvd.NetRegressor(n_batches=batches, weight_decay=0.1, random_state=0).fit(X_train, y_train)
 fresh = lvd.NetRegressor(n_batches=batches, weight_decay=0.1)
-shared = {"prefit": True, "calib_size": None, "confidence_level": LEVEL, "random_state": 0}
+shared = {"prefit": True, "confidence_level": LEVEL, "random_state": 0}
 conformal = {
     "LVD": lvd.LVDRegressor(net, **shared),
     "LVD as in the paper": lvd.LVDRegressor(net, preset="paper", **shared),

@@ -20,8 +20,8 @@ X_test, y_test = lvd.data.make_synthetic(300 if QUICK else 2000, random_state=2)
 net = lvd.NetRegressor(n_batches=200 if QUICK else 1000, weight_decay=0.1, random_state=0)
 net.fit(X_train, y_train)
 methods = {
-    "LVD": lvd.LVDRegressor(net, prefit=True, calib_size=None, random_state=0),
-    "split conformal": lvd.SplitConformalRegressor(net, prefit=True, calib_size=None, random_state=0),
+    "LVD": lvd.LVDRegressor(net, prefit=True, random_state=0),
+    "split conformal": lvd.SplitConformalRegressor(net, prefit=True, random_state=0),
 }
 for method in methods.values():
     method.fit(X_train, y_train).conformalize(X_calib, y_calib)
@@ -39,13 +39,16 @@ print(f"at x = 3: {methods['LVD'].explain([[3.0]])[0].sentence}")
 
 # %% Draw the bands, if asked.
 if "LVD_FIGURE" in os.environ:
-    from lvd.reproduction.figures import Band, band_figure, save_figure
+    import matplotlib.pyplot as plt
 
-    grid = np.linspace(-1.0, 3.5, 400)[:, None]
-    bands = {}
-    for name, method in methods.items():
-        y_pred, band = method.predict_interval(grid, 0.9)
-        of_rows = method.predict_interval(X_test[:200], 0.9)[1][:, :, 0]
-        judged = X_test[:200, 0], y_test[:200], of_rows
-        bands[name] = Band(grid[:, 0], y_pred, band[:, :, 0], *judged)
-    save_figure(band_figure(bands, 0.9), os.environ["LVD_FIGURE"])
+    grid = np.linspace(-1.0, 3.5, 400)
+    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(9, 4))
+    for axes, (name, method) in zip(panels, methods.items(), strict=True):
+        y_pred, band = method.predict_interval(grid[:, None], 0.9)
+        lower, upper = np.clip(band[:, :, 0].T, -60, 60)  # infinite ends at the edges of the panel
+        axes.fill_between(grid, lower, upper, alpha=0.3, label="90% interval")
+        axes.plot(grid, y_pred, label="prediction")
+        axes.scatter(X_test[:200, 0], y_test[:200], s=6, color="black", label="test rows")
+        axes.set(title=name, ylim=(-60, 60), xlim=(-1, 3.5))
+    axes.legend()
+    figure.savefig(os.environ["LVD_FIGURE"])

@@ -44,7 +44,7 @@ for _ in range(100 if QUICK else 500):
     optimizer.step()
 
 # %% The kernel is learned on the training rows, the intervals are calibrated on rows the model has not seen.
-reg = lvd.LVDRegressor(model, prefit=True, calib_size=None, random_state=0)
+reg = lvd.LVDRegressor(model, prefit=True, random_state=0)
 reg.fit(X_train, y_train).conformalize(X_calib, y_calib)
 
 # %% Intervals (rows, 2, levels, targets).

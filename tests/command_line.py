@@ -1,8 +1,9 @@
-"""The command line, run as a user runs it or inside this process."""
+"""The command lines, run as a user runs them or inside this process."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import subprocess
@@ -12,9 +13,12 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
+import typer
 
-from lvd.cli import main
+from experiments.commands import app as experiments
+from lvd.cli.app import app, main
 
+ROOT = Path(__file__).resolve().parents[1]
 COMMAND = Path(sys.executable).with_name("lvd")
 
 
@@ -31,6 +35,7 @@ class Terminal(io.TextIOWrapper):
 
 def run_here(
     *arguments: object,
+    commands: typer.Typer = app,
     stream_type: type[io.TextIOWrapper] = io.TextIOWrapper,
     out: io.TextIOWrapper | None = None,
 ) -> Outcome:
@@ -42,7 +47,7 @@ def run_here(
         contextlib.redirect_stderr(streams[1]),
         pytest.raises(SystemExit) as end,
     ):
-        main()
+        main(commands)
     texts = []
     for stream in streams:
         stream.flush()
@@ -50,10 +55,12 @@ def run_here(
     return Outcome(end.value.code, *texts)
 
 
-def start(*arguments: object, **options: object) -> subprocess.Popen:
+def start(
+    *arguments: object, command: tuple[object, ...] = (COMMAND,), **options: object
+) -> subprocess.Popen:
     """The real command, on one thread."""
     return subprocess.Popen(
-        [COMMAND, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -65,3 +72,7 @@ def run_outside(*arguments: object, timeout: float = 280, **options: object) -> 
     with start(*arguments, **options) as process:
         out, err = process.communicate(timeout=timeout)
     return Outcome(process.returncode, out.decode(), err.decode())
+
+
+experiments_here = functools.partial(run_here, commands=experiments)
+start_experiments = functools.partial(start, command=(sys.executable, "-m", "experiments"), cwd=ROOT)

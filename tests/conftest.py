@@ -10,9 +10,9 @@ from pkgutil import resolve_name
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
-install_import_hook("lvd", "shape_checks.check")
+install_import_hook(["lvd", "experiments"], "shape_checks.check")
 
 import numpy as np
 import pytest
@@ -33,7 +33,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 BRIEF = {
     "lvd.models.candidates.N_FOLDS": 2,
-    "lvd.scores.score.N_FOLDS": 2,
     "lvd.models.validated.ROUND": 10,
     "lvd.models.validated.MOST_ROUNDS": 4,
     "lvd.models.regressor.LEAST_BATCHES": 100,
@@ -88,3 +87,11 @@ def shared_dir() -> Path:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def unchecked_types():
+    """As a user without jaxtyping has it: the shape checks would refuse some arguments before lvd does."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

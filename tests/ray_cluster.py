@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,18 +81,31 @@ class Killer:
 
 def workers_of(name: str) -> list[int]:
     """The processes of this test's cluster that do `name`: children of a child of this process."""
+    return [pid for pid in descendants(os.getpid(), name) if _parent(_parent(pid)) == os.getpid()]
 
-    def parent(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
+def descendants(root: int, name: str) -> list[int]:
+    """The processes that `root` has started, directly or not, and that do `name`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if (
-                name.encode() in (entry / "cmdline").read_bytes()
-                and parent(parent(int(entry.name))) == os.getpid()
-            ):
-                found.append(int(entry.name))
+            if name.encode() not in (entry / "cmdline").read_bytes():
+                continue
+            above = int(entry.name)
+            while above > 1 and above != root:
+                above = _parent(above)
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
+        if above == root:
+            found.append(int(entry.name))
     return found
+
+
+def wait_for(process: subprocess.Popen, name: str) -> None:
+    """Until the process has started, directly or not, one that does `name`."""
+    while process.poll() is None and not descendants(process.pid, name):
+        time.sleep(0.05)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 import lvd
 from benchmarks import rivals
 from benchmarks.timing import timed
-from lvd.conformal.transductive import Prior
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.calibration.transductive import Prior
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = [0.9, 0.95]
 N_COMPONENTS, N_COLUMNS = 10, 100
@@ -80,22 +80,23 @@ class Case:
     def by_differences(self) -> torch.Tensor:
         """All radii in plain float64 operations on differences, as exact as float64 is."""
         rows, radii = self._sorted(torch.float64)
-        parts = self.kernel.scaled(self.queries).split(max(1, 2**26 // len(rows)))
+        parts = self.kernel.coordinates(self.queries).split(max(1, 2**26 // len(rows)))
         return radii[torch.cat([rivals.float64_ranks(part, rows, LEVELS) for part in parts])]
 
     def by_oracle(self, n_queries: int) -> np.ndarray:
         """The radii of the first queries by the definition, in float64."""
-        points = self.kernel.scaled(self.rows).cpu().numpy()
+        points = self.kernel.coordinates(self.rows).cpu().numpy()
         scores = torch.as_tensor(self.scores).cpu().numpy()
         order = np.argsort(scores, kind="stable")
         points, scores = points[order], scores[order]
         weights = (
-            gaussian_weights(q, points) for q in self.kernel.scaled(self.queries[:n_queries]).cpu().numpy()
+            gaussian_weights(q, points)
+            for q in self.kernel.coordinates(self.queries[:n_queries]).cpu().numpy()
         )
         return np.array([[weighted_quantile(scores, w, 1.0, level) for level in LEVELS] for w in weights])
 
     def _sorted(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        return rivals.sorted_by_score(self.kernel.scaled(self.rows), self.scores, dtype)
+        return rivals.sorted_by_score(self.kernel.coordinates(self.rows), self.scores, dtype)
 
 
 def _cloud(size: int, m: int, rng: np.random.Generator) -> np.ndarray:

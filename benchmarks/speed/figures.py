@@ -11,8 +11,8 @@ import torch
 
 import lvd
 from benchmarks.results import date_and_machine, version_of
+from experiments.paper.result_store import read_dataclasses, write_dataclasses
 from lvd import InputError
-from lvd.reproduction.result_store import read_dataclasses, write_dataclasses
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from jinja2 import FileSystemLoader
 from benchmarks.results import MISSING, duration, number, versions_text
 from benchmarks.speed.cases import LEVELS, N_COLUMNS, N_COMPONENTS
 from benchmarks.speed.figures import Figure, read_figures
+from experiments.paper.formats import Grid, render_markdown
 from lvd import InputError
 from lvd._files import write_text
-from lvd.reproduction.formats import Grid, render_markdown
 
 FILES = {
     "queries,rows,lvd,wanted": "engine",

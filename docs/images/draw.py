@@ -1,4 +1,4 @@
-"""The pictures of "How it works", "Choose a method" and "Reproduction": ``python docs/images/draw.py``."""
+"""The pictures of "How it works", "Choose a method" and "Reproduction": ``python -m docs.images.draw``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import lvd
-from lvd.reproduction.bench_figures import jackknife, synthetic, three_bands
-from lvd.reproduction.demonstration import LVD, PAPER, SPLIT, fit_and_ask, homes_figure
-from lvd.reproduction.figures import panels_of, save_figure
+from experiments.paper.figures import jackknife, synthetic, three_bands
+from lvd.demo.figures import panels_of, save_figure
+from lvd.demo.homes import LVD, PAPER, SPLIT, fit_and_ask, homes_figure
 
 FOLDER = Path(__file__).parent
 LEVEL = 0.9

@@ -11,39 +11,46 @@ _HOMES = {
     "ChempropEstimator": "lvd.molecules",
     "InputError": "lvd._validation",
     "KernelRegressor": "lvd.kernels.regression",
-    "LocalConformal": "lvd.conformal",
+    "LocalConformal": "lvd.calibration",
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
     "Region": "lvd.regions",
+    "select": "lvd.calibration.selection",
     "load": "lvd.methods.saving",
     "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.tables.splits",
 }
 _PACKAGES = {
-    "conformal": "lvd.conformal",
-    "data": "lvd.reproduction",
+    "calibration": "lvd.calibration",
+    "data": "lvd.data",
     "distributed": "lvd.tables.distributed",
     "metrics": "lvd.metrics",
     "scores": "lvd.scores",
-    "shift": "lvd.conformal.shift",
+    "kernels": "lvd.kernels",
+    "shift": "lvd.calibration.shift",
+    "support": "lvd.support",
+    "testing": "lvd.testing",
+}
+_RENAMED = {
+    "ConformalRegressor": "SplitConformalRegressor(conformity_score=...), or LVDRegressor with local weights",
+    "LocalCQRRegressor": 'LVDRegressor(conformity_score="quantile")',
+    "conformal": "lvd.calibration",
 }
 
 if TYPE_CHECKING:
-    from lvd import conformal, metrics, scores
-    from lvd import reproduction as data
+    from lvd import calibration, data, kernels, metrics, scores, support, testing
     from lvd._validation import InputError
-    from lvd.conformal import LocalConformal, shift
+    from lvd.calibration import LocalConformal, shift
+    from lvd.calibration.selection import select
     from lvd.kernels import MahalanobisKernel
     from lvd.kernels.regression import KernelRegressor
     from lvd.methods import (
         CalibrationWarning,
         ConformalizedQuantileRegressor,
-        ConformalRegressor,
         DeepEnsembleRegressor,
         DiscriminativeJackknifeRegressor,
         JackknifePlusRegressor,
-        LocalCQRRegressor,
         LVDRegressor,
         MADSplitRegressor,
         MCDropoutRegressor,
@@ -61,7 +68,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CalibrationWarning",
     "ChempropEstimator",
-    "ConformalRegressor",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
     "DiscriminativeJackknifeRegressor",
@@ -69,7 +75,6 @@ __all__ = [
     "JackknifePlusRegressor",
     "KernelRegressor",
     "LVDRegressor",
-    "LocalCQRRegressor",
     "LocalConformal",
     "MADSplitRegressor",
     "MCDropoutRegressor",
@@ -81,14 +86,18 @@ __all__ = [
     "SplitConformalRegressor",
     "TreesRegressor",
     "__version__",
-    "conformal",
+    "calibration",
     "data",
     "distributed",
+    "kernels",
     "load",
     "metrics",
     "read_trusted_checkpoint",
     "scores",
+    "select",
     "shift",
+    "support",
+    "testing",
     "three_way_split",
 ]
 
@@ -99,6 +108,8 @@ def __getattr__(name: str) -> Any:
         return import_module(_PACKAGES[name])
     if name in __all__:
         return getattr(import_module(_HOMES.get(name, "lvd.methods")), name)
+    if name in _RENAMED:
+        raise AttributeError(f"lvd.{name} is gone; use {_RENAMED[name]}")
     raise AttributeError(f"module 'lvd' has no attribute {name!r}")
 
 

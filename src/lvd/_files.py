@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from lvd._progress import WRITTEN
 from lvd._validation import InputError
 
 CURRENT_FOLDER, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -42,6 +43,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         _flush_to_disk(part)
         _set_access(part, target, 0o666)
         part.replace(target)
+        WRITTEN.append(target)
     finally:
         part.unlink(missing_ok=True)
 
@@ -64,23 +66,22 @@ def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> It
         if not _rename_if_free(part, target):
             if not replace:
                 kept = next(name for name in _beside(target) if _rename_if_free(part, name))
+                WRITTEN.append(kept)
                 raise InputError(
                     f"cannot save to {str(target)!r}: something was written there in the meantime, and was not "
                     f"replaced; what was to be saved is in {str(kept)!r}"
                 )
             if not _exchange(part, target):
                 _replace_in_two_steps(part, target)
+        WRITTEN.append(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def check_output(
-    out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
-) -> None:
-    """The file `out` can be written, and is no input, nor in a folder that is one: to find out before the work."""
+def check_output(out: str | os.PathLike[str]) -> None:
+    """The file `out` can be written: to find out before the work."""
     with refusing(out):
         target = _behind_links(out)
-        check_apart(out, *inputs, name=name)
         if target.is_dir():
             raise InputError(f"cannot write {os.fspath(out)}: it is a folder; give the name of a file")
         tempfile.TemporaryFile(dir=target.parent).close()
@@ -106,16 +107,12 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def check_apart(
-    out: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None, name: str = "--out"
-) -> None:
-    """`out` is none of the inputs, by whatever name, nor in a folder that is one."""
-    target = Path(os.path.realpath(out))
-    for given in inputs:
-        if given is not None and _is_within(target, Path(given)):
-            raise InputError(
-                f"{name} {os.fspath(out)!r} would overwrite its own input {os.fspath(given)!r}; give another name"
-            )
+def overlap(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether they are the same file or folder, by whatever name, or one is in the other."""
+    first, second = Path(os.path.realpath(one)), Path(os.path.realpath(other))
+    if first == second or first in second.parents or second in first.parents:
+        return True
+    return _has_file(first, second) or _has_file(second, first)
 
 
 def read_regular(path: Path, limit: int) -> bytes:
@@ -152,13 +149,17 @@ def _beside(target: Path) -> Iterator[Path]:
     return (target.with_name(f"{target.name}-{number}") for number in count(2))
 
 
-def _is_within(target: Path, given: Path) -> bool:
-    place = Path(os.path.realpath(given))
-    if place == target or place in target.parents:
-        return True
+def _has_file(place: Path, file: Path) -> bool:
+    """Whether `file` is another name of `place`, or of a file in this folder."""
     try:
-        return target.samefile(place)  # another name of the same file
-    except OSError:
+        if file.samefile(place):
+            return True
+        return (
+            file.is_file()
+            and file.stat().st_nlink > 1
+            and any(entry.samefile(file) for entry in place.rglob("*"))
+        )
+    except OSError:  # one of them is not there
         return False
 
 

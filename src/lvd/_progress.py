@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
+from pathlib import Path
 from threading import Timer
+from typing import TypeAlias
 
+STANDARD_OUTPUT = Path("-")
+WRITTEN: list[Path] = []
+"""What this process has written so far, for whoever must say so when it fails later."""
 FIRST_USE = "compiling for the first use, about ten seconds"
+Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""``with progress(what, total) as advance`` announces work, and ``advance(n)`` says that n more are done."""
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def silent(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Progress that is not shown."""
+    yield lambda n_done: None
 
 
 def announce(stage: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,23 +14,57 @@ import numpy as np
 from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
 
 
+class Parameter(NamedTuple):
+    """A parameter that an error names: the command line, where it is an option, prints that instead.
+
+    `value` is what to give it, if the error says so. Without one, `named` sets it apart from other words.
+    """
+
+    name: str
+    value: Any = None
+    named: bool = False
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return f"{self.name}={self.value!r}"
+        return f"{self.name}=" if self.named else self.name
+
+
 class InputError(ValueError):
-    """Input that lvd refuses; the message names the argument, the rule, the value and the remedy."""
+    """Input that lvd refuses; the message names the argument, the rule, the value and the remedy.
+
+    It is made of pieces: text, which may hold what a user wrote, parameters, and other such errors.
+    """
+
+    @property
+    def pieces(self) -> tuple[str | Parameter, ...]:
+        """The message, its parameters set apart from the text."""
+        inner = (piece.pieces if isinstance(piece, InputError) else (piece,) for piece in self.args)
+        return tuple(chain.from_iterable(inner))
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.pieces))
 
 
 class RowError(InputError):
-    """Input refused for some of its rows: a message with ``{rows}`` in it, and these rows, counted from 0.
+    """Input refused for some of its rows, counted from 0: the message before their numbers and after them.
 
     Code that passes on a part of a table can say where in the table they are.
     """
 
-    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
-        super().__init__(message, rows)
-        self.message = message
+    def __init__(self, before: str, rows: tuple[int, ...], after: str) -> None:
+        super().__init__(before, rows, after)
         self.rows = rows
 
-    def __str__(self) -> str:
-        return self.message.replace("{rows}", ", ".join(map(str, self.rows)))
+    @property
+    def pieces(self) -> tuple[str | Parameter, ...]:
+        before, rows, after = self.args
+        return before, ", ".join(map(str, rows)), after
+
+    def in_table(self, numbers: Sequence[int]) -> RowError:
+        """The same with these `numbers` of the rows."""
+        before, _, after = self.args
+        return RowError(before, tuple(numbers), after)
 
 
 _ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -68,11 +103,44 @@ def is_tensor(array: Any) -> bool:
 def to_numpy(array: ArrayLike) -> NDArray:
     """A numpy view or copy of numbers from numpy, pandas, torch or lists."""
     if is_tensor(array):
-        shared = array.detach().cpu()
-        return np.asarray((shared.float() if str(shared.dtype) == "torch.bfloat16" else shared).numpy())
+        return _tensor_to_numpy(array)
     if hasattr(array, "toarray"):
         raise InputError("sparse matrices are not supported: pass a dense array, for instance X.toarray()")
-    return np.asarray(array)
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        raise InputError(
+            f"rows must all have the same shape, but numpy makes no array of these ({error}); give every row the "
+            "same number of values"
+        ) from None
+
+
+def _tensor_to_numpy(tensor: Any) -> NDArray:
+    """Its numbers in the host's memory; in float32 where numpy has no such numbers."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_meta:
+        raise InputError("a tensor on the device 'meta' holds no numbers; pass one on the CPU or a GPU")
+    if tensor.is_quantized:
+        raise InputError(f"quantized tensors are not supported, got {kind}; pass tensor.dequantize()")
+    if str(tensor.layout) != "torch.strided":
+        layout = str(tensor.layout).removeprefix("torch.")
+        raise InputError(f"sparse tensors are not supported, got {layout}; pass tensor.to_dense()")
+    shared = tensor.detach().cpu().resolve_conj().resolve_neg()
+    try:
+        return np.asarray(
+            (shared.float() if kind == "bfloat16" or kind.startswith("float8") else shared).numpy()
+        )
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"tensors of {kind} have no numpy counterpart ({error}); pass tensor.float()"
+        ) from None
+
+
+def own_copy(rows: Any) -> Any:
+    """A copy for an estimator, which may write into what it is given."""
+    if is_tensor(rows):
+        return rows.clone()
+    return rows.copy() if hasattr(rows, "copy") else rows
 
 
 def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> Any:
@@ -85,8 +153,8 @@ def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> A
     import torch
 
     exact = torch.as_tensor(result, device=reference.device)
-    known = reference.dtype.is_floating_point
-    rounded = exact.to(torch.promote_types(reference.dtype, torch.float32) if known else torch.float64)
+    short = reference.dtype.is_floating_point and reference.dtype != torch.float64
+    rounded = exact.to(torch.float32 if short else torch.float64)
     if not upwards or rounded.dtype == exact.dtype:
         return rounded
     next_up = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
@@ -180,24 +248,24 @@ def check_same_length(**arrays: Any) -> None:
 def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Float[NDArray, "l"]:
     """Confidence levels as a float64 vector, each strictly between 0 and 1."""
     try:
-        levels = np.atleast_1d(np.asarray(to_numpy(confidence_level), dtype=np.float64))
+        levels = np.array(to_numpy(confidence_level), dtype=np.float64, ndmin=1)
     except (TypeError, ValueError):
         raise InputError(
-            f"{name} must be a number or a list of numbers in (0, 1), got {confidence_level!r}"
+            Parameter(name), f" must be a number or a list of numbers in (0, 1), got {confidence_level!r}"
         ) from None
     if levels.ndim != 1 or levels.size == 0:
-        raise InputError(f"{name} must be a number or a non-empty list, got shape {levels.shape}")
+        raise InputError(Parameter(name), f" must be a number or a non-empty list, got shape {levels.shape}")
     for level in levels.tolist():
         if not 0.0 < level < 1.0:
             hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
-            raise InputError(f"{name} must lie in (0, 1), got {level:g}{hint}")
+            raise InputError(Parameter(name), f" must lie in (0, 1), got {level:g}{hint}")
     return levels
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     """`value` is one of `choices`."""
     if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise InputError(Parameter(name), f" must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
 
@@ -205,14 +273,15 @@ def check_positive(value: Any, name: str, *, integer: bool = False) -> None:
     """`value` is a positive number (an integer on request)."""
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
-        raise InputError(f"{name} must be a positive {'integer' if integer else 'number'}, got {value!r}")
+        kind = "integer" if integer else "number"
+        raise InputError(Parameter(name), f" must be a positive {kind}, got {value!r}")
 
 
 def check_fraction(value: Any, name: str) -> float:
     """A number strictly between 0 and 1."""
     if not (isinstance(value, float | np.floating) and 0.0 < value < 1.0):
         raise InputError(
-            f"{name} must lie in (0, 1), got {value!r}; it is a share, not a percentage or count"
+            Parameter(name), f" must lie in (0, 1), got {value!r}; it is a share, not a percentage or count"
         )
     return float(value)
 
@@ -228,11 +297,11 @@ def seed_from(random_state: RandomState) -> int:
     if (
         isinstance(random_state, int | np.integer)
         and not isinstance(random_state, bool)
-        and random_state >= 0
+        and 0 <= random_state < 2**32
     ):
         return int(random_state)
     raise InputError(
-        "random_state must be None, a non-negative integer, a numpy RandomState or Generator, "
+        "random_state must be None, a non-negative integer below 2**32, a numpy RandomState or Generator, "
         f"got {random_state!r}"
     )
 
@@ -245,22 +314,30 @@ def resolve_device(device: Any = "auto") -> Any:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise InputError(
-            f"device must be 'auto' or a torch device such as 'cpu' or 'cuda:0', got {device!r}"
+            Parameter("device"),
+            f" must be 'auto' or a torch device such as 'cpu' or 'cuda:0', got {device!r}",
         ) from None
     if resolved.type == "cuda":
         n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not n_gpus:
-            raise InputError(f"device={device!r}, but torch sees no GPU; use device='auto' or 'cpu'")
+            raise InputError(
+                *(Parameter("device", device), ", but torch sees no GPU; use ", Parameter("device", "auto")),
+                " or 'cpu'",
+            )
         if (resolved.index or 0) >= n_gpus:
-            raise InputError(f"device={device!r}, but the last GPU that torch sees is 'cuda:{n_gpus - 1}'")
+            raise InputError(
+                Parameter("device", device), f", but the last GPU that torch sees is 'cuda:{n_gpus - 1}'"
+            )
     elif resolved.type != "cpu":
         try:  # a number must come back, in the float64 that intervals are computed in
             torch.ones(1, dtype=torch.float64, device=resolved).item()
         except Exception as error:  # which one depends on the device
             raise InputError(
-                f"device='{resolved}' cannot be used ({str(error).splitlines()[0]}); use device='auto' or 'cpu'"
+                Parameter("device", str(resolved)),
+                f" cannot be used ({str(error).splitlines()[0]}); use ",
+                *(Parameter("device", "auto"), " or 'cpu'"),
             ) from None
     return resolved
 
@@ -325,11 +402,12 @@ def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
     if finite.all():
         return
     bad = np.argwhere(~finite)
-    where = "first at row {rows}"
+    where = ""
     if array.ndim == 2:
         names = dict.fromkeys(columns[b[1]] if columns else str(b[1]) for b in bad[:5])
-        where += f", column {', '.join(names)}"
+        where = f", column {', '.join(names)}"
     raise RowError(
-        f"{name} contains {len(bad)} NaN or infinity values ({where}); remove or impute these rows first",
+        f"{name} contains {len(bad)} NaN or infinity values (first at row ",
         tuple(dict.fromkeys(int(b[0]) for b in bad[:5])),
+        f"{where}); remove or impute these rows first",
     )

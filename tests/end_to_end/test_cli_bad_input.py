@@ -288,7 +288,10 @@ def test_update_and_monitor(lvd_here, homes, tmp_path):
         check_refused(
             lvd_here(command, model, homes.new, "--skip-invalid"), "--skip-invalid is for models fitted with"
         )
-    check_refused(lvd_here("update", model, homes.table), "is the table that the model was fitted on")
+    check_refused(
+        lvd_here("update", model, homes.table),
+        "400 of 500 rows have the inputs and targets of rows in use: 300 ",
+    )
     check_refused(lvd_here("update", model, homes.new, "--out", model), "exists already; give --force")
     check_refused(lvd_here("update", model, homes.new, "--out", tmp_path / "a" / "b"), "does not exist")
     check_refused(lvd_here("monitor", model, homes.new, "--level", 2), "--level must lie in (0, 1), got 2")
@@ -298,8 +301,13 @@ def test_update_and_monitor(lvd_here, homes, tmp_path):
     )
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     assert lvd_here("update", model, homes.new).code == 0
-    check_refused(lvd_here("update", model, homes.new), "was added to this model before, on ")
-    assert lvd_here("update", model, homes.new, "--force", "--newest", 150).code == 0
+    again = lvd_here("update", model, homes.new, "--force")
+    check_refused(
+        again, "120 calibrate it already (rows 1, 2, 3, 4, 5, ...); remove them, or give --allow-repeated,"
+    )
+    added = lvd_here("update", model, homes.new, "--allow-repeated", "--newest", 150)
+    assert added.code == 0
+    assert "120 of them were in use before: the intervals may be too narrow" in added.out
     card = (model / "card.md").read_text()
     assert card.count("- updated on ") == 2
     assert "- calibration rows now: 150" in card

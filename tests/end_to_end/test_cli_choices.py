@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lvd
 from homes import write_homes
+from lvd.calibration.guarantees import GUARANTEES
 from lvd.cli.fit import PresetName, ScoreName, WhenUnknown
 from lvd.cli.shared import Guarantee
-from lvd.conformal.guarantees import GUARANTEES
 from lvd.methods.conformal import SCORES
 from lvd.methods.lvd import PRESETS
 from lvd.tables.table_model import TableModel
@@ -60,7 +61,7 @@ def grouped(lvd_here, tables):
 
 def test_the_names_are_those_of_the_library():
     assert set(get_args(PresetName)) == set(PRESETS)
-    assert set(get_args(ScoreName)) == set(SCORES)
+    assert set(get_args(ScoreName)) == set(SCORES) - {"box", "ellipsoid"}  # which --joint chooses
     assert set(get_args(Guarantee)) == set(GUARANTEES)
     assert {preset.when_unknown for preset in PRESETS.values()} == set(get_args(WhenUnknown))
 
@@ -111,7 +112,7 @@ def test_unknown_rows_are_told_everywhere(lvd_here, tables, plain):
     assert known.to_pylist() == [row["known"] == "true" for row in written]
     assert counted in lvd_here("evaluate", plain, tables / "far.csv").out
     explained = lvd_here("explain", plain, tables / "far.csv", "--row", 701)
-    beyond = "area is beyond the values of all training rows"
+    beyond = "area is outside the range of the training rows"
     assert f"Unknown: {beyond}, so it gets no finite interval." in explained.out
     assert f"known: no, {beyond}" in explained.out
     (found,) = json.loads(lvd_here("explain", plain, tables / "far.csv", "--row", 701, "--json").out)
@@ -177,31 +178,79 @@ def test_a_column_of_groups_must_be_there(lvd_here, tables, grouped):
     assert not (tables / "nothing.csv").exists()
 
 
-def test_groups_have_one_name_however_they_are_written(lvd_here, tmp_path):
+GROUPS = {
+    "7": [*("007", "7", "7.0")],
+    "120000": [*("120000", "12e4")],
+    "missing": ["missing", "NA", ""],
+    "1234567890123456": ["1234567890123456", "1234567890123457"],
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
+def test_groups_are_compared_as_they_stand_in_the_table(lvd_here, tmp_path, groups):
+    """Rows that differ by their group alone have intervals of different width: those of other calibration rows."""
     rng = np.random.default_rng(0)
-    rows = [f"{rng.normal()},{i % 2 + 0.5:.2f},{rng.normal()}" for i in range(200)]
-    (tmp_path / "t.csv").write_text("\n".join(["x,half,y", *rows, ""]))
+    rows = [f"{rng.normal()},{name},{rng.normal()}" for place, name in enumerate(groups) for _ in range(120)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,group,y", *rows, ""]))
+    options = ("--epochs", 1, "--preset", "paper", "--groups", "group", "--bandwidth", 1000)
+    options += ("--impute", "median", "--drop", "group", "--test-out", tmp_path / "test.csv")
+    fitted = lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options, "--out", tmp_path / "model")
+    assert fitted.code == 0, fitted.err
+    kept = {row["group"] for row in read((tmp_path / "test.csv").read_text())}
+    assert kept == set(groups)
+    others = ["8", "none", "1234567890123458"]
+    new = "\n".join(["x,group", *(f"0,{name}" for name in [*groups, *others]), ""])
+    (tmp_path / "new.csv").write_text(new)
+    outcome = lvd_here(
+        "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--json"
+    )
+    assert json.loads(outcome.out)["unseen"]["n_groups"] == len(others)
+    written = read((tmp_path / "out.csv").read_text())
+    widths = [float(row["upper_90"]) - float(row["lower_90"]) for row in written]
+    assert len(set(widths[: len(groups)])) == len(groups)
+    assert np.isfinite(widths[: len(groups)]).all()
+    assert np.isinf(widths[len(groups) :]).all()
+
+
+def test_test_rows_in_parquet_have_types_and_the_groups_of_the_table(lvd_here, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal()},{('007', '7')[i % 2]},{rng.normal()}" for i in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,group,y", *rows, ""]))
     options = (
         "--epochs",
         1,
         "--preset",
         "paper",
         "--groups",
-        "half",
-        "--bandwidth",
-        50,
-        "--when-unknown",
-        "widen",
+        "group",
+        "--test-out",
+        tmp_path / "test.parquet",
     )
     fitted = lvd_here("fit", tmp_path / "t.csv", "--target", "y", *options, "--out", tmp_path / "model")
     assert fitted.code == 0, fitted.err
-    (tmp_path / "new.csv").write_text("x,half\n0,0.5\n0,1.500\n0,2.5\n0, 5e-1\n")
-    outcome = lvd_here(
-        "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--json"
+    table = pq.read_table(tmp_path / "test.parquet")
+    assert [str(kind) for kind in table.schema.types] == ["double", "string", "double"]
+    assert set(table["group"].to_pylist()) == {"007", "7"}
+    report = json.loads(lvd_here("evaluate", tmp_path / "model", tmp_path / "test.parquet", "--json").out)
+    assert (report["n_rows"], report["unseen"]["n_groups"]) == (40, 0)
+
+
+def test_groups_of_numbers_in_other_formats(lvd_here, tmp_path):
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=200), "half": np.arange(200) % 2 + 0.5, "y": rng.normal(size=200)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    options = ("--epochs", 1, "--preset", "paper", "--groups", "half", "--bandwidth", 1000)
+    fitted = lvd_here("fit", tmp_path / "t.parquet", "--target", "y", *options, "--out", tmp_path / "model")
+    assert fitted.code == 0, fitted.err
+    (tmp_path / "new.csv").write_text("x,half\n0,0.5\n0,1.5\n0,0.50\n")
+    pq.write_table(
+        pa.table({"x": [0.0] * 3, "half": pa.array([0.5, 1.5, 2.5], pa.float32())}), tmp_path / "new.parquet"
     )
-    assert json.loads(outcome.out)["unseen"]["n_groups"] == 1
-    ends = [row["upper_90"] for row in read((tmp_path / "out.csv").read_text())]
-    assert [end == "inf" for end in ends] == [False, False, True, False]
+    for name in ("new.csv", "new.parquet"):
+        outcome = lvd_here(
+            "predict", tmp_path / "model", tmp_path / name, "--out", tmp_path / "o.csv", "--json"
+        )
+        assert json.loads(outcome.out)["unseen"]["n_groups"] == 1
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,12 @@ def test_data_list_refuses_a_folder_that_is_not_there(lvd_here, tmp_path):
     outcome = lvd_here("data", "list", "--folder", tmp_path / "nowhere")
     assert outcome.code == 2
     assert "must be an existing folder" in outcome.err
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("run", "--datasets", "yacht", "--out", "x")])
+def test_the_experiments_are_no_longer_a_command(lvd_here, words):
+    outcome = lvd_here("bench", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: lvd bench is no longer part of the package")
+    assert "python -m experiments" in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -65,7 +65,7 @@ def files(lvd_here, tmp_path_factory) -> Files:
     found = Files(folder / "model", folder / "table.csv", folder / "test.csv", "")
     write_table(found.table, [*CHAINS[:50], *INVALID, *CHAINS[50:], *COPIES.values()])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lvd.methods.local.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
+        patch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
         outcome = lvd_here(
             *("fit", found.table, "--smiles", "smiles", *TARGETS, *TINY, "--skip-invalid"),
             *("--out", found.model, "--test-out", found.test),
@@ -172,7 +172,7 @@ def holes(lvd_here, tmp_path_factory) -> Files:
         row["homo"] = "" if number == 4 else row["homo"]
     write_rows(found.table, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lvd.methods.local.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
+        patch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
         outcome = lvd_here(
             *("fit", found.table, "--smiles", "smiles", *TARGETS, *TINY, "--split", "scaffold"),
             *("--level", 0.5, "--out", found.model, "--test-out", found.test),

@@ -49,7 +49,7 @@ def test_columns_are_kept_and_the_models_own_intervals_added(lvd_here, homes, tm
     np.testing.assert_array_equal(found["y_pred"], y_pred)
     np.testing.assert_array_equal(found["lower_50"], intervals[:, 0, 0])
     np.testing.assert_array_equal(found["upper_90"], intervals[:, 1, 1])
-    expected = model.conformals_[0][0].effective_sample_size(model.embed(X))
+    expected = model.calibrators_[0].effective_sample_size(model.embed(X))
     np.testing.assert_allclose(found["n_effective"], expected, rtol=1e-4)
     known = model.predict_with_evidence(X).known
     assert written["known"] == [str(one).lower() for one in known.tolist()]

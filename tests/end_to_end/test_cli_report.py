@@ -23,7 +23,7 @@ def page(lvd_here, homes, tmp_path_factory):
         "--by",
         "rooms",
         "--compare",
-        "split,madsplit,localcqr",
+        "split,madsplit,cqr",
         "--fitted-on",
         homes.table,
     )
@@ -75,7 +75,7 @@ def test_rivals_are_shown(page):
     for name, how in (
         ("Split", "one width for all rows"),
         ("MADSplit", "around the same network"),
-        ("LocalCQR", "networks of its own"),
+        ("CQR", "networks of its own"),
     ):
         assert name in text
         assert how in text
@@ -99,11 +99,11 @@ def test_training_rows_are_warned_of(lvd_here, homes, tmp_path):
             "a page shows one target, but there are 2: price, area; name one with --target",
         ),
         (("--target", "price", "--by", "distict"), "no column 'distict'; did you mean 'district'?"),
-        (("--compare", "mad"), "--compare must be one of 'split', 'madsplit', 'cqr', 'localcqr'"),
+        (("--compare", "mad"), "--compare must be one of 'split', 'madsplit', 'cqr', 'jackknifeplus'"),
         (("--compare", "split,"), "got ''"),
         (
-            ("--compare", "split,localcqr"),
-            "--compare must be 'split' where --fitted-on is not given, got 'localcqr'",
+            ("--compare", "split,cqr"),
+            "--compare must be 'split' where --fitted-on is not given, got 'cqr'",
         ),
         (("--target", "price", "--level", 90), "--level must lie in (0, 1), got 90; did you mean"),
         (("--target", "price", "--smiles", "smile"), "the table has no column 'smile'"),

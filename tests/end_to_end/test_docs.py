@@ -12,15 +12,15 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from benchmarks import beyond, beyond_page
 
+from benchmarks import beyond, beyond_page
+from experiments.molecules.group_counts import held_of, read_counts
+from experiments.molecules.quantum_page import write_quantum_page
+from experiments.paper.collect import read_results
+from experiments.paper.method_grids import decision_grid, tails_grid
+from experiments.paper.methods import MAIN_VARIANT
+from experiments.paper.pages import write_small_page
 from lvd.kernels.training import keep_average
-from lvd.reproduction.collect import read_results
-from lvd.reproduction.functional_groups import held_of, read_counts
-from lvd.reproduction.method_grids import decision_grid, tails_grid
-from lvd.reproduction.pages import write_small_page
-from lvd.reproduction.paper_methods import MAIN_VARIANT
-from lvd.reproduction.quantum_page import write_quantum_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -65,9 +65,7 @@ def short_training(monkeypatch):
     monkeypatch.setattr(
         "lvd.kernels.mahalanobis.keep_average", lambda steps, n: keep_average(steps, min(n, few))
     )
-    monkeypatch.setattr(
-        "lvd.reproduction.demonstration.N_BATCHES", 30
-    )  # tests/end_to_end/test_demo.py runs it whole
+    monkeypatch.setattr("lvd.demo.homes.N_BATCHES", 30)  # tests/end_to_end/test_demo.py runs it whole
 
 
 @pytest.mark.usefixtures("short_training")

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import pickle
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
 import ray_cluster
+from command_line import experiments_here
+from experiments.paper.result_store import read_all
 from lvd._validation import InputError
-from lvd.reproduction.result_store import read_all
 from lvd.tables import distributed
 from lvd.tables.reading import read_rows, regroup
 from lvd.tables.table_model import TableModel
@@ -112,21 +118,10 @@ def test_a_refused_row_is_named_as_by_the_local_engine(ray, lvd_here, homes, tmp
 
 
 @pytest.mark.slow
-def test_experiments_give_the_results_of_the_local_engine(ray, lvd_here, tmp_path):
-    run = (
-        "bench",
-        "run",
-        "--protocol",
-        "sound",
-        "--datasets",
-        "synthetic",
-        "--methods",
-        "split",
-        "--seeds",
-        "0:2",
-    )
+def test_experiments_give_the_results_of_the_local_engine(ray, tmp_path):
+    run = ("run", "--protocol", "sound", "--datasets", "synthetic", "--methods", "split", "--seeds", "0:2")
     for engine in ("local", "ray"):
-        outcome = lvd_here(*run, "--engine", engine, "--out", tmp_path / engine)
+        outcome = experiments_here(*run, "--engine", engine, "--out", tmp_path / engine)
         assert (outcome.code, outcome.err) == (0, "")
         assert outcome.out == "2 runs: 0 were finished before, 2 done now, 0 failed\n"
     for one, other in zip(*(read_all(tmp_path / engine) for engine in ("local", "ray")), strict=True):
@@ -188,3 +183,95 @@ class TestRefusals:
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         with pytest.raises(InputError, match=f"no Ray cluster at {address}"), distributed.cluster(address):
             pass
+
+
+class TestKilled:
+    """Ray runs in a process of its own, which it ends when its services are killed."""
+
+    @pytest.fixture(autouse=True)
+    def no_cluster(self, monkeypatch):
+        monkeypatch.setattr(pytest.importorskip("ray"), "is_initialized", lambda: False)
+
+    @pytest.mark.parametrize("serve", ["import os; os._exit(1)", "import sys; sys.stdout.write('(raylet)')"])
+    def test_the_process_of_ray_ends(self, lvd_here, homes, tmp_path, monkeypatch, serve):
+        monkeypatch.setattr(distributed, "SERVE", serve)
+        outcome = lvd_here(
+            "predict", homes.model, homes.new, "--engine", "ray", "--out", tmp_path / "out.csv"
+        )
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith("error: Ray ended while it was at work (status ")
+        assert len(outcome.err.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_it_refuses_is_refused_here(self, lvd_here, homes, tmp_path, monkeypatch):
+        error = "InputError('no ', Parameter('confidence_level'))"
+        words = "import pickle, sys; from lvd._validation import InputError, Parameter"
+        serve = f"{words}; pickle.load(sys.stdin.buffer); pickle.dump({error}, sys.stdout.buffer)"
+        monkeypatch.setattr(distributed, "SERVE", serve)
+        outcome = lvd_here(
+            "predict", homes.model, homes.new, "--engine", "ray", "--out", tmp_path / "out.csv"
+        )
+        assert outcome == (2, "", "error: no --level\n")
+
+    def test_it_ends_when_nobody_wants_more(self, monkeypatch):
+        words = (
+            "import os, pickle, sys, time; pickle.dump(os.getpid(), sys.stdout.buffer); sys.stdout.flush();"
+        )
+        monkeypatch.setattr(distributed, "SERVE", f"{words} time.sleep(600)")
+        answers = distributed._predict_apart()
+        pid = next(answers)
+        assert Path(f"/proc/{pid}").exists()
+        answers.close()
+        assert not Path(f"/proc/{pid}").exists()
+
+    def test_it_ends_with_the_process_that_asked(self):
+        serve = (
+            "import threading; from lvd.tables import distributed\n"
+            "distributed._predict_files = threading.Event().wait\n"
+            "distributed.serve()"
+        )
+        command = [sys.executable, "-c", serve]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            pickle.dump((600,), process.stdin)
+            process.stdin.close()
+            assert process.wait(120) == 1
+
+    def test_an_actor_or_a_worker_dies(self):
+        import ray.exceptions
+
+        for error in (ray.exceptions.ActorDiedError(), ray.exceptions.WorkerCrashedError()):
+            refused = pytest.raises(InputError, match=r"Ray lost a worker or a service \(\w+\), perhaps")
+            with refused, distributed.own_errors(ray):
+                raise error
+
+    def test_a_service_dies_while_ray_starts(self, monkeypatch):
+        import ray
+
+        def fail(*_, **__):
+            raise Exception("Failed to start GCS.\n\n.Please check it")
+
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(ray, "init", fail)
+        refused = pytest.raises(
+            InputError, match=r"on this machine \(Failed to start GCS. .Please check it\), "
+        )
+        with refused, distributed.cluster():
+            pass
+
+    @pytest.mark.slow  # without its control service Ray tries for a minute
+    @pytest.mark.parametrize("service", ["raylet/raylet", "gcs/gcs_server"])
+    @pytest.mark.parametrize("at_work", [True, False])
+    def test_a_service_is_killed(self, lvd_start, homes, tmp_path, service, at_work):
+        table = pa.concat_tables([pa_csv.read_csv(homes.new)] * 300)
+        pq.write_table(table, tmp_path / "big.parquet", row_group_size=1000)
+        with ray_cluster.settings():
+            words = ("predict", homes.model, tmp_path / "big.parquet", "--engine", "ray")
+            process = lvd_start(*words, "--out", tmp_path / "out.csv")
+            ray_cluster.wait_for(process, "ray::MapWorker" if at_work else service)
+            for victim in ray_cluster.descendants(process.pid, service):
+                os.kill(victim, signal.SIGKILL)
+            out, err = process.communicate(timeout=240)
+        assert (process.returncode, out) == (2, b""), err
+        assert err.startswith(b"error: Ray ")
+        assert len(err.splitlines()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["big.parquet"]

@@ -50,7 +50,7 @@ def test_every_public_name_has_an_entry(site):
         name for kind, entries in inventory.data.items() if kind.startswith("py:") for name in entries
     }
     modules = {"lvd": lvd} | {
-        f"lvd.{name}": getattr(lvd, name) for name in ("conformal", "data", "metrics", "scores")
+        f"lvd.{name}": getattr(lvd, name) for name in ("calibration", "data", "metrics", "scores")
     }
     public = {(called, name) for called, module in modules.items() for name in module.__all__}
     missing = {
@@ -61,7 +61,7 @@ def test_every_public_name_has_an_entry(site):
 
 def test_every_command_has_a_section(site):
     page = (site / "cli.html").read_text(encoding="utf-8")
-    for command in ("fit", "predict", "evaluate", "explain", "report", "demo", "data-export", "bench-run"):
+    for command in ("fit", "predict", "evaluate", "explain", "report", "demo", "data-export"):
         assert f'id="lvd-{command}"' in page
 
 

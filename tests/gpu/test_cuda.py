@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal.guarantees import calibrated_radius, standing
-from lvd.quantiles import Queries, SortedRows, engine, local_quantile
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.calibration.guarantees import calibrated_radius, standing
+from lvd.engine import Queries, SortedRows, local_quantile, quantiles
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
 LEVELS = np.array([0.5, 0.9])
@@ -33,7 +33,7 @@ def test_the_engine_equals_the_oracle(spread):
 
 
 def test_the_engine_equals_the_cpu_engine_on_many_rows():
-    queries, points, scores = case(3000, engine.GPU_EXACT_ROWS)
+    queries, points, scores = case(3000, quantiles.GPU_EXACT_ROWS)
     radii = []
     for device in ("cpu", "cuda"):
         calibration = SortedRows.of(torch.tensor(points, device=device), torch.tensor(scores, device=device))
@@ -78,7 +78,8 @@ def test_the_regressor_runs_on_the_gpu(rows, choices, tmp_path):
 def test_tensors_on_the_gpu_give_tensors_on_the_gpu(rows):
     X, y = (torch.tensor(part, dtype=torch.float32, device="cuda") for part in rows)
     module = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).cuda()
-    reg = lvd.LVDRegressor(module, prefit=True, random_state=0).fit(X, y)
+    reg = lvd.LVDRegressor(module, prefit=True, random_state=0)
+    reg.fit(X[:300], y[:300]).conformalize(X[300:], y[300:])
     y_pred, intervals = reg.predict_interval(X[:10])
     assert y_pred.is_cuda
     assert intervals.is_cuda

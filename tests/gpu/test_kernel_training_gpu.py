@@ -91,9 +91,11 @@ def test_tensors_on_the_gpu_train_the_same_kernel():
     on_gpu = torch.tensor(embeddings, device="cuda")
     from_tensor = lvd.MahalanobisKernel(**settings).fit(on_gpu, y)
     np.testing.assert_array_equal(from_tensor.components_, from_numpy.components_)
-    torch.testing.assert_close(from_tensor.scaled(on_gpu), from_numpy.scaled(embeddings), rtol=0, atol=0)
+    torch.testing.assert_close(
+        from_tensor.coordinates(on_gpu), from_numpy.coordinates(embeddings), rtol=0, atol=0
+    )
     with pytest.raises(lvd.InputError, match="embeddings contains 1 NaN"):
-        from_tensor.scaled(torch.where(torch.arange(6, device="cuda") == 3, torch.nan, on_gpu[:1]))
+        from_tensor.coordinates(torch.where(torch.arange(6, device="cuda") == 3, torch.nan, on_gpu[:1]))
     with pytest.raises(lvd.InputError, match="embeddings has 5 features, but lvd is expecting 6"):
         from_tensor.transform(on_gpu[:, :5])
 

@@ -63,7 +63,7 @@ def watched_predictor(folder: Path) -> type:
             predicted = self.predictor(table)
             regressor = self.predictor.model.regressor
             tensors = [*regressor.model_.module_.parameters()]
-            for conformal in regressor.conformals_:
+            for conformal in regressor.calibrators_:
                 tensors += [part.sorted.points for part in conformal.calibration_.parts.values()]
             note = {
                 "gpus": ray.get_runtime_context().get_accelerator_ids()["GPU"],

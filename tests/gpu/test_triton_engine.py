@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
-from lvd.kernels import fused
-from lvd.quantiles import Queries, SortedRows, local_quantile
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
+from lvd.engine import Queries, SortedRows, fused, local_quantile
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 pytest.importorskip("triton")
-from lvd.quantiles.triton_engine import Given
+from lvd.engine.triton_engine import Given
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
 LEVELS = np.array([0.5, 0.9, 0.99])
@@ -233,7 +232,7 @@ def test_many_rows_are_never_narrower_and_at_most_1e_5_of_the_weight_later(m):
 
 
 def test_queries_in_turn_equal_queries_at_once(monkeypatch):
-    from lvd.quantiles import triton_engine
+    from lvd.engine import triton_engine
 
     queries, points, scores = case(500, 5000)
     at_once = radius(queries, sort(points, scores))
@@ -261,7 +260,7 @@ def test_effective_sample_size_and_local_mean_from_the_same_pass(spread):
 
 def run_and_errors(queries, calibration, own=1.0):
     """A run, and the relative errors of its cumulative block sums, the largest of each query."""
-    from lvd.quantiles.triton_engine import Given, Launches
+    from lvd.engine.triton_engine import Given, Launches
 
     located = torch.tensor(queries, device="cuda")
     run = Launches(calibration.on_gpu, len(queries), torch.tensor(LEVELS, device="cuda"))
@@ -291,7 +290,7 @@ def test_the_error_bound_holds_with_room_to_spare(k, spread, weighted, own):
 
 
 def test_rows_far_apart_take_float64_products_and_need_them(monkeypatch):
-    from lvd.quantiles import triton_engine
+    from lvd.engine import triton_engine
 
     queries, points, scores = case(500, 20_000, 2, spread=40.0)
     run, errors = run_and_errors(queries, sort(points, scores))
@@ -376,7 +375,7 @@ def conformal_on(device, points, scores, *, exact=False, **labels):
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_the_summary_is_that_of_the_cpu_from_one_pass(labels, monkeypatch):
-    from lvd.quantiles.triton_engine import Launches
+    from lvd.engine.triton_engine import Launches
 
     queries, points, scores = case(151, 2000, 4, spread=2.0)
     queries[-1] = 1e3

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lvd.reproduction import split_indices, three_way_split
+from lvd.data import split_indices, three_way_split
 
 
 @given(n=st.integers(5, 400), seed=st.integers(0, 2**32 - 1))

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvd.kernels import compiled
-from lvd.quantiles import Queries, SortedRows, conformal_quantile, engine, local_quantile
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.engine import Queries, SortedRows, compiled, conformal_quantile, local_quantile, quantiles
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = np.array([0.1, 0.5, 0.75, 0.9, 0.95])
 MASSES = [0.0, 1e-300, 1e-30, 1e-9, 0.3, 1.0, 50.0]
@@ -135,15 +134,15 @@ class TestRadii:
     @given(rich_cases())
     def test_do_not_depend_on_where_float64_begins(self, case):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "SINGLE_ROWS", 0)
+            patch.setattr(quantiles, "SINGLE_ROWS", 0)
             np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
 
     @settings(max_examples=200)
     @given(rich_cases())
     def test_do_not_depend_on_whether_rows_or_queries_are_beside_each_other(self, case):
-        assert len(case.queries) >= engine.LANE_QUERIES  # elsewhere queries are
+        assert len(case.queries) >= quantiles.LANE_QUERIES  # elsewhere queries are
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "LANE_ROWS", 0)
+            patch.setattr(quantiles, "LANE_ROWS", 0)
             np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
 
     @pytest.mark.parametrize("n", [8, 16, 511, 512, 513, 1100])
@@ -200,7 +199,7 @@ class TestRadii:
     @pytest.mark.parametrize("m", [0, 1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1024, 2047, 2048, 2049, 4500])
     @pytest.mark.parametrize(("k", "lane_rows"), [(1, 2048), (10, 2048), (1, 0), (10, 0), (11, 0)])
     def test_around_the_sizes_of_blocks_and_stretches(self, m, k, lane_rows, rng, monkeypatch):
-        monkeypatch.setattr(engine, "LANE_ROWS", lane_rows)
+        monkeypatch.setattr(quantiles, "LANE_ROWS", lane_rows)
         case = Case(rng.normal(size=(m, k)), rng.gamma(1.0, size=m), rng.normal(size=(40, k)))
         np.testing.assert_array_equal(engine_radius(case), oracle_radius(case))
 

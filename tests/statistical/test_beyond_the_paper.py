@@ -13,10 +13,16 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
-from lvd.conformal.distribution import local_cdf
-from lvd.conformal.guarantees import calibrated_radius, draw_centres, draw_shares, randomized_radius, standing
-from lvd.quantiles import Queries, SortedRows
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.calibration.distribution import local_cdf
+from lvd.calibration.guarantees import (
+    calibrated_radius,
+    draw_centres,
+    draw_shares,
+    randomized_radius,
+    standing,
+)
+from lvd.engine import Queries, SortedRows
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 LEVEL = 0.9
 SURE = 1e-6

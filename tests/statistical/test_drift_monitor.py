@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from lvd.conformal.monitor import DriftMonitor
+from lvd.calibration.monitor import DriftMonitor
 
 ALWAYS = np.ones(1000, dtype=bool)
 

@@ -43,7 +43,7 @@ def count(kind, guarantee, trial):
 
 def joint(kind, guarantee, number, x, errors, unit, shapes):
     scores = bound_to(kind, unit, shapes)(errors)[:, 0, 0]
-    prior = lvd.conformal.transductive.Prior()
+    prior = lvd.calibration.transductive.Prior()
     conformal = lvd.LocalConformal(KERNEL, prior=prior).conformalize(x[:-1], scores[:-1])
     chosen = {"random_state": number} if guarantee == "randomized" else {}
     radius = conformal.radius(x[-1:], LEVEL, guarantee=guarantee, **chosen)

@@ -16,9 +16,9 @@ import torch
 from scipy.special import ndtr
 
 import lvd
-from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
-from lvd.conformal.guarantees import calibrated_radius, standing
-from lvd.quantiles import Queries, SortedRows, local_quantile
+from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
+from lvd.calibration.guarantees import calibrated_radius, standing
+from lvd.engine import Queries, SortedRows, local_quantile
 
 CENTRES = np.arange(-3.0, 4.0)
 LEVEL = 0.9
@@ -131,7 +131,7 @@ class TestAdaptiveBandwidth:
     def widths(self, kernel):
         bandwidths = adaptive_bandwidths(
             torch.as_tensor(self.SHARPNESS * CENTRES[:, None]),
-            TrainingSample.of(torch.as_tensor(kernel.train_points_)),
+            TrainingSample.of(torch.tensor(kernel.train_points_)),
             n_calib=N_ROWS,
             level=LEVEL,
             mass=2.0,

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import lvd
-from lvd.quantiles import Queries, local_quantile
+from lvd.engine import Queries, local_quantile
 
 LEVEL, SHARE_OF_B, N_TRIALS = 0.9, 0.05, 500
 RATIO = {"A": 0.5 / 0.95, "B": 10.0}
@@ -44,7 +44,7 @@ def count_covered(n_calib, max_weight, radius=lvd.LocalConformal.radius):
 def with_the_centres_weight(conformal, embeddings, level, weights):
     """The mutant: the mass at infinity is the likelihood ratio of the centre."""
     rows = conformal._queries(embeddings, None, weights, guarantee="calibrated")
-    known = conformal.calibration_.groups[None]
+    known = conformal.calibration_.groups[None][0]
     return local_quantile(Queries(rows.points, rows.weights), known, np.array([level])).radius[:, 0].numpy()
 
 

@@ -14,15 +14,15 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.conformal.bandwidth import TrainingSample, adaptive_bandwidths
-from lvd.conformal.guarantees import (
+from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
+from lvd.calibration.guarantees import (
     calibrated_radius,
     draw_centres,
     randomized_radius,
     sample_points,
     standing,
 )
-from lvd.quantiles import Queries, SortedRows, local_quantile
+from lvd.engine import Queries, SortedRows, local_quantile
 
 LEVEL = np.array([0.9])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.conformal.transductive import Prior, sum_others, transductive_radius
-from lvd.quantiles import Queries, SortedRows, similarities
+from lvd.calibration.transductive import Prior, sum_others, transductive_radius
+from lvd.engine import Queries, SortedRows, similarities
 
 LEVEL, N_CALIB, N_TRIALS = 0.9, 29, 1500
 PRIOR = Prior(size=1.0, strength=0.3, bandwidth=0.5)
@@ -18,8 +21,8 @@ def draw(rng):
     return torch.as_tensor(x), torch.as_tensor(np.exp(x[:, 0]) * np.abs(rng.normal(size=N_CALIB + 1)))
 
 
-def exact(query, rows):
-    return float(transductive_radius(query, rows, sum_others(rows, PRIOR), np.array([LEVEL]))[0, 0])
+def exact(query, rows, prior=PRIOR):
+    return float(transductive_radius(query, rows, sum_others(rows, prior), np.array([LEVEL]))[0, 0])
 
 
 def among_its_own_neighbours(query, rows):
@@ -41,9 +44,12 @@ def count_covered(radius):
     return covered
 
 
-def test_exactly_on_average():
+@pytest.mark.parametrize("most", [None, 1.0])
+def test_exactly_on_average(most):
     # With 29 rows and no ties the level 27 / 30 is met exactly.
-    assert binomtest(count_covered(exact), N_TRIALS, LEVEL).pvalue > 1e-6
+    limited = replace(PRIOR, most=most)
+    n_covered = count_covered(lambda query, rows: exact(query, rows, limited))
+    assert binomtest(n_covered, N_TRIALS, LEVEL).pvalue > 1e-6
 
 
 def test_scores_among_their_own_neighbours_fail():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd import metrics, reproduction
+from lvd import data, metrics
 
 
 def run_split(X, y, seed):
     """Finite intervals at 90%, AUROC at 50%, MAD and MCR (all but the count in percent) on the test rows."""
-    train, calib, test = reproduction.split_indices(len(y), seed)
+    train, calib, test = data.split_indices(len(y), seed)
     network = lvd.NetRegressor(
         hidden_sizes=(100,),
         n_batches=1000,
@@ -38,7 +38,7 @@ def run_split(X, y, seed):
 
 @pytest.mark.slow
 def test_ten_splits_give_the_printed_figures(shared_dir):
-    yacht = reproduction.load("yacht", protocol="paper", data_dir=shared_dir / "data")
+    yacht = data.load("yacht", protocol="paper", data_dir=shared_dir / "data")
     finite, auroc, mad, mcr = np.mean([run_split(yacht.X, yacht.y, seed) for seed in range(10)], axis=0)
     assert finite == pytest.approx(40.9, abs=2.5)
     assert auroc == pytest.approx(83.5, abs=4.0)

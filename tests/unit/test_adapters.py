@@ -13,17 +13,13 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.linear_model import Ridge
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import lvd
 from lvd.models import NetRegressor, as_model
-from lvd.models.adapters import EarlierEmbedding, SklearnModel
-from lvd.store.storable import STORABLES
 
 
 @pytest.fixture(scope="module")
@@ -85,72 +81,6 @@ class TestEmbeddings:
         X, y = data
         embeddings = evaluate((RandomForestRegressor(5), lambda rows: rows[:, :2] * 3.0), X, y).embeddings
         np.testing.assert_array_equal(embeddings, 3.0 * X[:, :2])
-
-
-class TestSavedByOlderVersions:
-    """They embed trees whose inputs were not all numbers by the trees' own coordinates."""
-
-    def loaded(self, estimator, X, y, **learned):
-        """The model as it is loaded when an older version has saved it."""
-        model, storable = wrap(estimator.fit(X, y), prefit=True).fit(X, y[:, None]), STORABLES[SklearnModel]
-        attributes = {
-            name: value for name, value in vars(model).items() if name not in {"coding_", "x_mean_"}
-        }
-        parameters = {name: attributes.pop(name) for name in storable.parameters}
-        parameters, learned = storable.upgrade(parameters, attributes | learned)
-        model = SklearnModel(**parameters)
-        vars(model).update(learned)
-        return model
-
-    def test_forests_by_the_mean_target_of_each_leaf(self, data):
-        X, y = data
-        forest = RandomForestRegressor(6, max_depth=3, bootstrap=False, random_state=0).fit(X, y)
-        leaves = [np.unique(column, return_inverse=True) for column in forest.apply(X).T]
-        means = [
-            (numbers, np.bincount(inverse, weights=y) / np.bincount(inverse), 0.0)
-            for numbers, inverse in leaves
-        ]
-        embeddings = self.loaded(forest, X, y, leaf_means_=means).evaluate(X).embeddings
-        assert embeddings.shape == (120, 6)
-        # Without bootstrap a leaf's mean target is what its tree predicts.
-        np.testing.assert_allclose(embeddings.mean(1), forest.predict(X), rtol=1e-10)
-
-    def test_a_leaf_that_no_training_row_reached(self, data):
-        X, y = data
-        means = [(np.array([10**6]), np.array([1.0]), 7.0)]
-        model = self.loaded(DecisionTreeRegressor(max_depth=2, random_state=0), X, y, leaf_means_=means)
-        np.testing.assert_array_equal(model.evaluate(X).embeddings, np.full((120, 1), 7.0))
-
-    def test_histogram_boosting_by_each_trees_share(self, data):
-        X, y = data
-        model = self.loaded(HistGradientBoostingRegressor(max_iter=9, min_samples_leaf=5), X, y)
-        embeddings = model.evaluate(X).embeddings
-        assert embeddings.shape == (120, 9)
-        np.testing.assert_allclose(embeddings.sum(1), model.fitted_.predict(X), rtol=1e-10)
-
-    def test_behind_a_transformer(self, data):
-        X, y = data
-        pipeline = make_pipeline(StandardScaler(), KNeighborsRegressor())
-        embeddings = self.loaded(pipeline, X, y).evaluate(X).embeddings
-        np.testing.assert_allclose(embeddings, (X - X.mean(0)) / X.std(0))
-
-    def test_with_inputs_and_prediction(self, data):
-        X, y = data
-        model = self.loaded(RandomForestRegressor(3, random_state=0), X, y, embeds_inputs_=True)
-        y_pred, embeddings, *_ = model.evaluate(X)
-        np.testing.assert_array_equal(embeddings, np.column_stack([X, y_pred]))
-
-    def test_saved_again(self, data, tmp_path):
-        X, y = data
-        boosting = HistGradientBoostingRegressor(max_iter=4, min_samples_leaf=5).fit(X, y)
-        reg = lvd.LVDRegressor(boosting, prefit=True, preset="paper", calib_size=None, device="cpu")
-        reg.fit(X[:60], y[:60]).conformalize(X[60:], y[60:])
-        vars(reg.model_).update(embed=EarlierEmbedding(reg.model_.fitted_))
-        reg.save(tmp_path / "model")
-        loaded = lvd.load(tmp_path / "model")
-        assert isinstance(loaded.model_.embed, EarlierEmbedding)
-        np.testing.assert_array_equal(loaded.embed(X), reg.embed(X))
-        assert reg.embed(X).shape == (120, 4)
 
 
 class TestFrames:
@@ -232,7 +162,8 @@ class TestFunctionPairs:
         pair = (lambda rows: network(rows)[:, 0], lambda rows: rows.relu())
         reg = lvd.LVDRegressor(
             pair, kernel=lvd.MahalanobisKernel(2, max_iter=5), device="cpu", random_state=0
-        ).fit(X, y)
+        )
+        reg.fit(X[:60], y[:60]).conformalize(X[60:], y[60:])
         assert isinstance(reg.predict_interval(X)[1], torch.Tensor)
 
     def test_a_wrong_number_of_rows(self, data):

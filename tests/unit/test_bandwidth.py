@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import lvd
-from lvd.conformal import bandwidth as module
-from lvd.conformal.bandwidth import LEAST_LEVEL, TrainingSample, adaptive_bandwidths
-from lvd.conformal.guarantees import draw_centres
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.calibration import bandwidth as module
+from lvd.calibration.bandwidth import LEAST_LEVEL, TrainingSample, adaptive_bandwidths
+from lvd.calibration.guarantees import draw_centres
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = [0.5, 0.8]
 
@@ -255,6 +255,6 @@ class TestRegressor:
                 np.isfinite(r.predict_interval(X, guarantee=guarantee)[1]).mean() for r in (learned, reg)
             ]
             assert finite[0] < 0.95 < finite[1]
-        assert (reg.conformals_[0][0].bandwidths(reg.embed(far)) > 1.0).all()
+        assert (reg.calibrators_[0].bandwidths(reg.embed(far)) > 1.0).all()
         with pytest.raises(lvd.InputError, match="bandwidth must be a positive number, got 0"):
             lvd.LVDRegressor(net, bandwidth=0, random_state=0).fit(X, X[:, 0])

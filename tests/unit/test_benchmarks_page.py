@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+
 from benchmarks import __main__ as command
 from benchmarks import sweeps
 from benchmarks.cell import NOTHING, Measured, Request, case, with_peak_memory

@@ -330,7 +330,8 @@ class TestSaving:
     def test_a_native_booster(self, frame, y, tmp_path):
         lightgbm = pytest.importorskip("lightgbm")
         booster = lightgbm.train({"verbose": -1}, lightgbm.Dataset(frame[:100], y[:100]), 5)
-        reg = lvd.SplitConformalRegressor(booster, prefit=True).fit(frame[100:200], y[100:200])
+        reg = lvd.SplitConformalRegressor(booster, prefit=True).fit(frame[:100], y[:100])
+        reg.conformalize(frame[100:200], y[100:200])
         self.assert_same(self.round_trip(reg, tmp_path), reg, frame[200:])
 
     @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
@@ -352,7 +353,7 @@ class TestSaving:
         self.assert_same(self.round_trip(reg, tmp_path), reg, wide)
 
     def test_a_predict_function_is_given_again(self, frame, y, tmp_path):
-        reg = quick(first_column, prefit=True).fit(frame, y)
+        reg = quick(first_column, prefit=True).fit(frame[:100], y[:100]).conformalize(frame[100:], y[100:])
         reg.save(tmp_path / "model")
         self.assert_same(lvd.load(tmp_path / "model", estimator=first_column), reg, frame)
         with pytest.raises(lvd.InputError, match="made with first_column as estimator="):

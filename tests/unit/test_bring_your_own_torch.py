@@ -116,7 +116,7 @@ class TestBfloat16:
         X, y = numbers
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 1)).bfloat16()
-        reg = quick(module, prefit=True).fit(X, y)
+        reg = quick(module, prefit=True).fit(X[:60], y[:60]).conformalize(X[60:], y[60:])
         with torch.no_grad():
             own = module(torch.tensor(X).bfloat16()).float().numpy()[:, 0]
         np.testing.assert_allclose(reg.predict(X), own, atol=0.05)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lvd.conformal.guarantees import calibrated_radius, standing
-from lvd.quantiles import Queries, SortedRows
+from lvd.calibration.guarantees import calibrated_radius, standing
+from lvd.engine import Queries, SortedRows
 
 
 def brute_force(query, points, scores, level, *, ratios=None, own=1.0, bandwidths=None):

@@ -88,9 +88,11 @@ def test_whatever_its_settings_hold_a_network_is_saved_and_predicts_the_same(set
 
 def test_a_saved_model_of_it_predicts_the_same(tmp_path):
     trained = lvd.molecules.TrainedMPNN(network(activation=nn.PReLU()), target_names=("a", "b"))
-    method = lvd.SplitConformalRegressor(trained, prefit=True, calib_size=0.5, random_state=0)
+    method = lvd.SplitConformalRegressor(trained, prefit=True, random_state=0)
+    y = np.arange(14.0).reshape(7, 2)
     with pytest.warns(lvd.CalibrationWarning, match="infinite"):
-        method.fit(SMILES, np.arange(14.0).reshape(7, 2)).save(tmp_path / "model")
+        method.fit(SMILES[:4], y[:4]).conformalize(SMILES[4:], y[4:])
+    method.save(tmp_path / "model")
     loaded = lvd.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(SMILES), method.predict(SMILES))
     assert loaded.estimator.target_names == ("a", "b")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lvd import InputError
-from lvd.quantiles import conformal_quantile, jackknife_plus_intervals
+from lvd.engine import conformal_quantile, jackknife_plus_intervals
 from lvd.scores.quantile import BoundQuantiles
 
 SCORES = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 9.0, 7.0, 8.0, 6.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction.cells import checksum, from_csv, from_rows, numbers, read_file, write_file
+from lvd.data.cells import checksum, from_csv, from_rows, numbers, read_file, write_file
 
 CELLS = {"a": ["1", "2.50"], "smiles": ["C,C", "[H]O"]}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,11 @@ import pytest
 
 import lvd
 from lvd import InputError
+from lvd.data import ENTRIES, NAMES, Entry, available, cache_folder, load
+from lvd.data.datasets import design_matrix
+from lvd.data.download import WebFile, parse_csv
+from lvd.data.registry import check_table, table_checksum
 from lvd.molecules.smiles import canonical_smiles, occurs_once
-from lvd.reproduction import ENTRIES, NAMES, Entry, available, cache_folder, load
-from lvd.reproduction.datasets import design_matrix
-from lvd.reproduction.download import WebFile, parse_csv
-from lvd.reproduction.registry import check_table, table_checksum
 
 CELLS = {
     "id": ["r1", "r2", "r3"],
@@ -201,7 +199,7 @@ def test_bike_as_the_paper_had_it_is_what_pandas_gives(shared_dir: Path) -> None
 
 
 def test_energy_copies_that_differ_in_one_digit_are_both_known(shared_dir: Path) -> None:
-    from lvd.reproduction.cells import read_file
+    from lvd.data.cells import read_file
 
     cells = read_file(shared_dir / "data" / "energy.csv")
     assert table_checksum(cells, ENTRIES["energy"]) == ENTRIES["energy"].checksums[0]
@@ -249,19 +247,6 @@ def test_without_rdkit_the_extra_is_named() -> None:
 
 def test_occurs_once() -> None:
     np.testing.assert_array_equal(occurs_once(["a", "b", "a", "c"]), [False, True, False, True])
-
-
-def test_importing_the_package_loads_no_part_of_it() -> None:
-    code = (
-        "import sys, lvd; lvd.data; assert not [name for name in sys.modules if 'lvd.reproduction.' in name]"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_unknown_names_of_the_package() -> None:
-    assert "load" in dir(lvd.data)
-    with pytest.raises(AttributeError, match=r"module 'lvd.reproduction' has no attribute 'nothing'"):
-        lvd.data.nothing  # noqa: B018
 
 
 def test_synthetic_shapes_and_determinism() -> None:

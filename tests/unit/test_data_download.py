@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.reproduction import ENTRIES, Entry, load
-from lvd.reproduction.download import DownloadError, OpenML, WebFile, parse_csv, parse_whitespace, read_url
+from lvd.data import ENTRIES, Entry, load
+from lvd.data.download import DownloadError, OpenML, WebFile, parse_csv, parse_whitespace, read_url
 
 CSV = b"size,price,note\n1,10,a\n2,20,b\n3,31,c\n"
 TOY = Entry(

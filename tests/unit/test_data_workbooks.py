@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from lvd.reproduction.download import DownloadError, WebFile, parse_workbook
+from lvd.data.download import DownloadError, WebFile, parse_workbook
 
 # Written by xlwt 1.3: a heading, five rows in every kind of numeric record, and a second sheet.
 XLS = (
@@ -87,6 +87,6 @@ def test_other_files_are_refused(xls: bytes, spoil) -> None:
 
 def test_without_the_reader_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    monkeypatch.setattr("lvd.reproduction.download.read_url", lambda *_, **__: b"bytes")
+    monkeypatch.setattr("lvd.data.download.read_url", lambda *_, **__: b"bytes")
     with pytest.raises(DownloadError, match=r"an Excel workbook.*pip install 'lvd\[datasets\]'"):
         WebFile("https://example.org/a.xls", parse_workbook).fetch(("size",))

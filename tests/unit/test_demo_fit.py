@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lvd.reproduction import demonstration
-from lvd.reproduction.demonstration import LVD, MANSIONS, NOISE_RATIO, NOISY, SPLIT
+from lvd.demo import homes as demo
+from lvd.demo.homes import LVD, MANSIONS, NOISE_RATIO, NOISY, SPLIT
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +29,18 @@ def outcome(announced):
         yield advance
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demonstration, "N_BATCHES", 30)
-        patch.setattr(demonstration, "SIZES", {"train": 300, "calib": 200, "test": 240, "mansions": 20})
-        return demonstration.fit_and_ask(progress=progress)
+        patch.setattr(demo, "N_BATCHES", 30)
+        patch.setattr(demo, "SIZES", {"train": 300, "calib": 200, "test": 240, "mansions": 20})
+        return demo.fit_and_ask(progress=progress)
 
 
 def test_the_noisy_town_differs_in_its_noise_alone(rng):
-    homes = demonstration.make_homes(60_000, rng)
+    homes = demo.make_homes(60_000, rng)
     design = np.column_stack([homes.X, np.sin(homes.X[:, 0] / 25.0)])
     residuals = homes.y - design @ np.linalg.lstsq(design, homes.y, rcond=None)[0]
     noisy, others = residuals[homes.place == NOISY], residuals[homes.place != NOISY]
     assert noisy.std() / others.std() == pytest.approx(NOISE_RATIO, rel=0.03)
-    means = [homes.y[homes.place == one].mean() for one in demonstration.TOWNS]
+    means = [homes.y[homes.place == one].mean() for one in demo.TOWNS]
     assert np.ptp(means) < 8.0  # four standard errors; prices spread by about 100
 
 
@@ -76,7 +76,7 @@ def test_what_is_said_of_some_homes_follows_from_their_intervals(outcome):
 
 
 def test_the_table_holds_every_interval(outcome):
-    table = demonstration.interval_table(outcome)
+    table = demo.interval_table(outcome)
     for number, name in enumerate((LVD, SPLIT)):
         part = table.slice(number * len(outcome.y_pred), len(outcome.y_pred))
         assert set(part.column("method").to_pylist()) == {name}
@@ -84,9 +84,9 @@ def test_the_table_holds_every_interval(outcome):
 
 
 def test_the_picture_shows_the_coverage_of_every_place(outcome):
-    figure = demonstration.homes_figure(outcome)
+    figure = demo.homes_figure(outcome)
     for axes, name in zip(figure.axes, (LVD, SPLIT), strict=True):
         written = [text.get_text() for text in axes.texts]
-        places = (*demonstration.TOWNS, MANSIONS)
+        places = (*demo.TOWNS, MANSIONS)
         expected = [outcome.among(outcome.homes.place == one, name).coverage for one in places]
         assert written == [f"{coverage:.0%}" for coverage in expected]

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import huber_loss, mse_loss
 
 from lvd._validation import InputError
+from lvd.engine import jackknife_plus_intervals
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.models import NetRegressor
 from lvd.models.influence import (
@@ -23,7 +24,6 @@ from lvd.models.influence import (
     outputs_of_all_rows,
     outputs_of_own_row,
 )
-from lvd.quantiles import jackknife_plus_intervals
 
 LEVELS = [0.5, 0.9]
 

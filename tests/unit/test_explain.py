@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.conformal.explanation import rows_missing
+from lvd.calibration.explanation import rows_missing
 
 
 def identity_kernel(n_columns=1):

@@ -21,6 +21,7 @@ from sklearn.linear_model import Ridge
 import lvd
 from lvd import _files
 from lvd._files import atomic_folder, atomic_path, check_output
+from lvd.cli.shared import check_files
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 
@@ -249,16 +250,28 @@ class TestOutputs:
         (tmp_path / "hard.csv").hardlink_to(data)
         for out in (data, "data.csv", "folder/../data.csv", "soft.csv", "hard.csv"):
             with pytest.raises(lvd.InputError, match=r"--out .* would overwrite its own input .*data.csv"):
-                check_output(out, None, "other.csv", data)
-        check_output("new.csv", data)
+                check_files({"--out": Path(out)}, None, "other.csv", data)
+        check_files({"--out": Path("new.csv")}, data)
 
     def test_two_outputs_of_one_name(self, data, tmp_path):
-        with pytest.raises(lvd.InputError, match=r"--test-out .* would overwrite"):
-            check_output(tmp_path / "new.csv", tmp_path / "folder" / ".." / "new.csv", name="--test-out")
+        outputs = {"--report": tmp_path / "new.csv", "--test-out": tmp_path / "folder" / ".." / "new.csv"}
+        with pytest.raises(lvd.InputError, match=r"--test-out .* would overwrite --report '.*new.csv'"):
+            check_files(outputs, data)
 
-    def test_in_a_folder_that_is_read(self, data, tmp_path):
-        with pytest.raises(lvd.InputError, match="would overwrite its own input"):
-            check_output(tmp_path / "folder" / "new.csv", tmp_path / "folder")
+    def test_in_a_folder_that_is_read_or_written(self, data, tmp_path):
+        inside = {"--report": tmp_path / "folder" / "new.html"}
+        with pytest.raises(lvd.InputError, match=r"--report .* would overwrite its own input"):
+            check_files(inside, tmp_path / "folder")
+        with pytest.raises(lvd.InputError, match=r"--report .* would overwrite --out"):
+            check_files(inside, data, model=tmp_path / "folder")
+        with pytest.raises(lvd.InputError, match=r"--out .* would overwrite its own input"):
+            check_files({}, data, model=tmp_path)
+
+    def test_another_name_of_a_file_in_a_folder(self, data, tmp_path):
+        (tmp_path / "folder" / "manifest.json").write_text("{}")
+        (tmp_path / "hard.json").hardlink_to(tmp_path / "folder" / "manifest.json")
+        with pytest.raises(lvd.InputError, match=r"--out .* would overwrite its own input"):
+            check_files({"--out": tmp_path / "hard.json"}, tmp_path / "folder")
 
     @pytest.mark.parametrize(
         ("name", "message"),

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from lvd._progress import FIRST_USE, listening, perhaps_compiling
-from lvd.kernels import compiled
-from lvd.kernels.compiled import FirstUse
+from lvd.engine import compiled
+from lvd.engine.compiled import FirstUse
 
 COMPILE = (
-    "import numpy as np; from lvd.kernels.compiled import _sum; "
+    "import numpy as np; from lvd.engine.compiled import _sum; "
     "_sum(np.zeros((1, 4)), 0); print(sum(_sum.stats.cache_hits.values()))"
 )
 
@@ -28,7 +28,7 @@ def begun(module):
 def test_a_listener_hears_of_the_first_compilation_once():
     first, heard = FirstUse(), []
     with listening(heard.append):
-        for module in (None, "somebody.else", "lvd.kernels.compiled", "lvd.models.compiled_trees"):
+        for module in (None, "somebody.else", "lvd.engine.compiled", "lvd.models.compiled_trees"):
             first.on_start(begun(module))
     assert heard == [FIRST_USE]
 
@@ -37,8 +37,8 @@ def test_a_listener_hears_of_the_first_compilation_once():
 def test_without_a_listener_a_terminal_is_told(terminal, shown, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     first = FirstUse()
-    first.on_start(begun("lvd.kernels.compiled"))
-    first.on_start(begun("lvd.kernels.compiled"))
+    first.on_start(begun("lvd.engine.compiled"))
+    first.on_start(begun("lvd.engine.compiled"))
     assert capsys.readouterr().err == shown
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 LEVELS = [0.5, 0.9]
 GUARANTEES = ["local", "randomized", "calibrated"]
@@ -251,7 +251,7 @@ class TestRegressor:
         for use in (
             lambda: reg.explain(X[:3]),
             lambda: watch.take(X[:3], y[:3]),
-            lambda: reg.pit(X[:3], y[:3]),
+            lambda: reg.predict_distribution(X[:3]),
         ):
             calls.clear()
             use()

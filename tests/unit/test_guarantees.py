@@ -8,7 +8,7 @@ import torch
 
 import lvd
 from lvd._validation import row_digests
-from lvd.conformal.guarantees import draw_centres, draw_shares, row_uniforms
+from lvd.calibration.guarantees import draw_centres, draw_shares, row_uniforms
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ class TestChoice:
         assert 0.3 < empty.mean() < 0.7
         np.testing.assert_array_equal(intervals[empty, 0, 0], y_pred[empty])
         assert np.isinf(intervals[~empty]).all()
-        radius = reg.conformals_[0][0].radius(
+        radius = reg.calibrators_[0].radius(
             reg.embed(far), 0.5, guarantee="randomized", smoothed=True, row_keys=row_digests(far)
         )
         np.testing.assert_array_equal(radius, np.where(empty, -np.inf, np.inf))
@@ -101,7 +101,7 @@ class TestChoice:
 
     def test_refused_keys(self, regressor):
         reg, X = regressor
-        radius = reg.conformals_[0][0].radius
+        radius = reg.calibrators_[0].radius
         with pytest.raises(
             lvd.InputError, match=r"row_keys must be whole numbers, one for each row, got float64"
         ):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks import joint
 
-from lvd.reproduction.result_store import read_dataclasses
+from benchmarks import joint
+from experiments.paper.result_store import read_dataclasses
 
 RESULTS = read_dataclasses(joint.RESULTS, joint.Result)
 DATASETS = list(dict.fromkeys(result.dataset for result in RESULTS))

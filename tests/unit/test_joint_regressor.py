@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.quantiles import conformal_quantile
+from lvd.engine import conformal_quantile
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(900, 3))
@@ -63,10 +63,10 @@ def test_an_ellipsoid_of_one_size_by_hand():
 @pytest.mark.parametrize("guarantee", ["local", "calibrated", "randomized", "transductive"])
 def test_radii_are_those_of_one_conformal_for_all_targets(shape, guarantee):
     reg = fitted(shape)
-    assert len(reg.kernels_) == len(reg.conformals_) == 1
+    assert len(reg.kernels_) == len(reg.calibrators_) == 1
     rows, bound = reg._bind(X[NEW])
     keys = {"row_keys": rows.keys} if guarantee == "randomized" else {}
-    radius = reg.conformals_[0][0].radius(X[NEW], 0.8, guarantee=guarantee, **keys)
+    radius = reg.calibrators_[0].radius(X[NEW], 0.8, guarantee=guarantee, **keys)
     region = reg.predict_region(X[NEW], 0.8, guarantee=guarantee)
     np.testing.assert_array_equal(region.contains(Y[NEW]), bound(Y[NEW])[:, 0, 0] <= radius)
     y_pred, intervals = reg.predict_interval(X[NEW], [0.5, 0.8], guarantee=guarantee)
@@ -111,13 +111,11 @@ def test_updated_and_forgetful_it_is_as_calibrated_on_those_rows(shape):
     reg = regressor(shape).fit(X[TRAIN], Y[TRAIN]).conformalize(X[CALIB[:200]], Y[CALIB[:200]])
     reg.update(X[CALIB[200:]], Y[CALIB[200:]])
     wanted = fitted(shape)
-    for one in (reg, wanted):  # bandwidths are made for the rows that were expected first
-        one.conformals_[0][0].bandwidth = 1.0
     newest = regressor(shape).fit(X[TRAIN], Y[TRAIN]).conformalize(X[CALIB[-150:]], Y[CALIB[-150:]])
-    scores = [one.conformals_[0][0].calibration_.scores.numpy() for one in (reg, wanted)]
+    scores = [one.calibrators_[0].calibration_.scores.numpy() for one in (reg, wanted)]
     np.testing.assert_array_equal(*scores)
-    kept = reg.forget(150).conformals_[0][0].calibration_.scores.numpy()
-    np.testing.assert_array_equal(kept, newest.conformals_[0][0].calibration_.scores.numpy())
+    kept = reg.forget(150).calibrators_[0].calibration_.scores.numpy()
+    np.testing.assert_array_equal(kept, newest.calibrators_[0].calibration_.scores.numpy())
     assert reg.n_calib_ == 150
 
 
@@ -208,7 +206,9 @@ def test_it_can_be_watched(shape):
 
 def test_without_a_kernel_there_is_one_region_for_all_rows():
     score = lvd.scores.JointResidual("ellipsoid", scales=())
-    reg = lvd.ConformalRegressor((predict, embed), score, prefit=True, calib_size=None, random_state=0)
+    reg = lvd.SplitConformalRegressor(
+        (predict, embed), conformity_score=score, prefit=True, calib_size=None, random_state=0
+    )
     region = reg.fit(X[TRAIN], Y[TRAIN]).conformalize(X[CALIB], Y[CALIB]).predict_region(X[NEW])
     assert np.ptp(region.log_volume()) == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(lvd.InputError, match="takes no groups="):

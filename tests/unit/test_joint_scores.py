@@ -147,4 +147,4 @@ def test_ellipsoids_follow_the_correlation_and_boxes_do_not():
 
 def test_an_unknown_shape_is_refused():
     with pytest.raises(lvd.InputError, match="shape must be one of 'box', 'ellipsoid', got 'ball'"):
-        lvd.ConformalRegressor(conformity_score=JointResidual("ball")).fit(np.eye(20), np.ones((20, 2)))
+        lvd.SplitConformalRegressor(conformity_score=JointResidual("ball")).fit(np.eye(20), np.ones((20, 2)))

@@ -10,8 +10,8 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 import lvd
-from lvd.kernels import compiled
-from lvd.quantiles.oracle import weighted_quantile
+from lvd.engine import compiled
+from lvd.engine.oracle import weighted_quantile
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +261,8 @@ class TestExactOnRequest:
         updated = copy.deepcopy(exact).update(embeddings[:5], scores[:5])
         shorter, saved = copy.deepcopy(updated).forget(20), lvd.load(tmp_path / "saved")
         for one in (exact, updated, shorter, exact.rescored(scores), saved):
-            assert one.calibration_.groups[None].exact
-        assert not plain.calibration_.groups[None].exact
+            assert one.calibration_.groups[None][0].exact
+        assert not plain.calibration_.groups[None][0].exact
         np.testing.assert_array_equal(exact.radius(embeddings, 0.9), plain.radius(embeddings, 0.9))
 
     def test_must_be_yes_or_no(self, kernel, calibration):

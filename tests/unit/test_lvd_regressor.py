@@ -7,7 +7,6 @@ import itertools
 import pickle
 import re
 
-import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,14 +35,6 @@ def quick(**changes):
         "random_state": 0,
     }
     return lvd.LVDRegressor(**settings | changes)
-
-
-@pytest.fixture
-def unchecked_types():
-    """As a user without jaxtyping has it: the shape checks would refuse some arguments before lvd does."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +194,8 @@ class TestEvidence:
         np.testing.assert_array_equal(predicted.y_pred, y_pred)
         np.testing.assert_array_equal(predicted.intervals, intervals)
         np.testing.assert_array_equal(predicted.embeddings, embeddings)
-        for target, columns in enumerate(reg.conformals_):
-            sizes = columns[0].effective_sample_size(embeddings, groups=halves[:30])
+        for target, calibrator in enumerate(reg.calibrators_):
+            sizes = calibrator.effective_sample_size(embeddings, groups=halves[:30])
             np.testing.assert_array_equal(predicted.n_effective[:, target], sizes)
 
     def test_of_one_target(self, data, fitted):
@@ -598,7 +589,7 @@ class TestBadInput:
                 "one of 'absolute', .* or a score of lvd.scores, got 'squared'",
             ),
             ({"bandwidth": 0.0}, "bandwidth must be .*got 0.0"),
-            ({"kernel": "rbf"}, "kernel must be a MahalanobisKernel or None, got str"),
+            ({"kernel": "rbf"}, "kernel must be a kernel of lvd.kernels or None, got str"),
             ({"calib_size": 1.0}, r"calib_size must be None or lie in \(0, 1\), got 1.0"),
             ({"calib_size": 50}, r"calib_size must be None or lie in \(0, 1\), got 50"),
             ({"y_range": (1.0, 0.0)}, r"lowest < highest, got \(1.0, 0.0\)"),

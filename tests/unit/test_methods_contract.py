@@ -20,7 +20,7 @@ from torch import nn
 import lvd
 from lvd import methods
 from lvd.methods import ALL_METHODS, IntervalRegressor
-from lvd.methods.conformal import ConformalBase
+from lvd.methods.conformal import ConformalMethod
 
 LEVELS = [0.5, 0.8]
 NET = lvd.NetRegressor(hidden_sizes=(8,), n_batches=20)
@@ -29,12 +29,6 @@ QUICK = {
     lvd.SplitConformalRegressor: {"estimator": NET},
     lvd.MADSplitRegressor: {"estimator": NET},
     lvd.ConformalizedQuantileRegressor: {"estimator": NET, "confidence_level": LEVELS},
-    lvd.LocalCQRRegressor: {
-        "estimator": NET,
-        "kernel": lvd.MahalanobisKernel(2, max_iter=5),
-        "confidence_level": LEVELS,
-    },
-    lvd.ConformalRegressor: {"estimator": NET},
     lvd.JackknifePlusRegressor: {"estimator": NET, "cv": 3},
     lvd.DiscriminativeJackknifeRegressor: {"estimator": NET},
     lvd.DeepEnsembleRegressor: {"hidden_sizes": (8,), "epochs": 5, "n_members": 2},
@@ -45,7 +39,6 @@ QUICK = {
 
 PREDICTION_MAY_LIE_OUTSIDE = {
     lvd.ConformalizedQuantileRegressor: "it is the middle of the quantiles of the first level",
-    lvd.LocalCQRRegressor: "the same",
     lvd.JackknifePlusRegressor: "it comes from the model of all rows, the interval from those that leave out",
     lvd.DiscriminativeJackknifeRegressor: "the same",
 }
@@ -55,9 +48,7 @@ def quick(method, **changes):
     return method(**({"confidence_level": LEVELS[-1], "random_state": 0} | QUICK[method] | changes))
 
 
-@pytest.fixture(
-    scope="module", params=(*ALL_METHODS, lvd.ConformalRegressor), ids=lambda method: method.__name__
-)
+@pytest.fixture(scope="module", params=ALL_METHODS, ids=lambda method: method.__name__)
 def method(request):
     return request.param
 
@@ -92,7 +83,7 @@ def test_every_method_in_the_folder_is_registered():
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, IntervalRegressor) and not value.__abstractmethods__
     }
-    assert found == {*ALL_METHODS, lvd.ConformalRegressor} == set(QUICK)
+    assert found == set(ALL_METHODS) == set(QUICK)
 
 
 class TestContract:
@@ -110,9 +101,7 @@ class TestContract:
     @pytest.mark.usefixtures("short_training")
     def test_works_with_no_arguments(self, method, rows, monkeypatch):
         X, y = rows
-        monkeypatch.setattr(
-            "lvd.methods.local.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20)
-        )
+        monkeypatch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
         y_pred, intervals = method().fit(X[:40], y[:40]).predict_interval(X)
         assert y_pred.shape == (60,)
         assert intervals.shape == (60, 2, 1)
@@ -324,7 +313,7 @@ class TestContract:
         np.testing.assert_array_equal(regressor.predict(X), expected)
 
     def test_calibration_is_a_step_of_its_own(self, method, rows):
-        if not issubclass(method, ConformalBase):
+        if not issubclass(method, ConformalMethod):
             pytest.skip("has no calibration step")
         X, y = rows
         regressor = quick(method, calib_size=None).fit(X[:30], y[:30])

@@ -61,7 +61,8 @@ def test_madsplit_on_a_given_model_learns_the_error_from_its_embedding(rng, monk
     monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
     X = rng.uniform(-1, 1, size=(600, 2))
     y = X[:, 0] + rng.normal(size=600) * np.where(X[:, 1] > 0, 1.0, 0.05)
-    regressor = lvd.MADSplitRegressor(IDENTITY, prefit=True, calib_size=0.3, random_state=0).fit(X, y)
+    regressor = lvd.MADSplitRegressor(IDENTITY, prefit=True, random_state=0).fit(X[:400], y[:400])
+    regressor.conformalize(X[400:], y[400:])
     assert regressor.score_.error_model_.on_embeddings
     widths = np.ptp(regressor.predict_interval(X)[1][:, :, 0], axis=1)
     assert np.median(widths[X[:, 1] > 0.2]) > 3 * np.median(widths[X[:, 1] < -0.2])

@@ -62,3 +62,11 @@ def test_the_band_is_that_of_scipy(n):
     for hits in {0, 1, n // 2, n}:
         expected = stats.binomtest(hits, n).proportion_ci(confidence_level=0.9, method="exact")
         np.testing.assert_allclose(binomial_band(hits, n, significance=0.1), expected, rtol=1e-9)
+
+
+def test_the_bands_of_the_curve_count_copies_once():
+    y = np.tile([0.0, 0.0, 9.0], 100)
+    intervals = np.tile([-1.0, 1.0], (300, 1))[:, :, None]
+    curve = calibration_curve(y, intervals, [0.5], n_distinct=3)
+    assert (curve.lower[0], curve.upper[0]) == tuple(map(float, binomial_band(2, 3)))
+    assert curve.coverage[0] == calibration_curve(y, intervals, [0.5]).coverage[0]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from lvd import InputError
+from lvd.intervals import binomial_band
 from lvd.metrics import (
     coverage_gap,
     feature_stratified_coverage,
@@ -119,3 +122,24 @@ def test_all_widths_infinite_is_one_bin():
 def test_the_number_of_bins_is_a_positive_integer():
     with pytest.raises(InputError, match="n_bins must be a positive integer, got 0"):
         size_stratified_coverage([0, 0], [[-1, 1]] * 2, 0.9, n_bins=0)
+
+
+def test_copies_count_once_in_bands_and_tests():
+    y, groups = np.tile([0.0, 9.0, 0.0, 9.0], 50), np.tile(["a", "a", "b", "b"], 50)
+    intervals, ids = np.tile([-1.0, 1.0], (200, 1)), np.tile(np.arange(4), 50)
+    once = group_coverage(y[:4], intervals[:4], groups[:4], 0.9)
+    often = group_coverage(y, intervals, groups, 0.9, row_ids=ids)
+    assert [replace(one, count=2) for one in often] == list(once)
+    assert [one.count for one in often] == [100, 100]
+    assert all(one.below_level for one in group_coverage(y, intervals, groups, 0.9))
+    by_width = size_stratified_coverage(y, intervals, 0.9, row_ids=ids)
+    by_feature = feature_stratified_coverage(y, intervals, np.zeros(200), 0.9, row_ids=ids)
+    for (row,) in (by_width, by_feature):
+        assert (row.lower, row.upper) == tuple(map(float, binomial_band(2, 4)))
+    with pytest.raises(InputError, match="row_ids"):
+        group_coverage(y, intervals, groups, 0.9, row_ids=ids[1:])
+
+
+def test_a_row_in_two_groups_counts_in_each():
+    rows = group_coverage([0, 0], [[-1, 1]] * 2, ["a", "b"], 0.9, row_ids=[5, 5])
+    assert [(row.lower, row.upper) for row in rows] == [tuple(map(float, binomial_band(1, 1)))] * 2

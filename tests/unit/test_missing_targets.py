@@ -90,7 +90,7 @@ def test_distributions_and_saving(score, tmp_path):
     np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], method.predict_interval(NEW)[1])
     np.testing.assert_array_equal(loaded.y_calib_, HOLES[CALIB])
     assert loaded.predict_quantiles(NEW, [0.5]).shape == (100, 1, 2)
-    places, masses = loaded.predict_distribution(NEW)
+    places, masses = loaded.predict_distribution(NEW).atoms()
     np.testing.assert_allclose(masses.sum(axis=1), 1.0)
     fewer = int(np.isnan(HOLES[CALIB]).sum(0).argmax())
     assert places[:, -2, fewer].min() == np.inf > places[:, -2, 1 - fewer].max()
@@ -121,7 +121,9 @@ def test_what_cannot_be_is_refused(method):
     nothing = HOLES.copy()
     nothing[:, 1] = np.nan
     with pytest.raises(lvd.InputError, match="target 1 is known for none of"):
-        method((predict_both, embed), prefit=True, random_state=0).fit(X, nothing)
+        method((predict_both, embed), prefit=True, random_state=0).fit(X, nothing).conformalize(
+            X + 9, nothing
+        )
 
 
 class TestModels:

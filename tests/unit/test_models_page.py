@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import models
-
-from lvd.reproduction.result_store import read_dataclasses
+from experiments.paper.result_store import read_dataclasses
 
 
 def test_the_page_holds_the_results():

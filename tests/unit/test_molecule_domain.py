@@ -64,7 +64,15 @@ def test_the_scaffolds_with_the_lowest_coverage_are_drawn():
         figures = GroupCoverage(
             group=0, count=10, coverage=coverage, lower=0.1, upper=1.0, p_value=0.5, below_level=False
         )
-        return Group(**vars(figures), column="", label=label, infinite=0, infinite_lower=0, infinite_upper=0)
+        return Group(
+            **vars(figures),
+            column="",
+            label=label,
+            n_distinct=1,
+            infinite=0,
+            infinite_lower=0,
+            infinite_upper=0,
+        )
 
     rings = [f"C1{'C' * n}1" for n in range(2, 16)]
     groups = [group(NO_RING, 0.1), *(group(ring, n / 20) for n, ring in enumerate(rings))]
@@ -123,5 +131,5 @@ def test_an_unseen_element_and_a_large_molecule_are_unknown_also_to_a_saved_mode
         assert not bromide.known
         assert bromide.reason == "no training row has Br among its heavy atoms"
         assert "it has 40 heavy atoms, training rows have " in long.sentence
-        assert model.conformals_[0][0].mass == 4.0
+        assert model.calibrators_[0].mass == 4.0
         assert model.predict_with_evidence(["CCCC", "CCBr", "C" * 40]).known.tolist() == [True, False, False]

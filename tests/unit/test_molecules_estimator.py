@@ -21,7 +21,7 @@ from rdkit import Chem
 
 from lvd.models import candidates
 from lvd.models.losses import ERROR_SHARE, PinballLoss, SquaredLoss
-from lvd.molecules import TrainedMPNN, _upgrade_single, adapter
+from lvd.molecules import TrainedMPNN, adapter
 
 SMILES = [
     "C" * n + middle + "C" * k for n in range(1, 8) for middle in ("", "O", "N", "C(C)") for k in (1, 2, 3)
@@ -171,13 +171,6 @@ class TestMethods:
         np.testing.assert_array_equal(loaded.predict_interval(NEW, 0.9)[1], intervals)
         assert not list((tmp_path / "model").glob("*.skops"))
 
-    def test_networks_of_earlier_versions_are_described_as_they_are(self):
-        parameters, learned = _upgrade_single({"loss": None}, {"network_": "a network"})
-        assert parameters == {"loss": SquaredLoss(), "n_members": 1}
-        assert learned == {"networks_": ["a network"]}
-        kept = {"loss": None, "n_members": 5}, {"networks_": []}
-        assert _upgrade_single(*kept) == kept
-
     def test_the_second_network_and_the_quantile_heads(self):
         regressor = lvd.MADSplitRegressor(estimator(), random_state=0).fit(SMILES, Y[:, 0])
         assert isinstance(regressor.score_.error_model_.model, lvd.ChempropEstimator)
@@ -237,7 +230,7 @@ class TestTrainedNetworks:
     def test_predictions_are_chemprops_own_and_the_network_is_untouched(self, network):
         network.train()
         before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        regressor = lvd.LVDRegressor(network, prefit=True, kernel=SHORT, calib_size=0.5, random_state=0)
+        regressor = lvd.LVDRegressor(network, prefit=True, kernel=SHORT, random_state=0)
         regressor.fit(SMILES, Y[:, 0])
         y_pred = regressor.predict(NEW)
         assert network.training
@@ -246,7 +239,7 @@ class TestTrainedNetworks:
         np.testing.assert_allclose(y_pred, own, rtol=0, atol=1e-4)
 
     def test_a_second_model_learns_on_its_embeddings(self):
-        regressor = lvd.MADSplitRegressor(mpnn(), prefit=True, calib_size=0.5, random_state=0)
+        regressor = lvd.MADSplitRegressor(mpnn(), prefit=True, random_state=0)
         assert regressor.fit(SMILES, Y[:, 0]).score_.error_model_.on_embeddings
 
     @pytest.mark.parametrize("suffix", ["pt", "ckpt"])
@@ -260,8 +253,13 @@ class TestTrainedNetworks:
         with pytest.warns(UserWarning, match=r"no config\.toml .* trained with keep-h or add-h"):
             trained = lvd.read_trusted_checkpoint(path)
         np.testing.assert_allclose(trained.evaluate(NEW).y_pred, own_predictions(network, NEW), atol=1e-4)
-        regressor = lvd.LVDRegressor(trained, prefit=True, kernel=SHORT, calib_size=0.5, random_state=0)
-        regressor.fit(SMILES, Y)
+        regressor = lvd.LVDRegressor(trained, prefit=True, kernel=SHORT, random_state=0)
+        half = len(SMILES) // 2
+        regressor.fit(SMILES[:half], Y[:half])
+        with pytest.warns(
+            lvd.methods.SharedRowsWarning, match="3 of 42"
+        ):  # some strings are the same molecule
+            regressor.conformalize(SMILES[half:], Y[half:])
         regressor.save(tmp_path / "saved")
         loaded = lvd.load(tmp_path / "saved")
         np.testing.assert_array_equal(loaded.predict_interval(NEW)[1], regressor.predict_interval(NEW)[1])
@@ -270,7 +268,7 @@ class TestTrainedNetworks:
 
     def test_a_network_given_as_it_is_must_be_given_again(self, tmp_path):
         network = mpnn()
-        regressor = lvd.SplitConformalRegressor(network, prefit=True, calib_size=0.5, random_state=0)
+        regressor = lvd.SplitConformalRegressor(network, prefit=True, random_state=0)
         regressor.fit(SMILES, Y[:, 0]).save(tmp_path / "saved")
         with pytest.raises(lvd.InputError, match="made with MPNN as estimator=, which is not in the folder"):
             lvd.load(tmp_path / "saved")

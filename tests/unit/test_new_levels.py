@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import lvd
-from lvd.models.levels import has_levels, levels_of
+from lvd.support.levels import levels_of, new_levels
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def test_it_may_be_widened_and_is_saved(tmp_path):
     assert np.isfinite(evidence.intervals[1]).all()
     known, unknown, *_ = reg.explain(NEW)
     assert known.reason is None
-    assert unknown.sentence.startswith("Unknown: no training row with its levels is near this one. ")
+    assert unknown.sentence.startswith("Unknown: no training row has ")
     reg.save(tmp_path / "model")
     assert lvd.load(tmp_path / "model").predict_with_evidence(NEW).known.tolist() == [
         True,
@@ -114,7 +114,7 @@ class TestLevels:
         })  # fmt: skip
         assert levels_of(frame) == (("1", "2"), ("", "x"), (), (), (), (), (), ())
         asked = frame.iloc[:2].assign(category=pd.Categorical([2, 3]), name="another", number=-9.0)
-        assert has_levels(levels_of(frame), asked).tolist() == [True, False]
+        assert new_levels(levels_of(frame), asked).known.tolist() == [True, False]
 
     def test_a_matrix_has_none(self):
         assert levels_of(np.zeros((3, 2))) == ()

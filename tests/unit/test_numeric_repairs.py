@@ -11,9 +11,9 @@ from torch import nn
 
 import lvd
 from lvd._validation import like
+from lvd.engine.oracle import gaussian_weights
 from lvd.kernels.mahalanobis import column_moments
 from lvd.models.scaling import mean_and_scale
-from lvd.quantiles.oracle import gaussian_weights
 
 SMALL_NET = lvd.NetRegressor(hidden_sizes=(30, 30), n_batches=60, random_state=0)
 REGRESSORS = [

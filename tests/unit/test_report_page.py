@@ -74,7 +74,7 @@ def report(model, new):
         new,
         target=TARGET,
         by=["kind", EVIL],
-        rivals=("split", "madsplit", "localcqr"),
+        rivals=("split", "madsplit", "cqr"),
         fitted_on=make_table(),
         pictures=Pictures(
             "id", lambda text: f"<svg xmlns='http://www.w3.org/2000/svg'><desc>{text[:3]}</desc></svg>"
@@ -157,13 +157,13 @@ def test_madsplit_covers_on_average_and_adapts(report):
     assert mad.auroc != 0.5
 
 
-def test_localcqr_has_its_own_networks_and_a_local_promise(report):
-    local = report.methods[3]
-    assert (local.name, local.promise) == ("LocalCQR", "near each row")
-    assert "networks of its own" in local.how
+def test_cqr_has_its_own_networks(report):
+    cqr = report.methods[3]
+    assert (cqr.name, cqr.promise) == ("CQR", "on average")
+    assert "networks of its own" in cqr.how
     assert "around the same network" in report.methods[2].how
-    assert 0.7 < local.coverage <= 1.0
-    assert 0.0 < local.finite < 1.0
+    assert 0.7 < cqr.coverage <= 1.0
+    assert cqr.finite == 1.0
 
 
 def test_madsplit_is_the_public_class_around_the_same_network(model, new, report):
@@ -196,7 +196,10 @@ def test_a_method_without_calibration_learns_from_both_parts(model, new):
     ("rivals", "said"),
     [
         (("madsplit",), "compare must be 'split' where fitted_on= is not given, got 'madsplit'"),
-        (("split", "best"), "compare must be one of 'split', 'madsplit', 'cqr', 'localcqr', .* got 'best'"),
+        (
+            ("split", "best"),
+            "compare must be one of 'split', 'madsplit', 'cqr', 'jackknifeplus', .* got 'best'",
+        ),
         (("lvd",), "got 'lvd'"),
         (("",), "got ''"),
     ],

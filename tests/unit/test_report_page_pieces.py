@@ -42,7 +42,7 @@ def hits(n, n_covered):
     return np.arange(n) < n_covered
 
 
-def evaluated(y, intervals, level=0.9):
+def evaluated(y, intervals, level=0.9, row_ids=None):
     """Rows with these intervals at every level, predicted in the middle of the finite ones."""
     y, intervals = np.asarray(y, dtype=float), np.asarray(intervals, dtype=float)
     n, levels = len(y), np.unique([*CURVE_LEVELS, level])
@@ -60,14 +60,16 @@ def evaluated(y, intervals, level=0.9):
         all_intervals=np.repeat(intervals[:, :, None], len(levels), axis=2),
         n_effective=np.ones(n),
         known=np.ones(n, dtype=bool),
+        row_ids=np.arange(n) if row_ids is None else row_ids,
         n_repeated=0,
+        n_calibrating=0,
     )
 
 
 # --- verdict
 
 
-def judged(y, *, known=None, features=None, y_range=(-INF, INF)):
+def judged(y, *, known=None, features=None, y_range=(-INF, INF), row_ids=None):
     """Rows predicted as 0, and 200 calibration rows of which split conformal takes the errors: radius 5 at 90%."""
     y = np.asarray(y, dtype=float)
     return JudgedRows(
@@ -78,6 +80,7 @@ def judged(y, *, known=None, features=None, y_range=(-INF, INF)):
         y_calib=np.repeat([-6.0, 6.0], 100),
         residuals_calib=np.full(200, 5.0),
         y_range=y_range,
+        row_ids=row_ids,
     )
 
 
@@ -112,6 +115,28 @@ def test_verdict_by_coverage(n, n_covered, kind, begins):
     assert verdict.sentence.startswith(begins)
     assert (verdict.coverage, verdict.lower, verdict.upper) == (n_covered / n, lower, upper)
     assert verdict.tone == {"holds, and tells rows apart": "good", "does not hold": "bad"}.get(kind, "warn")
+
+
+def test_copies_of_rows_are_no_evidence():
+    y = np.where(hits(25, 23), 0.0, 1.001)
+    once = judge(judged(y), around(np.ones(25)), 0.9)
+    ids = np.tile(np.arange(25), 60)
+    often = judge(judged(np.tile(y, 60), row_ids=ids), around(np.ones(1500)), 0.9)
+    assert (once.kind, often.kind) == ("cannot tell", "cannot tell")
+    assert (often.coverage, often.lower, often.upper) == (once.coverage, once.lower, once.upper)
+    assert "92.0% of 1,500 true values in 25 different rows (exact" in often.sentence
+    assert often.ert is None
+    assert judge(judged(np.tile(y, 60)), around(np.ones(1500)), 0.9).kind != "cannot tell"
+
+
+def test_a_better_score_on_copies_may_be_chance():
+    y, radius = np.where(hits(8, 1), 0.5, 4.9), np.where(hits(8, 1), 0.5, 4.99)
+    copies = np.tile(y, 100), np.tile(radius, 100)
+    assert judge(judged(copies[0]), around(copies[1]), 0.5).kind == "holds, and tells rows apart"
+    ids = np.tile(np.arange(8), 100)
+    verdict = judge(judged(copies[0], row_ids=ids), around(copies[1]), 0.5)
+    assert verdict.kind == "holds, but no better than one width for all"
+    assert "which may be chance" in verdict.sentence
 
 
 def test_scores_are_those_of_one_width_and_of_the_intervals():
@@ -223,6 +248,18 @@ def test_worst_groups_come_first_and_are_flagged():
     bad = groups[1]
     assert (bad.count, bad.coverage) == (50, 0.4)
     assert (bad.lower, bad.upper) == tuple(map(float, binomial_band(20, 50)))
+
+
+def test_copies_flag_no_group():
+    y, intervals = [0.0, 9.0, 0.0] * 40, [[-INF, INF], [-1, 1], [-1, 1]] * 40
+    grouping = group_rows("kind", pa.chunked_array([["a"] * 120]), n_bins=10)
+    (copies,) = measure_groups(grouping, evaluated(y, intervals, row_ids=np.arange(120) % 3))
+    (rows,) = measure_groups(grouping, evaluated(y, intervals))
+    assert (copies.count, copies.n_distinct, copies.coverage) == (120, 3, rows.coverage)
+    assert (copies.below_level, rows.below_level) == (False, True)
+    assert (copies.lower, copies.upper) == tuple(map(float, binomial_band(2, 3)))
+    assert (copies.infinite_lower, copies.infinite_upper) == tuple(map(float, binomial_band(1, 3)))
+    assert (most_infinite_first([copies], 0.1), most_infinite_first([rows], 0.1)) == ([], [rows])
 
 
 def test_flags_are_corrected_for_all_columns_together():

@@ -35,7 +35,7 @@ def saved(tmp_path_factory):
         "net": make(net, conformity_score="normalized").fit(X, Y),
         "cqr": lvd.ConformalizedQuantileRegressor(net, confidence_level=LEVELS, random_state=0).fit(X, Y),
     }
-    models["conformal"] = models["net"].conformals_[0][0]
+    models["conformal"] = models["net"].calibrators_[0]
     for name, model in models.items():
         model.save(root / name)
     return {name: (root / name, answer(model)) for name, model in models.items()}
@@ -131,10 +131,17 @@ class TestFiles:
         with pytest.raises(lvd.InputError, match="names no format version"):
             lvd.load(folder)
 
+    def test_an_older_format(self, folder):
+        seal(folder, read(folder) | {"format": 1, "lvd": "0.2.0"})
+        with pytest.raises(
+            lvd.InputError, match=r"has format 1, written by lvd 0.2.0, .* fit the model again"
+        ):
+            lvd.load(folder)
+
     def test_a_newer_format(self, folder):
-        seal(folder, read(folder) | {"format": 2, "lvd": "9.0"})
+        seal(folder, read(folder) | {"format": 3, "lvd": "9.0"})
         message = (
-            f"has format 2, written by lvd 9.0; this lvd {lvd.__version__} reads formats up to 1: upgrade"
+            f"has format 3, written by lvd 9.0; this lvd {lvd.__version__} reads formats up to 2: upgrade"
         )
         with pytest.raises(lvd.InputError, match=message):
             lvd.load(folder)
@@ -206,8 +213,8 @@ class TestContent:
             (lambda root: root["learned"].update(kernels_={"object": -1}), "no object has the number -1"),
             (lambda root: root["learned"].update(kernels_={"pickle": "x"}), "KeyError: 'pickle'"),
             (lambda root: root["learned"].update(kernels_={"scalar": [1, "object"]}), "unknown type 'object'"),
-            (lambda root: root["learned"].update(conformals_=[]), "do not fit together"),
-            (lambda root: root["learned"].pop("conformals_"), "do not fit together .AttributeError"),
+            (lambda root: root["learned"].update(calibrators_=[]), "do not fit together"),
+            (lambda root: root["learned"].pop("calibrators_"), "do not fit together .AttributeError"),
             (lambda root: root["learned"].update(n_targets_=7, model_=3), "do not fit together"),
         ],
     )  # fmt: skip
@@ -230,7 +237,7 @@ class TestContent:
         manifest = read(folder)
         del root_entry(manifest)["parameters"]["calib_size"]
         seal(folder, manifest)
-        assert lvd.load(folder).calib_size == 0.25
+        assert lvd.load(folder).calib_size == "auto"
 
     def test_a_skops_file_with_other_types(self, tmp_path):
         io = pytest.importorskip("skops.io")
@@ -241,6 +248,98 @@ class TestContent:
             lvd.InputError, match=r"estimator-0.skops cannot be loaded: it holds shutil.rmtree"
         ):
             lvd.load(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trees") / "model"
+    learner = lvd.TreesRegressor(max_iter=3, min_samples_leaf=5)
+    lvd.SplitConformalRegressor(learner, random_state=0).fit(X, Y).save(folder)
+    return folder
+
+
+class TestTrees:
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("left", lambda left: left * 0),  # a circle
+            ("right", lambda right: torch.arange(len(right))),
+            ("left", lambda left: left + len(left)),
+            ("right", lambda right: right + 2**40),
+            ("left", lambda left: -left),
+            ("roots", lambda roots: roots + 10**6),
+            ("roots", lambda roots: roots - 1),
+            ("features", lambda features: features - 10**9),
+            ("features", lambda features: features + 2),
+            ("features", lambda features: features + 2**50),
+            ("leaves", torch.zeros_like),
+            ("leaves", lambda leaves: leaves[1:]),
+            ("values", lambda values: values[:-1]),
+            ("missing_left", lambda left: left[:0]),
+            ("thresholds", lambda thresholds: thresholds.float()),
+            ("roots", lambda roots: roots.double()),
+            ("left", lambda left: left[:, None]),
+        ],
+    )
+    def test_that_lead_nowhere_are_refused(self, trees, tmp_path, name, change):
+        folder = shutil.copytree(trees, tmp_path / "model")
+        tensors, manifest = load_file(folder / "tensors.safetensors"), read(folder)
+        (place,) = (key for key in tensors if key.endswith(f"ensembles_.0.{name}"))
+        tensors[place] = change(tensors[place]).contiguous()
+        kind = str(tensors[place].dtype).removeprefix("torch.")
+        manifest["tensors"][place] |= {"shape": list(tensors[place].shape), "dtype": kind}
+        save_file(tensors, folder / "tensors.safetensors")
+        seal(folder, manifest)
+        with pytest.raises(
+            lvd.InputError, match=r"can be rebuilt|trees refer to nodes, columns or categories"
+        ):
+            lvd.load(folder).predict(X)
+
+
+class TestRepeats:
+    """One tensor or file, referred to again and again, fills no memory."""
+
+    def test_a_few_references_share_one_array(self, folder):
+        manifest = read(folder)
+        root_entry(manifest)["learned"]["again"] = [{"array": "residuals_calib_"}] * 3
+        seal(folder, manifest)
+        again = lvd.load(folder).again
+        assert again[0] is again[1] is again[2]
+
+    @pytest.mark.parametrize("kind", ["array", "fortran array", "tensor"])
+    def test_many_references_are_refused(self, folder, kind, monkeypatch):
+        monkeypatch.setattr("lvd.store.decoding.LEAST_BYTES", 1000)
+        manifest = read(folder)
+        root_entry(manifest)["learned"]["again"] = [{kind: "residuals_calib_"}] * 400
+        seal(folder, manifest)
+        with pytest.raises(
+            lvd.InputError, match=r"refers to more than [\d,]+ bytes, many times what the folder"
+        ):
+            lvd.load(folder)
+
+    def test_many_modules_with_the_same_weights(self, folder, monkeypatch):
+        monkeypatch.setattr("lvd.store.decoding.LEAST_BYTES", 1000)
+        manifest = read(folder)
+        (module, *_) = (entry for entry in manifest["objects"] if "state" in entry)
+        manifest["objects"][-1:] = [*[module] * 400, root_entry(manifest)]
+        seal(folder, manifest)
+        with pytest.raises(
+            lvd.InputError, match=r"refers to more than [\d,]+ bytes, many times what the folder"
+        ):
+            lvd.load(folder)
+
+    def test_many_estimators_of_one_file(self, tmp_path, monkeypatch):
+        pytest.importorskip("skops")
+        monkeypatch.setattr("lvd.store.decoding.LEAST_BYTES", 1000)
+        folder = tmp_path / "model"
+        make(Ridge()).fit(X, Y).save(folder)
+        manifest = read(folder)
+        manifest["objects"][-1:] = [*[{"estimator": "estimator-0.skops"}] * 40, root_entry(manifest)]
+        seal(folder, manifest)
+        with pytest.raises(
+            lvd.InputError, match=r"refers to more than [\d,]+ bytes, many times what the folder"
+        ):
+            lvd.load(folder)
 
 
 STRANGE = (None, True, -1, 0, 3, 10**30, -0.5, 1e308, "", "x", "../x", "model_", [], [[]], {}, {"object": 0})

@@ -67,7 +67,9 @@ def test_regressor(score, groups, tmp_path):
     assert vars(loaded).keys() == vars(reg).keys()
     np.testing.assert_array_equal(*(r.predict_interval(X, [0.5, 0.9], **labels)[1] for r in (reg, loaded)))
     np.testing.assert_array_equal(*(r.predict_quantiles(X, [0.2, 0.7], **labels) for r in (reg, loaded)))
-    np.testing.assert_array_equal(*(r.pit(X, np.stack([Y, -Y], axis=1), **labels) for r in (reg, loaded)))
+    np.testing.assert_array_equal(
+        *(r.predict_distribution(X, **labels).pit(np.stack([Y, -Y], axis=1)) for r in (reg, loaded))
+    )
     assert repr(loaded.explain(X[:3], **some(labels, slice(3)))) == repr(
         reg.explain(X[:3], **some(labels, slice(3)))
     )

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import lvd
-from lvd.conformal.shift import ShiftWarning, effective_rows, estimate_weights
+from lvd.calibration.shift import ShiftWarning, effective_rows, estimate_weights
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from benchmarks.speed import __main__ as command
 from benchmarks.speed import calls, company, on_gpu, training
 from benchmarks.speed.cases import FAR, LEVELS, NEAR, Case, count_equal, race

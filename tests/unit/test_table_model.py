@@ -208,7 +208,7 @@ class TestOnePassOfTheNetwork:
         np.testing.assert_array_equal(columns["y_pred"], y_pred)
         np.testing.assert_array_equal(columns["lower_50"], intervals[:, 0, 0])
         np.testing.assert_array_equal(columns["upper_90"], intervals[:, 1, 1])
-        sizes = regressor.conformals_[0][0].effective_sample_size(regressor.embed(X))
+        sizes = regressor.calibrators_[0].effective_sample_size(regressor.embed(X))
         np.testing.assert_array_equal(columns["n_effective"], sizes)
 
     def test_several_targets_and_batches(self, tmp_path, monkeypatch):

@@ -119,6 +119,22 @@ class TestReview:
         assert list(leaks) == ["twice"]
         assert find_leaks(prepared.encoder.columns, prepared.X[:20], prepared.y[:20], 0) == {}
 
+    def test_leaks_of_a_target_with_heavy_tails(self):
+        rng = np.random.default_rng(0)
+        y = rng.standard_cauchy(600)
+        columns = {"same": y, "near": 1.19 * y, "other": y + rng.standard_cauchy(600)}
+        prepared = prepare_columns(pa.table(columns | {"y": y}), target="y", seed=0)
+        leaks = find_leaks(prepared.encoder.columns, prepared.X, prepared.y, 0)
+        assert list(leaks) == ["same", "near"]
+
+    def test_leaks_of_one_of_two_targets(self):
+        """The other target is the larger one, and what tells its rows apart tells nothing of this one."""
+        rng = np.random.default_rng(0)
+        y, large = rng.standard_cauchy((2, 600))
+        table = pa.table({"same": y, "other": rng.normal(size=600), "y": y, "large": 1e6 * large})
+        prepared = prepare_columns(table, target=["y", "large"], seed=0)
+        assert list(find_leaks(prepared.encoder.columns, prepared.X, prepared.y, 0)) == ["same"]
+
 
 class TestRowsWithoutATarget:
     def test_left_out_and_counted(self):
@@ -260,7 +276,10 @@ class TestUpdate:
         _, intervals = expected.predict_interval(model.encoder.transform(rows), 0.9)
         np.testing.assert_array_equal(found["upper_90"], intervals[:, 1, 0])
         updated.save(tmp_path / "again")
-        again, _ = update(TableModel.load(tmp_path / "again"), new.to_batches(), n_newest=50)
+        again, report = update(
+            TableModel.load(tmp_path / "again"), new.to_batches(), n_newest=50, allow_repeated=True
+        )
+        assert report.n_again == 39
         assert again.regressor.n_calib_ == 50
         assert again.calibration_rows.max() == N + 80
         again.save(tmp_path / "third")

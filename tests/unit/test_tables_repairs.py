@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from dataclasses import replace
 from decimal import Decimal
@@ -16,9 +17,12 @@ import pytest
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
-from lvd.tables.column_coding import example_of_formatted
+from lvd.tables.column_coding import column_from_dict, example_of_formatted
+from lvd.tables.column_values import to_numbers
+from lvd.tables.dates import to_moments
 from lvd.tables.inputs import CellEncoder
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
+from lvd.tables.review import find_useless
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
@@ -342,6 +346,88 @@ class TestArrowTypes:
         model, _ = TableModel.fit(read_table(path), small_regressor(), target="y", drop=["a"])
         out = tmp_path / "o.parquet"
         assert model.predict_to(out, iter_batches(path)).n_rows == self.N
+
+
+class TestHugeValues:
+    """What floats cannot hold, or what does not fit in Arrow's microseconds."""
+
+    @pytest.mark.parametrize("arrow_type", [pa.decimal128(20, 0), pa.decimal128(38, 9), pa.decimal256(50, 0)])
+    def test_decimals_that_are_whole_are_integers(self, arrow_type):
+        whole = pa.chunked_array([pa.array([None, Decimal(2**53 - 1), Decimal(2**53 + 1)], arrow_type)])
+        message = refused(to_numbers, whole)
+        assert message.startswith("integers of 2^53 and beyond, such as 9007199254740993")
+        assert "(row 3)" in message
+        np.testing.assert_array_equal(to_numbers(whole.slice(0, 2)), [np.nan, 2.0**53 - 1])
+
+    def test_other_decimals_are_rounded_as_floats_are(self):
+        values = pa.chunked_array([pa.array([Decimal(2**53 + 1) + Decimal("0.5")], pa.decimal128(38, 9))])
+        assert to_numbers(values)[0] == pytest.approx(2.0**53, rel=1e-15)
+
+    def test_decimals_that_number_the_rows(self):
+        table = pa.table({"id": pa.array([Decimal(n) for n in range(60)], pa.decimal128(20, 0))})
+        assert find_useless(table.append_column("x", pa.array(np.arange(60) % 7)), ["id", "x"]) == {
+            "id": "identifier"
+        }
+
+    @pytest.mark.parametrize(("unit", "per_second"), [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)])
+    def test_durations_and_moments_from_2_to_the_62(self, tmp_path, unit, per_second):
+        stored = [2**62, -(2**62), 2**53 + 1, None]
+        path = tmp_path / "t.parquet"
+        pq.write_table(pa.table({"a": pa.array(stored, pa.duration(unit))}), path)
+        (read,) = iter_batches(path)
+        moments = pa.chunked_array([pa.array(stored, pa.timestamp(unit))])
+        for found in (to_numbers(read["a"]), to_moments(moments)):
+            seconds = np.array([*stored[:3], np.nan]) / per_second
+            np.testing.assert_allclose(found, seconds, rtol=1e-15, atol=1e-6 if unit == "ns" else 0.0)
+
+
+class TestKindsOfDates:
+    ZONED, LOCAL, TIMES, DATES = "times with a zone", "dates or times without a zone", "times of day", "dates"
+
+    def column(self, kind, *, as_text):
+        moments = [datetime.datetime(2024, 3, 1 + i, i % 24, tzinfo=datetime.UTC) for i in range(30)]
+        if kind == self.LOCAL:
+            moments = [one.replace(tzinfo=None) for one in moments]
+        if kind == self.TIMES:
+            moments = [one.time() for one in moments]
+        if kind == self.DATES:
+            moments = [one.date() for one in moments]
+        return [one.isoformat() for one in moments] if as_text else pa.array(moments)
+
+    def table(self, kind, *, as_text):
+        x = np.random.default_rng(0).normal(size=30)
+        return pa.table({"x": x, "at": self.column(kind, as_text=as_text), "y": x})
+
+    @pytest.mark.parametrize("fit_text", [True, False])
+    @pytest.mark.parametrize("new_text", [True, False])
+    @pytest.mark.parametrize("kind", [ZONED, LOCAL, TIMES])
+    def test_they_are_kept(self, kind, fit_text, new_text):
+        encoder = TableEncoder.fit(self.table(kind, as_text=fit_text), target="y")
+        encoder = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+        same = encoder.transform(self.table(kind, as_text=new_text))
+        np.testing.assert_array_equal(same, encoder.transform(self.table(kind, as_text=fit_text)))
+        for other in {self.ZONED, self.LOCAL, self.TIMES} - {kind}:
+            message = refused(encoder.transform, self.table(other, as_text=new_text))
+            assert message.startswith(
+                f"column 'at': holds {other}, but the model was fitted on {kind}; write"
+            )
+            assert "\n" not in message
+
+    def test_dates_are_times_without_a_zone(self):
+        encoder = TableEncoder.fit(self.table(self.LOCAL, as_text=False), target="y")
+        assert encoder.transform(self.table(self.DATES, as_text=True)).shape == (30, 4)
+
+    def test_nothing_known_is_of_any_kind(self):
+        encoder = TableEncoder.fit(self.table(self.ZONED, as_text=True), target="y", impute="median")
+        empty = pa.table({"x": [0.0], "at": [""]})
+        assert encoder.transform(empty).shape == (1, len(encoder.feature_names))
+
+    def test_models_of_older_versions_do_not_know(self):
+        column = TableEncoder.fit(self.table(self.ZONED, as_text=True), target="y").to_dict()["columns"][1]
+        del column["moments"]
+        assert column_from_dict(column).moments is None
+        with pytest.raises(ValueError, match="moments 'noon'"):
+            column_from_dict(column | {"moments": "noon"})
 
 
 class TestPaths:

@@ -35,6 +35,14 @@ def test_no_quotes_where_none_are_needed(tmp_path):
     assert (tmp_path / "out.csv").read_text() == '"a, b",c\nx,\ny,\n'
 
 
+@pytest.mark.parametrize("name", ["a\rb", "a\r\nb", "a\nb", 'a"b', "a,b", "\r"])
+def test_odd_names_of_columns_are_read_again(tmp_path, name):
+    table = pa.table({"x": ["u", "v"], name: ["c\rd", "e\r\n"]})
+    with TableWriter(tmp_path / "out.csv") as writer:
+        writer.write(table)
+    assert read_table(tmp_path / "out.csv", as_text=True).equals(table)
+
+
 def test_batches_have_one_header(tmp_path):
     with TableWriter(tmp_path / "out.csv") as writer:
         for i, batch in enumerate(TABLE.to_batches(max_chunksize=1)):

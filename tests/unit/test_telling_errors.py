@@ -33,24 +33,24 @@ def y(rng):
 
 def test_those_of_rows_held_out_tell(y):
     aside = np.arange(3, 3 + FEWEST)
-    errors = training(y, aside).telling_errors(joint=False)
+    errors = training(y, aside).out_of_fold_errors(joint=False)
     np.testing.assert_array_equal(errors[aside], y[aside])
     assert np.isnan(np.delete(errors, aside, axis=0)).all()
 
 
 @pytest.mark.parametrize("held_out_rows", [None, np.arange(FEWEST - 1)])
 def test_all_tell_where_few_or_none_are_held_out(y, held_out_rows):
-    np.testing.assert_array_equal(training(y, held_out_rows).telling_errors(joint=False), y)
+    np.testing.assert_array_equal(training(y, held_out_rows).out_of_fold_errors(joint=False), y)
 
 
 def test_each_target_counts_the_rows_that_have_it(y):
     aside = np.arange(FEWEST)
     y[0, 1] = np.nan
-    errors = training(y, aside).telling_errors(joint=False)
+    errors = training(y, aside).out_of_fold_errors(joint=False)
     assert np.isnan(errors[FEWEST:, 0]).all()
     np.testing.assert_array_equal(errors[:, 1], y[:, 1])
     # A joint score needs rows with all targets, and one of those held out has not.
-    np.testing.assert_array_equal(training(y, aside).telling_errors(joint=True), y)
+    np.testing.assert_array_equal(training(y, aside).out_of_fold_errors(joint=True), y)
 
 
 @pytest.fixture

@@ -116,14 +116,3 @@ class TestTreesOfCategories:
             lvd.load(tmp_path / "model").predict_interval(rows[300:]), (y_pred, intervals), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
-
-    def test_saved_by_an_older_version(self, tmp_path):
-        reg = lvd.LVDRegressor(trees(), preset="paper", device="cpu", random_state=0).fit(NUMBERS, Y)
-        expected = reg.predict_interval(NUMBERS)
-        del reg.model_.coding_, reg.model_.blocks_
-        reg.save(tmp_path / "model")
-        loaded = lvd.load(tmp_path / "model")
-        for found, one in zip(loaded.predict_interval(NUMBERS), expected, strict=True):
-            np.testing.assert_array_equal(found, one)
-        with pytest.raises(lvd.InputError, match="NaN"):
-            loaded.predict_interval(NUMBERS * np.nan)

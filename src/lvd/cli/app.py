@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import atexit
 import gc
 import os
-import re
 import shlex
 import signal
 import sys
@@ -19,43 +17,68 @@ from importlib.machinery import ModuleSpec, PathFinder
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 import lvd
+from lvd._progress import STANDARD_OUTPUT, WRITTEN
 from lvd.cli import console, data, evaluate, explain, fit, predict, report, watch
+
+if TYPE_CHECKING:
+    from lvd._validation import InputError, Parameter
 
 PUT_OFF = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
 """What scikit-learn and scipy import in passing, and no prediction uses: a third of the time they take to load."""
-REFUSED, UNREAD = 2, 1
+REFUSED, UNFINISHED = 2, 1
+"""The exit status where nothing was written, and where something was, or its reader has gone."""
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
+NAMED = 5
+"""How many of the written files are named."""
 ONCE_MORE = 60.0
 """Seconds after which a process that still runs after such a signal is ended again."""
-
-_PARAMETER = re.compile(
-    rf"^(?P<subject>{'|'.join(fit.OPTIONS)})(?= must )"
-    rf"|(?<![\w'\"])(?P<name>{'|'.join(fit.OPTIONS)})=(?P<value>\[.*\]|'[^']*'|True\b)?",
-    re.MULTILINE,
-)
+OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("address", "allow_repeated", "bandwidth", "compare", "device", "drop", "false_alarm_rate"),
+        *("fitted_on", "groups", "guarantee"),
+        *(
+            "impute",
+            "joint",
+            "keep",
+            "preset",
+            "row",
+            "skip_invalid",
+            "split",
+            "target",
+            "when_unknown",
+            "window",
+        ),
+    )
+} | {
+    "column": "--smiles",
+    "confidence_level": "--level",
+    "conformity_score": "--score",
+    "n_newest": "--newest",
+}
+"""The parameters of the library that are options here."""
 
 
 class Commands(TyperGroup):
-    """All commands; the experiments, which have many options, are loaded when they are asked for."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands["bench"] = TyperCommand("bench")  # its name among the others
+    """All commands; one that is gone says where its work is done now."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """That of this name, or None."""
-        if cmd_name != "bench":
-            return super().get_command(ctx, cmd_name)
-        from lvd.cli.bench import bench
+        """The command of this name, or None."""
+        if cmd_name == "bench":
+            from lvd._validation import InputError
 
-        return typer.main.get_command(bench)
+            raise InputError(
+                "lvd bench is no longer part of the package; in a checkout of lvd's repository, type "
+                "python -m experiments instead, with the same commands and options"
+            )
+        return super().get_command(ctx, cmd_name)
 
 
 app = typer.Typer(
@@ -97,7 +120,8 @@ def root(
     (.csv, .csv.gz; UTF-8, comma-separated, with a header) or Parquet. Each command has its own --help.
 
     The exit status is 0 on success, and 2 for input that is refused: a message then says why, and nothing is
-    written.
+    written. It is 1 when something went wrong after a file was written, which the message names, or when not all
+    of standard output could be written.
     """
 
 
@@ -112,7 +136,7 @@ app.command(epilog=data.DEMO_EXAMPLES)(data.demo)
 app.add_typer(data.data)
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Run the command line; refused input is told in a message, with exit status 2."""
     # Loading torch and scikit-learn makes only objects that stay: looking through them for garbage again and
     # again took a sixth of a short command.
@@ -128,11 +152,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
+    WRITTEN.clear()
     with ending_orderly(), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.simplefilter("ignore", FutureWarning)  # what libraries will change is told to their users
         warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
-        sys.exit(_run())
+        sys.exit(_run(commands))
 
 
 class UnloadedModule(ModuleType):
@@ -172,48 +197,63 @@ class ImportedLater(MetaPathFinder, Loader):
         vars(module)["__put_off__"] = module.__spec__
 
 
-def _run() -> int | str | None:
+def _run(commands: typer.Typer) -> int | str | None:
     """The exit status; an answer that could not be printed is told, unless its reader has had enough."""
     status: int | str | None = REFUSED
     try:
         try:
-            app()
+            commands()
         except SystemExit as end:
             status = end.code
         sys.stdout.flush()
         return status
     except BrokenPipeError:
         _drop_output()
-        return UNREAD
+        return UNFINISHED
     except OSError as error:
         _drop_output()
         where = "standard output" if error.filename is None else repr(os.fspath(error.filename))
-        console.complain(
-            "error",
+        return _complain(
             f"cannot read or write {where}: {error.strerror or error}; check its name, permissions and disk",
+            printed=error.filename is None,
         )
     except ValueError as error:
         from lvd._validation import InputError  # loads numpy, for which the help need not wait
 
         if not isinstance(error, InputError):
             raise
-        console.complain("error", name_options(str(error)))
-    return REFUSED
+        return _complain(name_options(error))
 
 
-def name_options(message: str) -> str:
-    """A message of the library, its parameters as options: ``--drop id`` for ``drop=['id']``."""
+def _complain(message: str, *, printed: bool = False) -> int:
+    """Tell an error, and what was written before, be it `printed`; the exit status."""
+    from lvd._files import cache_folder
 
-    def option(found: re.Match[str]) -> str:
-        name, value = fit.OPTIONS[found["subject"] or found["name"]], found["value"] or ""
-        if value in ("", "True"):
-            return name
-        given = ast.literal_eval(value)
-        return " ".join(
-            f"{name} {shlex.quote(text)}" for text in (given if isinstance(given, list) else [given])
-        )
+    cache = os.path.realpath(cache_folder())
+    kept = [path for path in dict.fromkeys(WRITTEN) if path.exists() and not path.is_relative_to(cache)]
+    files = list(map(str, kept))
+    if printed := printed or STANDARD_OUTPUT in WRITTEN:
+        message += "; what is on standard output is incomplete"
+    if files:
+        more = f" and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
+        message += f"; written before: {', '.join(files[:NAMED])}{more}"
+    console.complain("error", message)
+    return UNFINISHED if printed or files else REFUSED
 
-    return _PARAMETER.sub(option, message)
+
+def name_options(error: InputError) -> str:
+    """The message of an error, its parameters as options: ``--drop id`` for ``drop=['id']``."""
+    return "".join(piece if isinstance(piece, str) else _as_option(piece) for piece in error.pieces)
+
+
+def _as_option(parameter: Parameter) -> str:
+    name, value = OPTIONS.get(parameter.name), parameter.value
+    if name is None:
+        return str(parameter)
+    if value is None or value is True:
+        return name
+    given = value if isinstance(value, list) else [value]
+    return " ".join(f"{name} {shlex.quote(str(one))}" for one in given)
 
 
 def _drop_output() -> None:

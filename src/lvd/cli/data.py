@@ -11,7 +11,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import Json
+from lvd.cli.shared import Json, check_files
 
 Folder = Annotated[
     Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA", "--folder")
@@ -32,7 +32,7 @@ def list_datasets(
     A dataset that is not here is downloaded when it is first used (lvd.data.load in Python), to the folder that
     the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
     """
-    from lvd.reproduction import available
+    from lvd.data import available
 
     datasets = available(folder)
     if json:
@@ -56,10 +56,9 @@ def export_dataset(
     folder: Folder = None,
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
-    from lvd._files import check_output
-    from lvd.reproduction import available, export, load
+    from lvd.data import available, export, load
 
-    check_output(out, *(dataset.where for dataset in available(folder)), name="FILE")
+    check_files({"FILE": out}, *(dataset.where for dataset in available(folder)))
     console.show(f"{export(load(name, data_dir=folder), out):,} rows written to {out}")
 
 
@@ -76,7 +75,7 @@ def demo(
     Prints how well both cover and what to look for, and writes a picture (PNG) and all intervals (CSV). Files
     of the same name in the folder are replaced. Takes less than a minute.
     """
-    from lvd.reproduction.demonstration import LEVEL, LVD, NOISE_RATIO, NOISY, SPLIT, demo_lines, run_demo
+    from lvd.demo.homes import LEVEL, LVD, NOISE_RATIO, NOISY, SPLIT, demo_lines, run_demo
 
     outcome, files = run_demo(out, progress=console.progress)
     console.show(

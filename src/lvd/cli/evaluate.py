@@ -56,8 +56,9 @@ def evaluate_table(
 
     Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
 
-    Use rows that the model has not seen; those it was trained on cause a warning. lvd fit --test-out keeps the
-    test rows for this.
+    Use rows that the model has not seen; those it was trained or calibrated on cause a warning. lvd fit --test-out
+    keeps the test rows for this. Rows with the same inputs and targets are copies: metrics are over all of them,
+    but bands and tests count each row once.
 
     With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
     when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
@@ -70,12 +71,18 @@ def evaluate_table(
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     consequence = "its errors are too small; evaluate on rows that it has not seen"
-    warn_of_training_rows(report.n_repeated, report.n_rows, fitted, consequence)
+    warn_of_training_rows(
+        *(report.n_repeated, report.n_rows, fitted, consequence), n_calibrating=report.n_calibrating
+    )
     if json:
         console.show_json(asdict(report))
         return
     console.show_left_out(report.n_skipped, report.n_unlabelled)
     console.show_unknown(report.n_unknown, report.unseen, report.n_rows)
+    if n_copies := report.n_rows - report.n_distinct:
+        console.show(
+            f"{n_copies:,} of {report.n_rows:,} rows repeat an earlier row: bands and tests count each row once"
+        )
     for line in together_lines(report.together, fitted.regressor.joint):
         console.show(line)
     show_metrics(report.targets, f"the rows of {data}", report.n_rows, by=by)

@@ -11,7 +11,7 @@ from lvd.cli import console
 from lvd.cli.shared import Data, Json, Level, Model
 
 if TYPE_CHECKING:
-    from lvd.methods.local import Explanation
+    from lvd.methods.evidence import Explanation
     from lvd.tables.table_model import TableModel
 
 EXAMPLES = console.examples(

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.console import option
-from lvd.cli.fit_summary import model_class, model_text, show_fit, with_card
+from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_free
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_files, check_free
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WEIGHTS = {
     "choosing the model": 2.0,
@@ -29,25 +32,10 @@ WEIGHTS = {
 QUICK = {
     name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
 }
-OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("address", "bandwidth", "compare", "device", "drop", "false_alarm_rate", "fitted_on", "groups"),
-        *("guarantee", "impute", "joint", "keep", "preset", "row", "skip_invalid", "split", "target"),
-        *("when_unknown", "window"),
-    )
-} | {
-    "column": "--smiles",
-    "confidence_level": "--level",
-    "conformity_score": "--score",
-    "n_newest": "--newest",
-    "y_range": "--y-min, --y-max",
-}
-"""The parameters of the library that are options here."""
-
+CalibrationName = Literal["split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
-ScoreName = Literal["absolute", "normalized", "scaled", "signed", "sided"]
+ScoreName = Literal["absolute", "distributional", "normalized", "quantile", "scaled", "signed", "sided"]
 JointShape = Literal["box", "ellipsoid"]
 WhenUnknown = Literal["infinite", "widen"]
 
@@ -144,10 +132,19 @@ def fit(
         ScoreName | None,
         typer.Option(
             show_default="that of the preset",
-            help="What is calibrated: absolute errors; errors scaled or normalized by the expected error; signed "
-            "errors, where they are not symmetric; sided errors, each side in its own units.",
+            help="What is calibrated: absolute errors; errors scaled or normalized by the expected error; "
+            "distributional, by the distribution of errors at each row, where they are not symmetric; signed "
+            "errors, each end by itself; sided errors, each side in its own units.",
         ),
     ] = None,
+    calibration: Annotated[
+        CalibrationName,
+        typer.Option(
+            help="Which rows calibrate. split: a fifth, which training has not seen. cross: all rows train, "
+            "and all calibrate by cross-validated errors; sharper, above all on small tables, but that the level "
+            "holds is then measured, not proved."
+        ),
+    ] = "split",
     guarantee: Annotated[
         Guarantee,
         typer.Option(
@@ -177,7 +174,8 @@ def fit(
         option(
             "COLUMN",
             "Column whose values are groups: each is calibrated on its own rows alone, so that the promise "
-            "holds within it. The column is also an input, unless left out with --drop.",
+            "holds within it. Values are compared as they stand in the table: 7 and 007 are two groups. The column "
+            "is also an input, unless left out with --drop.",
         ),
     ] = None,
     split: Annotated[
@@ -272,9 +270,9 @@ def fit(
     which it has seen, 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
     """
     from lvd import LVDRegressor
-    from lvd._files import check_output
     from lvd._validation import InputError, resolve_device
-    from lvd.tables.reading import read_table
+    from lvd.tables.column_values import guess_types
+    from lvd.tables.reading import read_table, table_format
     from lvd.tables.row_split import RowSplit
     from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
@@ -291,6 +289,16 @@ def fit(
             smiles is None and (skip_invalid or has_sizes or has_checkpoint),
             "--skip-invalid, --hidden-size, --members and --checkpoint apply to molecules only; give "
             "--smiles COLUMN with them",
+        ),
+        (
+            smiles is not None and calibration == "cross",
+            "--calibration cross is for tables without molecules, whose networks state their own errors; leave "
+            "--calibration or --smiles out",
+        ),
+        (
+            calibration == "cross" and guarantee != "local",
+            "--calibration cross goes with --guarantee local only: the other guarantees speak of calibration rows "
+            "that training has not seen; leave one of them out",
         ),
         (
             smiles is not None and model is not None,
@@ -318,7 +326,6 @@ def fit(
     if report is not None:
         from lvd.page.content import only_target
 
-        check_output(report, data, out, name="--report")
         only_target(target)
     for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
         if bound is not None and not math.isfinite(bound):
@@ -326,10 +333,10 @@ def fit(
     if y_min is not None and y_max is not None and not y_min < y_max:
         raise InputError(f"--y-min must be below --y-max, got {y_min:g} and {y_max:g}")
     check_free(out, force=force)
-    if test_out is not None:
-        check_output(test_out, data, out, name="--test-out")
     resolve_device(device)
-    table = read_table(data)
+    cells = read_table(data, as_text=True)
+    table = cells if table_format(data) == "parquet" else guess_types(cells)
+    check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
     regressor = LVDRegressor(
         _trained_network(checkpoint, device, target)
         if checkpoint is not None
@@ -339,6 +346,7 @@ def fit(
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=score,
+        calibration=calibration,
         joint=joint,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
         when_unknown=when_unknown,
@@ -361,20 +369,31 @@ def fit(
                 groups=groups,
                 split=split,
                 seed=seed,
+                cells=cells,
             )
         if test_file is not None:
-            test_file.write(table.take(fitted.test_rows - 1))
+            test_file.write(_as_in_file(test_file.path, table, cells, groups).take(fitted.test_rows - 1))
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
-        write_page(fitted, table.take(fitted.test_rows - 1), report, (out.name, data.name), fitted_on=table)
+        write_page(fitted, cells.take(fitted.test_rows - 1), report, (out.name, data.name), fitted_on=cells)
     if json:
         errors = getattr(fitted.regressor, "choice_", None) or None
         chosen = {"class": model_class(fitted.regressor), "held_out_errors": errors}
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
-        chosen_model = model_text(fitted.regressor)
-        show_fit(found, data, out, seed, page=report, chosen=chosen_model, joint=regressor.joint)
+        show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+
+
+def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None) -> pa.Table:
+    """The rows with their types where the file has some, but groups as they stand in the table of lvd fit."""
+    from lvd.tables.reading import table_format
+
+    if table_format(path) != "parquet":
+        return cells
+    if groups is None:
+        return table
+    return table.set_column(table.column_names.index(groups), groups, cells[groups])
 
 
 def _as_bandwidth(text: str) -> float | str:

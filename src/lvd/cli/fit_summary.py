@@ -44,10 +44,12 @@ def model_text(regressor: LVDRegressor) -> str:
 
 
 def show_fit(
-    report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, chosen: str, joint: str | None
+    report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, regressor: LVDRegressor
 ) -> None:
     """Five lines for a single target, then what may be wrong, and the figures."""
-    n_rows = report.n_train + report.n_calib + report.n_test + report.n_skipped + report.n_unlabelled
+    crossed = regressor.calibration == "cross"
+    n_calib = 0 if crossed else report.n_calib
+    n_rows = report.n_train + n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
     if not report.n_features:
         inputs = f"{report.case}s of column {report.inputs[0]}"
@@ -56,14 +58,17 @@ def show_fit(
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
     named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
     console.show(f"left out: {rows}, {named}")
+    parts = f"{report.n_train:,} training, {report.n_calib:,} calibration"
+    if crossed:
+        parts = f"{report.n_train:,} rows that train, and calibrate by cross-validated errors,"
     console.show(
-        f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {report.n_train:,} "
-        f"training, {report.n_calib:,} calibration and {report.n_test:,} test rows"
+        f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
+        f"{report.n_test:,} test rows"
     )
-    for line in (*_verdict_lines(report), *together_lines(report.together, joint)):
+    for line in (*_verdict_lines(report), *together_lines(report.together, regressor.joint)):
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"
-    console.show(f"{written}; it uses {chosen}")
+    console.show(f"{written}; it uses {model_text(regressor)}")
     for note in notes(report):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)

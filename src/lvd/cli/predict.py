@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid
+from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, check_files
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -82,7 +83,6 @@ def predict(
     if anything goes wrong before, nothing is left behind. A Ray cluster gives the same rows in the same order with
     the same numbers; its machines must be able to read the files under the same names.
     """
-    from lvd._files import check_output
     from lvd._validation import InputError
     from lvd.tables.reading import count_rows, find_files, read_rows
     from lvd.tables.table_model import TableModel
@@ -94,7 +94,7 @@ def predict(
     paths = find_files(data)
     counts = [count_rows(path) for path in paths]
     if out != "-":
-        check_output(out, model, *paths)
+        check_files({"--out": Path(out)}, model, *paths)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     if guarantee is not None:
         fitted = replace(fitted, guarantee=guarantee)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from lvd.cli import console
 from lvd.cli.console import option
-from lvd.cli.shared import Data, Level, Model, SkipInvalid, warn_of_training_rows
+from lvd.cli.shared import Data, Level, Model, SkipInvalid, check_files, warn_of_training_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def report(
         option(
             "NAMES",
             "Rival methods to show, separated by commas: split, or none; with --fitted-on also madsplit, cqr, "
-            "localcqr, jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
+            "jackknifeplus, discriminativejackknife, deepensemble, mcdropout, pbp.",
             True,
         ),
     ] = "split",
@@ -75,11 +75,10 @@ def report(
     The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
     other models, --smiles draws the rows, and with --fitted-on the neighbours too.
     """
-    from lvd._files import check_output
     from lvd.tables.reading import read_table
     from lvd.tables.table_model import TableModel
 
-    check_output(out, model, data, fitted_on)
+    check_files({"--out": out}, model, data, fitted_on)
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     content = write_page(
         fitted,
@@ -137,5 +136,8 @@ def write_page(
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         write_report(content, Origin(*names, today), out)
     consequence = "its errors are too small; report on rows that it has not seen"
-    warn_of_training_rows(content.evaluated.n_repeated, content.n_rows, fitted, consequence)
+    evaluated = content.evaluated
+    warn_of_training_rows(
+        *(evaluated.n_repeated, content.n_rows, fitted, consequence), n_calibrating=evaluated.n_calibrating
+    )
     return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,6 +62,35 @@ _COLUMNS = {
 }
 
 
+def check_files(
+    files: Mapping[str, Path | None], *inputs: str | Path | None, model: Path | None = None
+) -> None:
+    """All that a command reads and writes, before the work: the `files` that options name can be written.
+
+    See :func:`check_apart`; `model` is the folder of --out.
+    """
+    from lvd._files import check_output
+
+    check_apart({"--out": model} | dict(files), *inputs)
+    for file in filter(None, files.values()):
+        check_output(file)
+
+
+def check_apart(written: Mapping[str, Path | None], *inputs: str | Path | None) -> None:
+    """Nothing that is written is an input, or written twice, by whatever name, or is in a folder that is."""
+    from lvd._files import overlap
+    from lvd._validation import InputError
+
+    outputs = [(name, out) for name, out in written.items() if out is not None]
+    for number, (name, out) in enumerate(outputs):
+        others = [f"{other} {str(place)!r}" for other, place in outputs[:number] if overlap(out, place)]
+        others += [
+            f"its own input {str(given)!r}" for given in inputs if given is not None and overlap(out, given)
+        ]
+        if others:
+            raise InputError(f"{name} {str(out)!r} would overwrite {others[0]}; give another name")
+
+
 def check_free(out: Path, *, force: bool) -> None:
     """A model may be written there: nothing is there, or, with --force, an older model."""
     from lvd import store
@@ -72,15 +101,23 @@ def check_free(out: Path, *, force: bool) -> None:
     store.check_replaceable(out)
 
 
-def warn_of_training_rows(n_repeated: int, n_rows: int, fitted: TableModel, consequence: str) -> None:
-    """Errors on rows that the model was trained on tell nothing about others."""
-    from lvd.conformal import CalibrationWarning
+def warn_of_training_rows(
+    n_repeated: int, n_rows: int, fitted: TableModel, consequence: str, *, n_calibrating: int = 0
+) -> None:
+    """What the model does on rows that it was trained or calibrated on says nothing about others."""
+    from lvd.calibration import CalibrationWarning
 
+    warned = []
     if n_repeated:
         known = f"{n_repeated} of {n_rows} rows {fitted.encoder.repeated}"
-        warnings.warn(
-            f"{known}: where the model was trained on them, {consequence}", CalibrationWarning, stacklevel=1
+        warned.append(f"{known}: where the model was trained on them, {consequence}")
+    if n_calibrating:
+        warned.append(
+            f"{n_calibrating} of {n_rows} rows are calibration rows of the model: its intervals were made to "
+            "contain them; use rows that it has not seen"
         )
+    for text in warned:
+        warnings.warn(text, CalibrationWarning, stacklevel=1)
 
 
 def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by: str | None = None) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.console import option
-from lvd.cli.shared import Data, Json, Level, Model, SkipInvalid, check_free, warn_of_training_rows
-
-if TYPE_CHECKING:
-    from lvd.tables.model_card import ModelCard, Source
+from lvd.cli.shared import (
+    Data,
+    Json,
+    Level,
+    Model,
+    SkipInvalid,
+    check_files,
+    check_free,
+    warn_of_training_rows,
+)
 
 UPDATE_EXAMPLES = console.examples(
     "lvd update homes-model sold-in-may.csv",
@@ -42,45 +49,60 @@ def update_model(
         ),
     ] = None,
     skip_invalid: SkipInvalid = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the model at --out; allow a table that was added before.")
+    force: Annotated[bool, typer.Option("--force", help="Replace the model at --out.")] = False,
+    allow_repeated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-repeated",
+            help="Also add rows that train or calibrate the model already, and copies of a row. This loses the "
+            "promise: errors on training rows are too small, and copies count as several rows, so the intervals "
+            "become too narrow and cover less often than the level says.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
     """Add newly labelled rows to the calibration rows of a model, without retraining it.
 
     From then on the intervals also reflect the errors on the new rows. Texts that no training row has stay unknown;
-    fit again to learn them. Use rows that the model was not trained on, each once: a table that was added before is
-    refused. Rows without a target are left out and counted. The model's card, card.md in its folder, lists the
-    tables that were added.
+    fit again to learn them. Use rows that the model has not seen, each once: rows that train or calibrate it are
+    recognised by their inputs and targets, whatever the file, and refused with their numbers. Rows without a target
+    are left out and counted. The model's card, card.md in its folder, lists the tables that were added.
     """
+    from lvd._progress import listening
+    from lvd.store import locked
     from lvd.tables.model_card import ModelCard, Source
     from lvd.tables.reading import read_schema, read_table
     from lvd.tables.table_model import TableModel
     from lvd.tables.watching import update
 
+    table = read_table(data, as_text=True)
+    place = model if out is None else out
+    in_place = os.path.realpath(place) == os.path.realpath(model)
+    check_files({}, data, None if in_place else model, model=place)
     if out is not None:
         check_free(out, force=force)
-    fitted = TableModel.load(model, skip_invalid=skip_invalid)
-    table = read_table(data, as_text=True)
-    source = Source.of(data, table.num_rows, len(read_schema(data)))
-    card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
-    if card is not None and not force:
-        _refuse_known(card, source)
-    with console.working(f"adding {table.num_rows:,} rows"):
-        updated, report = update(fitted, table.to_batches(), n_newest=newest)
-        if card is not None:
-            updated = replace(updated, card=card.updated(source).to_dict())
-        updated.save(out or model, replace=True)
+    with listening(console.foretell), locked(place):
+        fitted = TableModel.load(model, skip_invalid=skip_invalid)
+        source = Source.of(data, table.num_rows, len(read_schema(data)))
+        card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
+        with console.working(f"adding {table.num_rows:,} rows"):
+            updated, report = update(
+                fitted, table.to_batches(), n_newest=newest, allow_repeated=allow_repeated
+            )
+            if card is not None:
+                updated = replace(updated, card=card.updated(source).to_dict())
+            updated.save(place, replace=out is None or force)
     consequence = "their errors are too small, and so will the intervals be; add rows that it has not seen"
     warn_of_training_rows(report.n_repeated, report.n_added, fitted, consequence)
     if json:
-        console.show_json({"model": str(out or model), **asdict(report)})
+        console.show_json({"model": str(place), **asdict(report)})
         return
     console.show(f"{report.n_added:,} rows added; there are {report.n_calib:,} calibration rows now")
+    if report.n_again:
+        console.show(f"{report.n_again:,} of them were in use before: the intervals may be too narrow")
     console.show_left_out(report.n_skipped, report.n_unlabelled)
     console.show_unknown(0, report.unseen, report.n_added)
-    console.show(f"model written to {out or model}")
+    console.show(f"model written to {place}")
 
 
 def monitor_model(
@@ -111,6 +133,10 @@ def monitor_model(
     fitted = TableModel.load(model, skip_invalid=skip_invalid)
     with console.working("watching"):
         report = watch(fitted, read_rows(data), level, false_alarm_rate=false_alarm_rate, window=window)
+    consequence = "they cannot show drift; watch rows that it has not seen"
+    warn_of_training_rows(
+        *(report.n_repeated, report.monitor.n_seen, fitted, consequence), n_calibrating=report.n_calibrating
+    )
     if json:
         console.show_json(asdict(report) | {"sentence": report.monitor.sentence})
         return
@@ -119,18 +145,3 @@ def monitor_model(
     console.show(f"exact 95% band of the recent coverage: {low:.1%} to {high:.1%}")
     console.show_left_out(report.n_skipped, report.n_unlabelled)
     console.show_unknown(report.n_unknown, report.unseen, report.monitor.n_seen)
-
-
-def _refuse_known(card: ModelCard, source: Source) -> None:
-    from lvd._validation import InputError
-
-    if source.sha256 == card.source.sha256:
-        raise InputError(
-            f"{source.name} is the table that the model was fitted on; give rows that the model has not seen"
-        )
-    for day, known in card.updates:
-        if source.sha256 == known.sha256:
-            raise InputError(
-                f"{source.name} was added to this model before, on {day} as {known.name}; give --force to add its "
-                "rows once more"
-            )

@@ -1,5 +1,6 @@
-"""The learned metric: standardise, project, train by leave-one-out regression, predict by kernel regression."""
+"""Kernels: the contract, and the metric that is learned by leave-one-out regression."""
 
+from lvd.kernels.kernel import Kernel
 from lvd.kernels.mahalanobis import MahalanobisKernel
 
-__all__ = ["MahalanobisKernel"]
+__all__ = ["Kernel", "MahalanobisKernel"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lvd._parallel import ChunkMap, chunk_slices
 from lvd._typing import Float, Int, NDArray
-from lvd.kernels.compiled import add_neighbors, add_pulls, in_blocks, make_blocks
+from lvd.engine.compiled import add_neighbors, add_pulls, in_blocks, make_blocks
 
 BLOCKS_AT_A_TIME = 8
 BEYOND = 1e18
@@ -89,5 +89,6 @@ class CompiledNeighborhood:
 
     def _part(self, part: slice) -> tuple[slice, Int[NDArray, "q"], Any]:
         """A stretch, the queries' own rows as it counts them, and its blocks."""
-        own = self.batch.numpy() - part.start * self.blocks.points.shape[2]
-        return part, own, self.blocks._replace(points=self.blocks.points[part])
+        points, first = self.blocks.points[part], part.start * self.blocks.points.shape[2]
+        n_rows = min(points.shape[0] * points.shape[2], self.blocks.n_rows - first)
+        return part, self.batch.numpy() - first, self.blocks._replace(points=points, n_rows=n_rows)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
 from lvd._typing import Bool, Float, Int
-from lvd.kernels import fused
+from lvd.engine import fused
 
 if TYPE_CHECKING:
     from lvd.kernels.compiled_training import CompiledNeighborhood

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from itertools import islice
@@ -10,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -32,8 +33,9 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
+from lvd.engine.sums import squared_distances, weighted_sums
+from lvd.kernels.kernel import Kernel
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
-from lvd.kernels.sums import squared_distances, weighted_sums
 from lvd.kernels.training import (
     descend,
     draw_batches,
@@ -47,6 +49,9 @@ PIECE_ROWS = 2**16
 """Copies as wide as the embeddings are made of so many rows at a time."""
 MULTIPLIED = 8
 """So many products take the time of one pair of a query and a row."""
+FAR_OUT = 1e155
+"""The coordinates of rows that are too far out to have any: squares of them are infinite, so such rows are similar
+to no others."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 """Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
 
@@ -54,7 +59,7 @@ Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 _PLACED: WeakKeyDictionary[Any, tuple[NDArray, Any, Any]] = WeakKeyDictionary()
 
 
-class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kernel):
     """Gaussian kernel whose low-rank metric is learned by leave-one-out Nadaraya-Watson regression.
 
     Embeddings are standardised per dimension (constant dimensions are dropped, see `min_scale`) and projected by
@@ -169,21 +174,16 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """A kernel trained elsewhere; with its training `embeddings` and `y` it can `predict` too."""
         components = check_matrix(components, "components")
         kernel = cls(len(components), distance=distance, smoothness=smoothness, device=device)
+        kernel.components_ = np.array(components)
+        kernel.mean_, kernel.scale_ = (
+            np.array(check_vector(given, name)) for given, name in ((mean, "mean"), (scale, "scale"))
+        )
+        kernel.kept_ = np.ones(len(kernel.mean_), bool) if kept is None else np.array(kept, dtype=bool)
         kernel._check_parameters()
-        kernel.components_ = components
-        kernel.mean_, kernel.scale_ = check_vector(mean, "mean"), check_vector(scale, "scale")
-        kernel.kept_ = np.ones(len(kernel.mean_), bool) if kept is None else np.asarray(kept, dtype=bool)
-        check_same_length(mean=kernel.mean_, scale=kernel.scale_, kept=kernel.kept_)
-        if not (kernel.scale_[kernel.kept_] > 0).all():
-            raise InputError("scale must be positive in every kept dimension; leave the others out of kept")
-        if components.shape[1] != kernel.kept_.sum():
-            raise InputError(
-                f"components has {components.shape[1]} columns, but kept names {kernel.kept_.sum()} "
-                "dimensions; give one column per kept dimension"
-            )
+        kernel._check_learned()
         kernel.loss_curve_, kernel.n_iter_ = [], 0
         if embeddings is None or y is None:
-            return kernel
+            return kernel._lock()
         embeddings = check_rows(embeddings, "embeddings", resolve_device(device), len(kernel.mean_))
         y = check_vector(y)
         check_same_length(embeddings=embeddings, y=y)
@@ -200,7 +200,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def __call__(self, a: ArrayLike, b: ArrayLike) -> Any:
         """Similarities of all rows of `a` to all rows of `b`, (n, m)."""
-        left, right = self.scaled(a, "a"), self.scaled(b, "b")
+        left, right = self.coordinates(a, "a"), self.coordinates(b, "b")
         return like(squared_distances(left, right).neg_().exp_(), a)
 
     def predict(self, embeddings: ArrayLike) -> Any:
@@ -210,21 +210,35 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             raise InputError(
                 "this kernel does not know its training rows: pass embeddings= and y= to from_components"
             )
-        queries = self.scaled(embeddings)
-        y = torch.as_tensor(self.train_y_, device=queries.device)
+        queries = self.coordinates(embeddings)
+        y = torch.tensor(self.train_y_, device=queries.device)
         mean = y.mean()
-        points = torch.as_tensor(self.train_points_, device=queries.device)
+        points = torch.tensor(self.train_points_, device=queries.device)
         sums = weighted_sums(queries, points, torch.stack([y - mean, torch.ones_like(y)], 1))
         total = sums[:, 1] + self.smoothness
         predicted = (sums[:, 0] + total * mean) / total.clamp(min=SMALLEST_DENOMINATOR)
         return like(predicted, embeddings)
 
-    def scaled(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
+    def coordinates(self, embeddings: ArrayLike, name: str = "embeddings") -> Float[Tensor, "n k"]:
         """Coordinates in which the kernel is ``exp(-||u - v||^2)``, float64 on the kernel's device."""
-        points, scale = self._project(embeddings, name), self._squared_distance_scale()
+        points = self._project(embeddings, name)
+        scale = self._squared_distance_scale(len(self.components_))
         if scale != 1.0:
             points *= scale**-0.5
-        return torch.from_numpy(points) if isinstance(points, np.ndarray) else points
+        return placed_far_out(torch.from_numpy(points) if isinstance(points, np.ndarray) else points)
+
+    def frozen(self) -> MahalanobisKernel:
+        """The kernel as it is now, whatever becomes of this one: they share arrays that can only be read."""
+        return copy.copy(self._lock())
+
+    def _lock(self) -> MahalanobisKernel:
+        """Make all arrays read-only; one that somebody else could write to is copied."""
+        for name, array in list(vars(self).items()):
+            if isinstance(array, np.ndarray) and (array.flags.writeable or array.base is not None):
+                locked = array.copy(order="K")
+                locked.flags.writeable = False
+                setattr(self, name, locked)
+        return self
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "batch_size", "max_iter", "patience"):
@@ -241,8 +255,30 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             )
         check_choice(self.distance, "distance", ("mean", "sum"))
 
-    def _squared_distance_scale(self) -> float:
-        return float(self.n_components) if self.distance == "mean" else 1.0
+    def _check_learned(self) -> None:
+        """What was loaded, or given, is a metric, if it is fitted."""
+        if not hasattr(self, "components_"):
+            return
+        check_same_length(mean=self.mean_, scale=self.scale_, kept=self.kept_)
+        if self.kept_.dtype != bool or any(np.ndim(column) != 1 for column in (self.mean_, self.kept_)):
+            raise InputError("kept must be true or false for each dimension, and mean one number for each")
+        if not (self.scale_[self.kept_] > 0).all():
+            raise InputError("scale must be positive in every kept dimension; leave the others out of kept")
+        if np.ndim(self.components_) != 2 or self.components_.shape[1] != self.kept_.sum():
+            raise InputError(
+                f"components has {np.shape(self.components_)[-1]} columns, but kept names {self.kept_.sum()} "
+                "dimensions; give one column per kept dimension"
+            )
+        if not all(np.isfinite(array).all() for array in (self.components_, self.mean_, self.scale_)):
+            raise InputError("components, mean and scale must be finite; fit the kernel again")
+        if hasattr(self, "train_points_"):
+            check_same_length(train_points=self.train_points_, train_y=self.train_y_)
+            if np.shape(self.train_points_) != (len(self.train_points_), len(self.components_)):
+                raise InputError("the training rows do not have the kernel's coordinates; fit it again")
+        self._lock()
+
+    def _squared_distance_scale(self, n_components: int) -> float:
+        return float(n_components) if self.distance == "mean" else 1.0
 
     def _problem(
         self, embeddings: Embeddings, y: Float[NDArray, "n"], device: torch.device, seed: int
@@ -250,7 +286,8 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """What is minimised, and the rows that each step draws."""
         # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
         targets = torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device)
-        scale, smoothness, max_neighbors = self._squared_distance_scale(), self.smoothness, self.max_neighbors
+        scale = self._squared_distance_scale(self.n_components)
+        smoothness, max_neighbors = self.smoothness, self.max_neighbors
 
         def among(rows: Embeddings, y: Float[Tensor, "n"]) -> LeaveOneOut:
             standardised = torch.as_tensor(self._standardise(rows), dtype=torch.float32, device=device)
@@ -283,7 +320,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not isinstance(rows, np.ndarray):
             pieces = [(rows[piece] - mean) @ factors.T for piece in chunk_slices(len(rows), PIECE_ROWS)]
             return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        from lvd.kernels.compiled import project
+        from lvd.engine.compiled import project
 
         points = np.empty((len(rows), len(self.components_)))
 
@@ -309,18 +346,24 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if found is None or found[0] is not self.components_ or found[1] != device:
             factors = np.zeros((len(self.components_), len(self.mean_)))
             factors[:, self.kept_] = self.components_ / self.scale_[self.kept_]
-            placed: tuple[Any, Any] = (self.mean_, factors)
+            placed: tuple[Any, Any] = (self.mean_.astype(np.float64), factors)
             if device != "numpy":
-                placed = (torch.as_tensor(self.mean_, device=device), torch.as_tensor(factors, device=device))
+                placed = (torch.tensor(self.mean_, device=device), torch.as_tensor(factors, device=device))
             found = _PLACED[self] = self.components_, device, placed
         return found[2]
 
     def _remember(self, embeddings: Embeddings, y: Float[NDArray, "n"]) -> MahalanobisKernel:
         """Keep the training rows, projected, for `predict`."""
         points = to_numpy(self._project(embeddings, "embeddings"))
-        self.train_points_ = points * self._squared_distance_scale() ** -0.5
+        self.train_points_ = points * self._squared_distance_scale(len(self.components_)) ** -0.5
         self.train_y_ = y
-        return self
+        return self._lock()
+
+
+def placed_far_out(points: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+    """The rows, of which those that have coordinates beyond all numbers are far out."""
+    finite = torch.isfinite(points)
+    return points if bool(finite.all()) else points.where(finite.all(1, keepdim=True), FAR_OUT)
 
 
 def _target_unit(y: Float[NDArray, "n"]) -> float:

@@ -59,7 +59,7 @@ class KernelRegressor(BaseEstimator):
         self.model_ = self._new_model()
         self.model_.fit(self.model_.check(X), y)
         if self.kernel is not None and hasattr(self.kernel, "components_") and y.shape[1] == 1:
-            self.kernels_ = [self.kernel]
+            self.kernels_ = [self.kernel.frozen()]
             return self
         template, embeddings = (
             self.kernel or MahalanobisKernel(device=self.device),

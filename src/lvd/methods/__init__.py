@@ -1,19 +1,17 @@
 """Interval methods, one file each, all with one contract."""
 
-from lvd.conformal import CalibrationWarning
+from lvd.calibration import CalibrationWarning
 from lvd.methods.base import IntervalRegressor
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.deep_ensemble import DeepEnsembleRegressor
 from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegressor
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
-from lvd.methods.local_cqr import LocalCQRRegressor
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
 from lvd.methods.pbp import PBPRegressor
 from lvd.methods.saving import register_method
 from lvd.methods.split import (
     ConformalizedQuantileRegressor,
-    ConformalRegressor,
     MADSplitRegressor,
     SplitConformalRegressor,
 )
@@ -23,7 +21,6 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     SplitConformalRegressor,
     MADSplitRegressor,
     ConformalizedQuantileRegressor,
-    LocalCQRRegressor,
     JackknifePlusRegressor,
     DiscriminativeJackknifeRegressor,
     DeepEnsembleRegressor,
@@ -34,19 +31,16 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
 
 for _method in ALL_METHODS:
     register_method(_method)
-register_method(ConformalRegressor)
 
 __all__ = [
     "ALL_METHODS",
     "CalibrationWarning",
-    "ConformalRegressor",
     "ConformalizedQuantileRegressor",
     "DeepEnsembleRegressor",
     "DiscriminativeJackknifeRegressor",
     "IntervalRegressor",
     "JackknifePlusRegressor",
     "LVDRegressor",
-    "LocalCQRRegressor",
     "MADSplitRegressor",
     "MCDropoutRegressor",
     "PBPRegressor",

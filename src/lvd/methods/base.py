@@ -16,6 +16,8 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
+    RowError,
+    check_choice,
     check_levels,
     check_same_length,
     check_targets,
@@ -27,6 +29,21 @@ from lvd._validation import (
 )
 from lvd.models import Model
 from lvd.store import save_object
+
+PROMISES = {
+    "local": (
+        "For a fixed centre, a new case drawn near it by similarity scores at most the radius with at least the "
+        "confidence level; coverage on average over all cases can fall short."
+    ),
+    "cross": (
+        "Calibrated on cross-validated errors of all training rows: for a fixed kernel and fixed scales the local "
+        "miss rate is at most twice 1 - level; that learned ones reach the level is measured, not proved."
+    ),
+    "marginal": "On average over all new cases, at least the confidence level of them is covered.",
+    "marginal 1-2a": "On average at most twice 1 - level of the new cases are missed.",
+    "none": "Nothing is promised: check the coverage on rows of your own.",
+}
+"""What each guarantee says, for people."""
 
 
 @dataclass(eq=False, repr=False)
@@ -46,8 +63,15 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     """What coverage the intervals promise: ``"local"``, ``"marginal"``, ``"marginal 1-2a"`` or ``"none"``."""
     post_hoc: ClassVar[bool]
     """Whether the method works on a model that is trained already, and leaves it untouched."""
+    has_local_weights: ClassVar[bool] = False
+    """Whether calibration rows are weighted by their similarity to the row in question."""
     nested: ClassVar[bool] = True
     """Whether an interval at a higher level always contains the one at a lower level."""
+
+    @property
+    def promise(self) -> str:
+        """What the intervals promise, in a sentence."""
+        return PROMISES[self.guarantee]
 
     @abstractmethod
     def _new_model(self, seed: int) -> Any:
@@ -71,14 +95,14 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         """Point predictions, (n,); for several targets (n, T)."""
         self._check_fitted()
         with proven(self):
-            y_pred = self._predict(self._check_inputs(X))
-        return like(self._as_given(y_pred), X)
+            return like(self._as_given(self._proven(self._predict(self._check_inputs(X)))), X)
 
     def predict_interval(
         self,
         X: ArrayLike,
         confidence_level: Levels | None = None,
         *,
+        side: str | None = None,
         guarantee: str | None = None,
         smoothed: bool = False,
         groups: Labels = None,
@@ -90,6 +114,9 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         `confidence_level` is a number or a list; by default the one given to the constructor. An interval may be
         infinite: then too little is known at that row to promise a finite one.
 
+        With `side` ``"upper"`` or ``"lower"`` the interval has that end alone, and all misses are beyond it; for
+        methods with a calibration step.
+
         The other arguments are for methods with local weights, such as :class:`LVDRegressor`: which `guarantee` the
         calibration is to give, ``"local"`` by default (see :meth:`LocalConformal.radius`, also for `smoothed` and
         `random_state`), and the rows' `groups` and `weights`, where the calibration rows came with them.
@@ -97,10 +124,12 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         self._check_fitted()
         levels = self._levels(confidence_level)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
+        if side is not None:
+            choices["side"] = check_choice(side, "side", ("lower", "upper"))
         with proven(self):
             y_pred, intervals = self._predict_interval(self._check_inputs(X), levels, **choices)
-        intervals = self._clip(intervals)
-        return like(self._as_given(y_pred), X), intervals_like(self._as_given(intervals), X)
+            ends = self._as_given(self._clip(self._proven(intervals)))
+            return like(self._as_given(self._proven(y_pred)), X), intervals_like(ends, X)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
@@ -121,6 +150,18 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
+
+    def _proven(self, answer: Float[NDArray, "n *rest t"]) -> Float[NDArray, "n *rest t"]:
+        """Numbers for each target, which parts that overflow, or do not belong together, do not give."""
+        if answer.shape[-1] != self.n_targets_:
+            raise InputError(
+                f"the model predicts {answer.shape[-1]} targets, but learned {self.n_targets_}; fit it again"
+            )
+        unknown = np.isnan(answer)
+        if unknown.any():
+            rows = tuple(np.unique(np.nonzero(unknown)[0])[:3].tolist())
+            raise RowError("the model predicts NaN at row ", rows, "; look for huge numbers there")
+        return answer
 
     def _check_rows(
         self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None, *, missing: bool = False

@@ -1,11 +1,12 @@
-"""Every conformal method: a model, a score, and with a kernel local weights."""
+"""What conformal methods share: a model, a score and, with a kernel, local weights."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,25 +14,27 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
+from lvd._parallel import few_threads
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
+    Parameter,
+    check_choice,
     check_levels,
-    check_matrix,
     check_same_length,
     present_rows,
     proven,
     row_digests,
     to_numpy,
 )
-from lvd.conformal import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.conformal.explanation import rows_missing
-from lvd.conformal.familiar import Familiarity
-from lvd.kernels import MahalanobisKernel
+from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.calibration.explanation import rows_missing
+from lvd.engine.finite_sample import QUANTILES
+from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
 from lvd.models import Model, as_model
-from lvd.models.candidates import Candidates
+from lvd.models.candidates import Candidates, Folds
 from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.scaling import refuse_unknown
 from lvd.models.wrap import seeded_clone
@@ -40,25 +43,38 @@ from lvd.scores import (
     AbsoluteResidual,
     BoundScore,
     ConformityScore,
+    DistributionalResidual,
     EvaluatedRows,
+    JointResidual,
     NormalizedResidual,
+    QuantileResidual,
     ScaledResidual,
     SidedResidual,
     SignedResidual,
     TrainingRows,
 )
-from lvd.scores.joint import BoundJoint
+from lvd.scores.joint import SHAPES, BoundJoint
 from lvd.scores.score import interpolates
+from lvd.support import Support, SupportRule
 
-SCORES: dict[str, type[ConformityScore]] = {
+SCORES: dict[str, Callable[[], ConformityScore]] = {
     "absolute": AbsoluteResidual,
+    "distributional": DistributionalResidual,
     "normalized": NormalizedResidual,
     "scaled": ScaledResidual,
     "signed": SignedResidual,
     "sided": SidedResidual,
+    "quantile": QuantileResidual,
+    **{shape: partial(JointResidual, shape) for shape in SHAPES},
 }
-"""The usual scores of single targets by their names."""
+"""The scores that have a name."""
 
+CALIB_SIZE = 0.25
+"""The share of the rows that calibrate by default, where the model is trained here."""
+ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
+"""So many rows are predicted again; answers may differ by this share of the predictions' range."""
+CALIBRATION_COLUMNS = {"residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
+"""What is kept of the calibration rows, a column for each target."""
 SET_ASIDE = 1 / 3
 """The share of the calibration rows to learn from where a trained model interpolates its training rows."""
 
@@ -72,12 +88,12 @@ class SharedRowsWarning(CalibrationWarning):
 
 
 @dataclass(eq=False, repr=False)
-class ConformalBase(IntervalRegressor):
+class ConformalMethod(IntervalRegressor):
     """A method with a calibration step on rows that training has not seen.
 
-    The walk of an interval: the model predicts and embeds, the score is bound to the rows, each column of scores
-    has its radius from the calibration rows (weighted by the kernel, where there is one), and the score turns
-    radii into intervals. A method only names its score and its kernel.
+    The walk of an interval: the model predicts and embeds, the score is bound to the rows, the calibrator of each
+    target gives the radius of each column of scores, and the score turns radii into intervals. A method only
+    names its score, its kernel and its calibrator.
     """
 
     guarantee: ClassVar[str] = "marginal"
@@ -85,7 +101,7 @@ class ConformalBase(IntervalRegressor):
 
     estimator: Any = None
     _: KW_ONLY
-    calib_size: float | None = 0.25
+    calib_size: float | str | None = "auto"
     prefit: bool = False
     device: str = "auto"
 
@@ -94,11 +110,16 @@ class ConformalBase(IntervalRegressor):
         """What is calibrated."""
 
     def _check_parameters(self) -> None:
+        check_choice(self._quantile, "quantile", QUANTILES)
         self._conformity_score()
 
-    @abstractmethod
-    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel | None:
-        """The kernel to fit for each target (to these rows); None weighs all calibration rows alike."""
+    def _new_kernel(self, training: TrainingRows) -> Kernel | None:
+        """The kernel to fit for each target to these rows; None weighs all calibration rows alike."""
+        return None
+
+    def _new_support(self) -> SupportRule | None:
+        """The rule that decides which rows are known; None knows all."""
+        return None
 
     @property
     def _kernel_target(self) -> str:
@@ -110,13 +131,18 @@ class ConformalBase(IntervalRegressor):
         return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
 
     @property
+    def _quantile(self) -> str:
+        """Which quantile of equally weighted scores is the radius; some methods have it as a parameter."""
+        return getattr(self, "quantile", "finite_sample")
+
+    @property
     def _infinite_when_unknown(self) -> bool:
         """Whether rows that are not known get infinite intervals."""
         return False
 
-    @abstractmethod
-    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
-        """What turns calibration scores of one column into radii."""
+    def _calibrator(self, kernel: Kernel | None) -> GlobalConformal | LocalConformal:
+        """What turns the calibration scores of a target into radii."""
+        return GlobalConformal(self._quantile)
 
     def fit(
         self,
@@ -129,35 +155,44 @@ class ConformalBase(IntervalRegressor):
     ) -> Any:
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
-        With ``calib_size=None`` all rows train, and :meth:`conformalize` must follow. `groups` and `weights` hold
-        one value for each row, and those of the rows set aside are used; for `max_weight` see
-        :meth:`conformalize`. Rows that the model treats as one case are set aside together or not at all. With
-        several targets, unknown ones may be NaN: each target is learned and calibrated from the rows that have it.
+        With ``calib_size=None``, or an estimator that is trained already, no row is set aside, and
+        :meth:`conformalize` must follow. `groups` and `weights` hold one value for each row, and those of the rows
+        set aside are used; for `max_weight` see :meth:`conformalize`. Rows that the model treats as one case are
+        set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned and
+        calibrated from the rows that have it.
         """
         levels, seed = self._check_settings()
         score = self._conformity_score()
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
         first = model.first if isinstance(model, Candidates) else model
+        calib_size = self._share_set_aside(first)
         prepared: Any = score.prepare(first, levels)
         # A score that makes a model of its own leaves nothing to choose.
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
-        if labels and self.calib_size is None:
+        folds = self._crossed_folds(first, self.model_.same_case(inputs), seed)
+        if folds is not None:
+            calib_size = None
+        if labels and calib_size is None and folds is None:
             raise InputError(
-                f"fit sets no calibration rows aside (calib_size=None), so {min(labels)}= would go unused; "
-                "give it to conformalize"
+                f"fit sets no calibration rows aside ({'prefit' if came_trained(first) else 'calib_size=None'}), "
+                f"so {min(labels)}= would go unused; give it to conformalize"
             )
-        train, calib = split_cases(self.model_.same_case(inputs), self.calib_size, seed)
+        train, calib = split_cases(self.model_.same_case(inputs), calib_size, seed)
         self.__dict__.pop("n_calib_", None)
         train_inputs = _safe_indexing(inputs, train)
-        self._train(train_inputs, targets[train], score, seed)
-        self.train_digests_ = np.sort(row_digests(train_inputs))
-        if len(calib):
-            chosen = rows_of_labels(labels, calib)
-            self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
+        with few_threads(train_inputs):
+            crossed = self._train(train_inputs, targets[train], score, seed, folds)
+            self.train_digests_ = np.sort(row_digests(train_inputs))
+            self.crossed_ = crossed is not None
+            if crossed is not None:
+                self._take_calibration(*crossed, targets, labels)
+            elif len(calib):
+                chosen = rows_of_labels(labels, calib)
+                self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
         return self
 
     def conformalize(
@@ -179,34 +214,59 @@ class ConformalBase(IntervalRegressor):
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_, missing=True)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         self._warn_of_shared_rows(inputs)
-        self._calibrate(inputs, targets, labels)
+        self.crossed_ = False
+        with few_threads(inputs):  # some of the rows may train
+            self._calibrate(inputs, targets, labels)
         return self
 
-    def _train(self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int) -> None:
-        """Fit the model, a kernel for each target, and the score."""
+    def _share_set_aside(self, model: Any) -> float | None:
+        """The share of the rows of `fit` that calibrate: none beside a model that may have been trained on them."""
+        default = isinstance(self.calib_size, str) and self.calib_size == "auto"
+        if not came_trained(model):
+            return CALIB_SIZE if default else self.calib_size  # type: ignore[return-value]
+        if default or self.calib_size is None:
+            return None
+        raise InputError(
+            "calib_size must be left out for an estimator that is trained already (prefit), got "
+            f"{self.calib_size!r}: rows that it was trained on must not calibrate; call fit, then conformalize "
+            "with rows it has not seen"
+        )
+
+    def _crossed_folds(self, model: Any, cases: NDArray, seed: int) -> Folds | None:
+        """The folds whose cross-validated errors calibrate; None where rows set aside do."""
+        return None
+
+    def _train(
+        self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int, folds: Folds | None
+    ) -> tuple[EvaluatedRows, BoundScore] | None:
+        """Fit the model, a kernel for each target, and the score; with folds returns the rows and their scores by
+        what has not seen their fold."""
         crossed = None
         if isinstance(self.model_, Candidates):
-            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed)
+            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed, folds)
         announce("training the model")
         self.model_.fit(X, y)
         self.seed_, self.score_ = seed, score
-        self.kernels_: list[MahalanobisKernel] = []
+        self.kernels_: list[Kernel] = []
         rows = EvaluatedRows(X, self.model_.evaluate(X))
-        training = TrainingRows(rows, y, self.model_, self.device, seed, crossed)
-        self.familiarity_ = (
-            Familiarity.of(spaces_of(training.rows), seed, X) if self._kernel_template() else None
-        )
+        self._warn_if_answers_change(rows)
+        training = TrainingRows(rows, y, self.model_, self.device, seed, crossed, folds)
+        support = self._new_support()
+        self.support_ = None if support is None else support.fit(rows, seed)
         learns_errors = self._kernel_target == "errors" or score.learns_errors
         self.postponed_ = learns_errors and came_trained(self.model_) and interpolates(training)
-        if not self.postponed_:
-            self._learn(training)
+        return None if self.postponed_ else self._learn(training)
 
-    def _learn(self, training: TrainingRows) -> None:
-        """Learn the kernels and the score from rows that will not calibrate."""
+    def _learn(self, training: TrainingRows) -> tuple[EvaluatedRows, BoundScore] | None:
+        """Learn the kernels and the score; from rows that will not calibrate, unless there are folds."""
         announce("learning the kernel")
-        template = self._kernel_template(training)
+        template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
-        self.score_.fit(training.located(self.kernels_))
+        located = training.located(self.kernels_)
+        if training.folds is not None:
+            return located.rows, self.score_.fit_crossed(located)
+        self.score_.fit(located)
+        return None
 
     def _learn_from_calibration_rows(
         self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]
@@ -228,25 +288,29 @@ class ConformalBase(IntervalRegressor):
         """Take a calibration set, replacing a former one."""
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
-        rows, bound = self._bind(X)
+        self._take_calibration(*self._bind(X), y, labels)
+
+    def _take_calibration(
+        self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
+    ) -> None:
+        """Calibrate by the scores that the bound score gives these rows."""
         scores = bound(y)
         check_known(scores[:, 0], joint=self.score_.joint)
-        kernels: Sequence[MahalanobisKernel | None] = self.kernels_ or [None] * scores.shape[2]
-        self.conformals_: list[list[Any]] = [[self._calibrator(one) for _ in scores[0]] for one in kernels]
-        self._hand_out("conformalize", rows, scores, labels)
+        kernels: Sequence[Kernel | None] = self.kernels_ or [None] * scores.shape[2]
+        self.calibrators_: list[Any] = [self._calibrator(kernel) for kernel in kernels]
+        self._add_scores("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
+        self.signed_calib_ = bound.signed(y)
         self.n_calib_ = len(y)
         self._warn_if_too_few()
 
-    def _hand_out(
+    def _add_scores(
         self, how: str, rows: EvaluatedRows, scores: Float[NDArray, "m c r"], labels: dict[str, Any]
     ) -> None:
-        """``conformalize`` or ``update`` each column by its scores, of the rows that have its target."""
-        for number, columns in enumerate(self.conformals_):
-            some = present_rows(scores[:, 0, number])
-            own = rows_of_labels(labels, some)
-            for conformal, column in zip(columns, scores[:, :, number].T, strict=True):
-                getattr(conformal, how)(rows.embeddings[some], column[some], **own)
+        """``conformalize`` or ``update`` each calibrator by the rows that have its target."""
+        for calibrator, columns in zip(self.calibrators_, np.moveaxis(scores, 2, 0), strict=True):
+            some = present_rows(columns[:, 0])
+            getattr(calibrator, how)(rows.placed[some], columns[some], **rows_of_labels(labels, some))
         n_missing = int(np.isnan(scores).any(axis=(1, 2)).sum())
         if self.score_.joint and n_missing:
             warnings.warn(
@@ -306,37 +370,74 @@ class ConformalBase(IntervalRegressor):
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
         self._check_calibrated()
+        side = choices.pop("side", None)
         rows, bound = self._bind(X)
+        if side is not None:
+            return bound.y_pred, self._one_sided(rows, bound, levels, side, **choices)
         return bound.y_pred, bound.intervals(self._radii(rows, levels, **choices), levels)
 
+    def _one_sided(
+        self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], side: str, **choices: Any
+    ) -> Float[NDArray, "n 2 l t"]:
+        """Intervals with one end: a quantile of the signed scores, which grow with y; they hold the prediction."""
+        if self.score_.joint:
+            raise InputError(
+                "side= is for targets that are calibrated one by one; leave the joint region out"
+            )
+        if choices.get("guarantee") == "transductive":
+            raise InputError(
+                Parameter("guarantee"),
+                " 'transductive' has no one-sided intervals; choose another, or leave side out",
+            )
+        sign = 1.0 if side == "upper" else -1.0
+        columns = [column[present_rows(column)] for column in sign * self.signed_calib_.T]
+        mirrored = [one.rescored(column) for one, column in zip(self.calibrators_, columns, strict=True)]
+        radius = self._radii(rows, levels, signed=mirrored, **choices)[:, 0]
+        found, y_pred = bound.targets_at(sign * radius), bound.y_pred[:, None]
+        end = np.maximum(found, y_pred) if side == "upper" else np.minimum(found, y_pred)
+        beyond = np.full_like(end, -sign * np.inf)
+        return np.stack([beyond, end] if side == "upper" else [end, beyond], axis=1)
+
     def _radii(
-        self, rows: EvaluatedRows, levels: Float[NDArray, "l"], **choices: Any
+        self,
+        rows: EvaluatedRows,
+        levels: Float[NDArray, "l"],
+        signed: Sequence[Any] | None = None,
+        **choices: Any,
     ) -> Float[NDArray, "n s l r"]:
         """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
         if not self.kernels_:
             refuse_choices(self, choices)
-        if choices.get("guarantee") == "randomized":
+        guarantee = choices.get("guarantee", "local")
+        if self.crossed_ and guarantee != "local":
+            raise InputError(
+                Parameter("guarantee"),
+                f" {guarantee!r} speaks of calibration rows that training has not seen, and here cross-validated "
+                "errors calibrate; use 'local', or calibration='split'",
+            )
+        if guarantee == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]
-        wanted = np.array([plan.columns for plan in plans])
-        radius = np.empty((len(rows.y_pred), wanted.shape[1], len(levels), len(self.conformals_)))
-        for place, columns in enumerate(self.conformals_):
-            for number in np.unique(wanted):
-                asked, sides = np.nonzero(wanted == number)
-                found = columns[number].radius(rows.embeddings, [plans[j].level for j in asked], **choices)
-                radius[:, sides, asked, place] = to_numpy(found)
+        asked = [(plan.columns, plan.level) for plan in plans]
+        if signed is not None:
+            asked = [((0,), level) for level in levels.tolist()]
+        calibrators = self.calibrators_ if signed is None else signed
+        found = [one.radii(rows.placed, asked, **choices) for one in calibrators]
+        radius = np.stack(found, axis=-1)
         if self._infinite_when_unknown:
-            radius[~self._known(rows)] = np.inf
+            radius[~self._check_support(rows).known] = np.inf
         return radius
 
-    def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
-        """Whether training rows are like each row."""
-        if "known" not in vars(rows):  # asked for by intervals and evidence of the same rows
-            known = np.ones(len(rows.y_pred), bool) if rows.unknown is None else ~rows.unknown
-            if self.familiarity_ is not None:
-                known &= self.familiarity_.known(spaces_of(rows), rows.inputs)
-            vars(rows)["known"] = known
-        return np.asarray(vars(rows)["known"])
+    def _check_support(self, rows: EvaluatedRows) -> Support:
+        """Which rows are known; decided once for the intervals and the evidence of the same rows."""
+        if "support" not in vars(rows):
+            marked = np.zeros(len(rows.y_pred), bool) if rows.unknown is None else rows.unknown
+            found = [Support.of(~marked, "it was marked as unknown")]
+            if self.support_ is not None:
+                found.append(self.support_.check(rows))
+            vars(rows)["support"] = Support.all_of(found)
+        support: Support = vars(rows)["support"]
+        return support
 
     def _check_calibrated(self) -> None:
         if hasattr(self, "n_calib_"):
@@ -350,7 +451,7 @@ class ConformalBase(IntervalRegressor):
         """What was given of groups, weights and the largest weight; only methods with local weights use them."""
         given = {name: values for name, values in labels.items() if values is not None}
         for name, values in given.items():
-            if self._kernel_template() is None:
+            if not self.has_local_weights:
                 raise InputError(
                     f"{type(self).__name__} gives all calibration rows the same weight and takes no {name}=; leave "
                     "it out, or use LVDRegressor"
@@ -383,10 +484,23 @@ class ConformalBase(IntervalRegressor):
                 stacklevel=3,
             )
 
+    def _warn_if_answers_change(self, rows: EvaluatedRows) -> None:
+        """Intervals belong to one fixed model: a few rows are predicted again."""
+        some = np.arange(len(rows.y_pred))[:ASKED_AGAIN]
+        again = self.model_.evaluate(_safe_indexing(rows.inputs, some)).y_pred
+        moved = np.abs(again - rows.y_pred[some])
+        if (moved > 1e-6 * np.abs(again) + SMALL_CHANGE * np.ptp(rows.y_pred, axis=0)).any():
+            warnings.warn(
+                f"the estimator predicts the same rows differently from call to call, by up to {moved.max():.2g}, "
+                "so calibration errors do not belong to later predictions: fix its random numbers (dropout in "
+                "training mode, for instance), or let predict change neither the estimator nor its input",
+                CalibrationWarning,
+                stacklevel=4,
+            )
+
     def _warn_if_too_few(self) -> None:
         level = float(check_levels(self.confidence_level).max())
-        quantile = getattr(self, "quantile", "finite_sample")
-        needed = rows_needed(self.score_.plan(level).level) if quantile == "finite_sample" else 1
+        needed = rows_needed(self.score_.plan(level).level) if self._quantile == "finite_sample" else 1
         n_known = int(self._complete(self.y_calib_).sum(0).min())
         if n_known < needed:
             warnings.warn(
@@ -401,28 +515,31 @@ def as_score(conformity_score: Any) -> ConformityScore:
     """An unfitted score of that name, or like the one given."""
     if isinstance(conformity_score, ConformityScore):
         return clone(conformity_score)
-    if conformity_score not in SCORES:
+    if not isinstance(conformity_score, str) or conformity_score not in SCORES:
         raise InputError(
-            f"conformity_score must be one of {', '.join(map(repr, SCORES))} or a score of lvd.scores, "
-            f"got {conformity_score!r}"
+            Parameter("conformity_score"),
+            f" must be one of {', '.join(map(repr, SCORES))} or a score of lvd.scores, "
+            f"got {conformity_score!r}",
         )
     return SCORES[conformity_score]()
 
 
 def fit_kernels(
-    template: MahalanobisKernel | None, training: TrainingRows, kernel_target: str, score: ConformityScore
-) -> list[MahalanobisKernel]:
+    template: Kernel | None, training: TrainingRows, kernel_target: str, score: ConformityScore
+) -> list[Kernel]:
     """A kernel for each target, or one for all; one that is fitted already serves a single one as it is.
 
     Rows are similar when their targets are, or their errors: the square root of these has fewer outliers.
     """
     if template is None:
         return []
-    if hasattr(template, "components_") and (training.y.shape[1] == 1 or score.joint):
-        return [template]
+    if template.is_fitted and (training.y.shape[1] == 1 or score.joint):
+        return [template.frozen()]
     of_y = kernel_target == "y" and not score.joint
-    learned = training.y if of_y else np.sqrt(score.error_sizes(training.telling_errors(joint=score.joint)))
-    placed = training.located([template]).rows.embeddings
+    learned = (
+        training.y if of_y else np.sqrt(score.error_sizes(training.out_of_fold_errors(joint=score.joint)))
+    )
+    placed = training.located([template]).rows.placed
     check_known(learned, joint=score.joint)
     known = [(column, present_rows(column)) for column in learned.T]
     return [seeded_clone(template, training.seed).fit(placed[some], column[some]) for column, some in known]
@@ -446,12 +563,6 @@ def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
     }
 
 
-def spaces_of(rows: EvaluatedRows) -> list[NDArray]:
-    """Where rows are compared with training rows: in the embedding, and in the inputs if they are numbers."""
-    embeddings = check_matrix(rows.evaluation.embeddings, "embeddings")
-    return [embeddings] if rows.numbers is None else [embeddings, rows.numbers]
-
-
 def rows_needed(confidence_level: float) -> int:
     """The fewest calibration rows with which an interval can be finite: m with ``level (m + 1) <= m``."""
     return rows_missing(0.0, confidence_level)
@@ -467,7 +578,8 @@ def split_cases(
         return np.arange(n_rows), order[:0]
     if not (isinstance(calib_size, int | float) and 0.0 < calib_size < 1.0):
         raise InputError(
-            f"calib_size must be None or lie in (0, 1), got {calib_size!r}; 0.25 sets a quarter aside"
+            f"calib_size must be None or lie in (0, 1), got {calib_size!r}; by default, 'auto', a quarter is set "
+            "aside"
         )
     order, starts = _cases_together(order, cases)
     n_calib = int(starts[np.abs(starts - max(1, round(calib_size * n_rows))).argmin()])

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from lvd._parallel import map_queries
+from lvd._parallel import few_threads, map_queries
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_positive
+from lvd.engine import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import Model, NetRegressor, as_model
 from lvd.models.influence import (
@@ -24,7 +25,6 @@ from lvd.models.influence import (
     outputs_of_own_row,
 )
 from lvd.models.model import Fitted
-from lvd.quantiles import jackknife_plus_intervals
 
 PREDICTIONS_AT_ONCE = 2**20
 
@@ -78,7 +78,8 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
         self._check_memory(
             _count_parameters(network, len(inputs), inputs.shape[1], targets.shape[1]), len(targets)
         )
-        self.model_.fit(inputs, targets)
+        with few_threads(inputs):
+            self.model_.fit(inputs, targets)
         run, parameters = flatten_module(network.module_, targets.shape[1])
         rows = self._scaled(inputs, parameters)
         scaled = torch.as_tensor((targets - network.y_mean_) / network.y_scale_, device=parameters.device)

@@ -9,17 +9,16 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import chunk_slices, few_threads, usable_threads, workers
 from lvd._progress import progress_bar
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_positive
+from lvd.engine import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import Model, as_model
 from lvd.models.adapters import FunctionModel
-from lvd.quantiles import jackknife_plus_intervals
 
 LONG_WAIT_SECONDS = 5.0
 PREDICTIONS_AT_ONCE = 2**22
@@ -68,27 +67,29 @@ class JackknifePlusRegressor(IntervalRegressor):
         inputs, targets, seed = self._begin(X, y)
         self.folds_ = _folds(len(targets), self.cv, seed)
         start = perf_counter()
-        self.model_.fit(inputs, targets)
+        with few_threads(inputs):
+            self.model_.fit(inputs, targets)
         seconds = perf_counter() - start
         n_folds = int(self.folds_.max()) + 1
-        n_threads = min(self.n_jobs or torch.get_num_threads(), n_folds)
+        n_threads = min(self.n_jobs or usable_threads(), n_folds)
         self.residuals_ = np.empty_like(targets)
 
         def leave_out(fold: int) -> Model:
             held_out = self.folds_ == fold
             kept, left = np.flatnonzero(~held_out), np.flatnonzero(held_out)
             model = self._new_model(seed)
-            model.fit(_safe_indexing(inputs, kept), targets[kept])
-            self.residuals_[left] = np.abs(
-                targets[left] - model.evaluate(_safe_indexing(inputs, left)).y_pred
-            )
+            with few_threads(inputs):  # in each of the threads, as they do not share what OpenMP is told
+                model.fit(_safe_indexing(inputs, kept), targets[kept])
+                y_pred = model.evaluate(_safe_indexing(inputs, left)).y_pred
+            self.residuals_[left] = np.abs(targets[left] - y_pred)
             advance()
             return model
 
         long = self.progress and n_folds * seconds / n_threads >= LONG_WAIT_SECONDS
         if long and sys.stderr.isatty():
             print(_forecast(n_folds, seconds, n_threads), file=sys.stderr)
-        with progress_bar("Jackknife+", n_folds, shown=long) as advance, workers(n_threads) as run:
+        showing = progress_bar("Jackknife+", n_folds, shown=long)
+        with few_threads(inputs), showing as advance, workers(n_threads) as run:
             self.fold_models_ = run(leave_out, range(n_folds))
         return self
 

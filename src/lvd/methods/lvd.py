@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from lvd._validation import InputError, check_choice
-from lvd.kernels import MahalanobisKernel
-from lvd.methods.conformal import as_score
-from lvd.methods.local import LocalRegressor
+import numpy as np
+from sklearn.base import clone
+
+from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
+from lvd._validation import (
+    InputError,
+    Parameter,
+    check_choice,
+    check_levels,
+    check_positive,
+    intervals_like,
+    like,
+    present_rows,
+    proven,
+    to_numpy,
+)
+from lvd.calibration import LocalConformal
+from lvd.calibration.local import check_bandwidth
+from lvd.calibration.monitor import DriftMonitor, RowMonitor
+from lvd.calibration.transductive import Prior
+from lvd.engine import conformal_quantile
+from lvd.intervals import covered
+from lvd.kernels import Kernel, MahalanobisKernel
+from lvd.methods.base import PROMISES, local_choices
+from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score
+from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
+from lvd.methods.predictive import Decision, Exceedance, PredictiveDistribution
 from lvd.models import Model, as_model
-from lvd.models.candidates import Candidates
+from lvd.models.candidates import Candidates, Folds, folds_of_cases
 from lvd.models.kinds import takes
+from lvd.models.model import came_trained
 from lvd.models.wrap import model_and_embedding
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
+from lvd.support import SupportRule, TrainingSupport
 
 
 @dataclass(frozen=True)
@@ -35,12 +61,15 @@ PRESETS = {
 }
 
 
+MOST_COUNTED = 3.0
+"""A score counts among its neighbours for at most so many times what is typical (``guarantee="transductive"``)."""
+CROSSED = "The errors are cross-validated: those rows are training rows, predicted by models without them."
 MASS_OF_AVERAGED = 4.0
 """The `mass` with averaged kernels, in which fewer rows are near each other."""
 
 
 @dataclass(eq=False, repr=False)
-class LVDRegressor(LocalRegressor):
+class LVDRegressor(ConformalMethod):
     """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
 
     A network is trained (or used as given), a kernel is learned on its last hidden layer, and the calibration
@@ -67,9 +96,11 @@ class LVDRegressor(LocalRegressor):
         to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
     conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
-        ``"absolute"`` ones; ``"normalized"`` by a second model's prediction of the error; ``"signed"``, for errors
-        that are not symmetric, with a quantile for each end; ``"sided"``, errors measured by what is usual on their
-        side; or a score of :mod:`lvd.scores`.
+        ``"distributional"``, for errors that are not symmetric: how deep they are in the distribution that is
+        learned for each row (:class:`lvd.scores.DistributionalResidual`); ``"absolute"`` ones; ``"normalized"`` by
+        a second model's prediction of the error; ``"signed"``, with a quantile for each end; ``"sided"``, errors
+        measured by what is usual on their side; ``"quantile"``, learned quantiles moved by what similar calibration
+        rows ask for; or a score of :mod:`lvd.scores`.
     kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
         invisible to a kernel of y.
     bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
@@ -81,12 +112,21 @@ class LVDRegressor(LocalRegressor):
         :meth:`predict_region`): a ``"box"``, intervals that hold together, or an ``"ellipsoid"``, smaller where the
         errors are correlated. One kernel of the errors serves all targets, and `conformity_score` is ``"scaled"``,
         or ``"absolute"`` for the same units at every row.
-    kernel : a :class:`MahalanobisKernel` of your settings; one that is fitted already is used as it is.
+    kernel : a :class:`MahalanobisKernel` of your settings, or another :class:`lvd.kernels.Kernel`; one that is
+        fitted already is used as it is.
+    support : the rule that decides which rows are known, a :class:`lvd.support.SupportRule`; None takes
+        :class:`lvd.support.TrainingSupport`.
     confidence_level : the default level of :meth:`predict_interval`.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration. None: use all of them for training;
-        :meth:`conformalize` is then required.
-    prefit : the estimator is trained already and left untouched. Rows it was trained on must not calibrate:
-        use ``calib_size=None`` and conformalize on rows it has not seen.
+    calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter. None: use all of
+        them for training; :meth:`conformalize` is then required.
+    prefit : the estimator is trained already and left untouched, as functions always are. Rows it was trained on
+        must not calibrate, so no row of :meth:`fit` does: :meth:`conformalize` is required, on rows it has not
+        seen.
+    calibration : ``"split"``: rows that training has not seen calibrate, and the promises hold as stated.
+        ``"cross"``: all rows train, and all rows calibrate by cross-validated errors, which is sharper, above all
+        on small tables; `promise` says what is then proved and what is measured. For estimators that lvd trains.
+    folds : of ``calibration="cross"``: how many, or a scikit-learn splitter that holds each row out once, such as
+        ``KFold(5)`` for rows in the order of time.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
@@ -113,6 +153,9 @@ class LVDRegressor(LocalRegressor):
     True
     """
 
+    guarantee: ClassVar[str] = "local"
+    has_local_weights: ClassVar[bool] = True
+
     _: KW_ONLY
     preset: str = "default"
     conformity_score: str | ConformityScore | None = None
@@ -120,6 +163,16 @@ class LVDRegressor(LocalRegressor):
     bandwidth: float | str | None = None
     when_unknown: str | None = None
     joint: str | None = None
+    kernel: Kernel | None = None
+    support: SupportRule | None = None
+    calibration: str = "split"
+    folds: Any = 5
+
+    @property
+    def promise(self) -> str:
+        """What the intervals promise, in a sentence."""
+        crossed = vars(self).get("crossed_", self.calibration == "cross")
+        return PROMISES["cross" if crossed else "local"]
 
     @property
     def settings(self) -> Preset:
@@ -156,16 +209,60 @@ class LVDRegressor(LocalRegressor):
     def _infinite_when_unknown(self) -> bool:
         return self.settings.when_unknown == "infinite"
 
-    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel:
-        own = training is not None and training.rows.evaluation.spread is not None
-        if self.kernel is None and own and self._kernel_target == "errors":
+    def _check_parameters(self) -> None:
+        check_bandwidth(self.settings.bandwidth)
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise InputError(
+                f"kernel must be a kernel of lvd.kernels or None, got {type(self.kernel).__name__}; derive one "
+                "of your own from lvd.kernels.Kernel"
+            )
+        if self.support is not None and not isinstance(self.support, SupportRule):
+            raise InputError(
+                f"support must be a rule of lvd.support or None, got {type(self.support).__name__}; derive a rule "
+                "of your own from lvd.support.SupportRule"
+            )
+        self._conformity_score()
+
+    def _crossed_folds(self, model: Any, cases: NDArray, seed: int) -> Folds | None:
+        check_choice(self.calibration, "calibration", ("split", "cross"))
+        if self.calibration == "split":
+            return None
+        if came_trained(model):
+            raise InputError(
+                "calibration='cross' trains the estimator again without each fold, which a trained one does not "
+                "allow; leave prefit out, or use calibration='split' and conformalize with rows it has not seen"
+            )
+        if self.calib_size not in ("auto", None):
+            raise InputError(
+                Parameter("calib_size"),
+                f" must be left out with calibration='cross', which sets no rows aside, got {self.calib_size!r}",
+            )
+        return folds_of_cases(cases, self.folds, seed)
+
+    def _new_kernel(self, training: TrainingRows) -> Kernel:
+        if self.kernel is not None:
+            return self.kernel
+        if training.rows.evaluation.spread is not None and self._kernel_target == "errors":
             # The better way there; on tables, for errors of models without a spread, both are as good.
             return MahalanobisKernel(average=True, max_iter=300, device=self.device)
-        return super()._kernel_template(training)
+        return MahalanobisKernel(device=self.device)
 
-    def _reach(self) -> tuple[float | str, float]:
-        averaged = any(kernel.average for kernel in getattr(self, "kernels_", ()))
-        return self.settings.bandwidth, MASS_OF_AVERAGED if averaged else self.settings.mass
+    def _new_support(self) -> SupportRule:
+        return TrainingSupport() if self.support is None else clone(self.support)
+
+    def _calibrator(self, kernel: Kernel | None) -> LocalConformal:
+        assert kernel is not None
+        averaged = any(getattr(one, "average", False) for one in self.kernels_)
+        typical = self.score_.typical
+        # The levels at which the score's columns are asked: adaptive bandwidths are made for them.
+        levels = [self.score_.plan(level).level for level in check_levels(self.confidence_level).tolist()]
+        return LocalConformal(
+            kernel,
+            bandwidth=self.settings.bandwidth,
+            mass=MASS_OF_AVERAGED if averaged else self.settings.mass,
+            confidence_level=levels,
+            prior=Prior() if typical is None else Prior(size=typical, most=MOST_COUNTED * typical),
+        )
 
     def _conformity_score(self) -> ConformityScore:
         given = self.settings.conformity_score
@@ -177,6 +274,314 @@ class LVDRegressor(LocalRegressor):
             )
         return score
 
+    def embed(self, X: ArrayLike) -> Any:
+        """The embeddings (n, h) of the rows."""
+        self._check_fitted()
+        with proven(self):
+            return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
+
+    def predict_with_evidence(
+        self,
+        X: ArrayLike,
+        confidence_level: Levels | None = None,
+        *,
+        guarantee: str | None = None,
+        smoothed: bool = False,
+        groups: Labels = None,
+        weights: Labels = None,
+        unknown: Labels = None,
+        random_state: RandomState = 0,
+    ) -> Prediction:
+        """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network.
+
+        `unknown` marks rows (true) as unknown, whatever is near them.
+        """
+        self._check_calibrated()
+        levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
+        choices = local_choices(guarantee, smoothed, groups, weights, random_state)
+        radius = self._radii(rows, levels, **choices)
+        intervals = self._clip(bound.intervals(radius, levels))
+        sizes = [to_numpy(one.effective_sample_size(rows.placed, groups=groups)) for one in self.calibrators_]
+        all_sizes = np.stack(sizes, axis=1) * np.ones_like(bound.y_pred)
+        y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, all_sizes))
+        embeddings, regions = like(rows.embeddings, X), self._regions(bound, radius)
+        known = self._check_support(rows).known
+        return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, known, regions)
+
+    def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
+        """Add newly labelled rows to the calibration set; nothing is trained again."""
+        self._check_calibrated()
+        inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
+        rows, bound = self._bind(inputs)
+        self._add_scores("update", rows, bound(targets), {"groups": groups, "weights": weights})
+        self.residuals_calib_ = np.concatenate([self.residuals_calib_, targets - bound.y_pred])
+        self.units_calib_ = np.concatenate([self.units_calib_, bound.unit])
+        self.signed_calib_ = np.concatenate([self.signed_calib_, bound.signed(targets)])
+        self.y_calib_ = np.concatenate([self.y_calib_, targets])
+        self.n_calib_ = len(self.y_calib_)
+        return self
+
+    def forget(self, n_newest: int) -> Any:
+        """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
+        self._check_calibrated()
+        check_positive(n_newest, "n_newest", integer=True)
+        complete = self._complete(self.y_calib_[-n_newest:])
+        for calibrator, n_kept in zip(self.calibrators_, complete.sum(axis=0).tolist(), strict=True):
+            calibrator.forget(n_kept)
+        for name in CALIBRATION_COLUMNS:
+            setattr(self, name, getattr(self, name)[-n_newest:])
+        self.n_calib_ = len(self.y_calib_)
+        return self
+
+    def monitor(
+        self,
+        confidence_level: float | None = None,
+        *,
+        false_alarm_rate: float = 0.01,
+        window: int = 200,
+        random_state: RandomState = None,
+    ) -> RowMonitor:
+        """A monitor that takes labelled rows as they arrive and says when to recalibrate.
+
+        For a single target, or for several with a joint region.
+        """
+        self._check_calibrated()
+        if len(self.calibrators_) > 1:
+            raise InputError(
+                f"monitor watches one target, but this model has {self.n_targets_}; fit a model for each, or one "
+                "with a joint region"
+            )
+        calibration = self.calibrators_[0].calibration_
+        if calibration.rows.weights is not None:
+            raise InputError(
+                "monitor compares new rows with the calibration rows as they are, and these came with weights= "
+                "for another population; calibrate on rows of that population first"
+            )
+        watch = DriftMonitor(
+            to_numpy(calibration.scores).max(axis=1),
+            confidence_level=float(self._levels(confidence_level)[0]),
+            false_alarm_rate=false_alarm_rate,
+            window=window,
+            random_state=random_state,
+        )
+        return RowMonitor(self._judge, watch)
+
+    def _judge(self, X: ArrayLike, y: ArrayLike, level: float, groups: Labels) -> tuple[NDArray, NDArray]:
+        """The scores of labelled rows, and whether their intervals cover."""
+        inputs, targets = self._check_rows(X, y, self.n_targets_)
+        rows, bound = self._bind(inputs)
+        levels = np.array([level])
+        radius = self._radii(rows, levels, groups=groups)
+        scores = bound(targets)[:, :, 0].max(1)
+        for region in self._regions(bound, radius):
+            return scores, region.contains(targets)
+        return scores, covered(targets[:, 0], bound.intervals(radius, levels)[..., 0])[:, 0]
+
+    def explain(
+        self,
+        X: ArrayLike,
+        confidence_level: float | None = None,
+        *,
+        n_neighbors: int = 10,
+        guarantee: str | None = None,
+        groups: Labels = None,
+        weights: Labels = None,
+        unknown: Labels = None,
+    ) -> list[Explanation]:
+        """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
+
+        `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
+        `unknown` marks rows (true) as unknown, whatever is near them.
+        Several targets give one explanation per row and target, the targets of a row side by side.
+        """
+        self._check_calibrated()
+        levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
+        choices = local_choices(guarantee, False, groups, weights, 0)
+        intervals = self._clip(bound.intervals(self._radii(rows, levels, **choices), levels))
+        plan = self.score_.plan(float(levels[0]))
+        errors = np.abs(self.residuals_calib_)
+        usual = self._usual_radii(levels).tolist() if (bound.unit != 1.0).any() else None
+        evidence = []
+        for target, (calibrator, indices) in enumerate(self._by_target()):
+            found = calibrator.explain(
+                rows.placed,
+                float(levels[0]),
+                n_neighbors=n_neighbors,
+                targets=self.y_calib_[indices, target],
+                column=plan.columns[-1],
+                groups=groups,
+                weights=weights,
+                two_sided=len(plan.columns) > 1,
+            )
+            measure = self.score_.measure_of(target)
+            shown = [in_units_of_y(one, indices, errors[:, target], measure) for one in found]
+            if usual is not None:
+                pairs = zip(shown, bound.unit[:, target].tolist(), strict=True)
+                shown = [replace(one, expected_error=unit, usual_radius=usual[target]) for one, unit in pairs]
+            if measure == "depth":
+                halves = (np.diff(intervals[:, :, 0, target], axis=1)[:, 0] / 2.0).tolist()
+                shown = [replace(one, half_width=half) for one, half in zip(shown, halves, strict=True)]
+            evidence.append(shown)
+        reasons, largest = self._check_support(rows).reasons, self._largest_targets(bound.unit)
+        return [
+            Explanation(
+                row=row,
+                target=target,
+                y_pred=float(bound.y_pred[row, target]),
+                lower=float(intervals[row, 0, 0, target]),
+                upper=float(intervals[row, 1, 0, target]),
+                evidence=evidence[target][row],
+                known=row not in reasons,
+                guarantee=guarantee or "local",
+                when_unknown="infinite" if self._infinite_when_unknown else "widen",
+                largest=largest[row],
+                reason=reasons[row].text if row in reasons else None,
+                column=reasons[row].column if row in reasons else None,
+                remark=" ".join(filter(None, [bound.remark(row, target), CROSSED if self.crossed_ else None]))
+                or None,
+            )
+            for row, target in np.ndindex(bound.y_pred.shape)
+        ]
+
+    def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
+        """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""
+        errors = np.abs(self.residuals_calib_)
+        if self.score_.joint:
+            errors = errors[self._complete(errors)[:, 0]]
+            means = errors.mean(axis=0)
+            means = np.where(means > 0.0, means, 1.0)
+            return means * conformal_quantile((errors / means).max(axis=1), levels)[0]
+        return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in errors.T])
+
+    def _largest_targets(self, unit: Float[NDArray, "n t"]) -> list[Largest | None]:
+        """For each row the target whose expected error is largest beside that of the calibration rows."""
+        if not self.score_.joint:
+            return [None] * len(unit)
+        times = unit / np.median(self.units_calib_, axis=0)
+        return [Largest(int(row.argmax()), float(row.max())) for row in times]
+
+    def predict_quantiles(
+        self, X: ArrayLike, q: Levels, *, groups: Labels = None, weights: Labels = None
+    ) -> Any:
+        """Quantiles of y, (n,) for one `q` in (0, 1), (n, Q) for a list; for several targets (n, T), (n, Q, T).
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(400, 2))
+        >>> y = X[:, 0] + rng.exponential(size=400)
+        >>> reg = lvd.LVDRegressor(random_state=0).fit(X, y)
+        >>> low, middle, high = np.median(reg.predict_quantiles(X, [0.1, 0.5, 0.9]), axis=0)
+        >>> bool(high - middle > middle - low)
+        True
+        """
+        return self.predict_distribution(X, groups=groups, weights=weights).quantile(q)
+
+    def predict_distribution(
+        self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
+    ) -> PredictiveDistribution:
+        """The whole distribution of y at each row: its quantiles, distribution function, mean and samples.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(400, 2))
+        >>> y = X[:, 0] + 0.1 * rng.normal(size=400)
+        >>> reg = lvd.LVDRegressor(random_state=0).fit(X[:300], y[:300])
+        >>> bool(reg.predict_distribution(X[300:]).crps(y[300:]).mean() < 0.1)
+        True
+        """
+        self._check_calibrated()
+        rows, bound = self._bind(self._check_inputs(X))
+        signed = [
+            calibrator.rescored(column[indices])
+            for (calibrator, indices), column in zip(self._by_target(), self.signed_calib_.T, strict=True)
+        ]
+        local = tuple(one.distribution(rows.placed, groups=groups, weights=weights) for one in signed)
+        everyone = np.ones(len(bound.y_pred), bool)
+        known = self._check_support(rows).known if self._infinite_when_unknown else everyone
+        return PredictiveDistribution(rows, bound, local, known, self.single_target_, X)
+
+    def exceeds(
+        self,
+        X: ArrayLike,
+        threshold: ArrayLike,
+        *,
+        guarantee: str = "local",
+        groups: Labels = None,
+        weights: Labels = None,
+    ) -> Exceedance:
+        """For each row the probability that y is above `threshold`, and a p-value against y being at most it.
+
+        To claim "above" where the p-value is at most a is wrong with probability at most a: with
+        ``guarantee="local"`` near each row, as for intervals; with ``"marginal"``, which weighs all calibration
+        rows alike, on average over new rows. For many rows at once, :func:`lvd.select` on marginal p-values bounds
+        the share of wrong claims. Of an unknown row the p-value is 1 and the probability NaN.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(400, 2))
+        >>> reg = lvd.LVDRegressor(random_state=0).fit(X, X[:, 0] + 0.1 * rng.normal(size=400))
+        >>> found = reg.exceeds([[0.8, 0.0], [-0.8, 0.0]], 0.0)
+        >>> bool(found.p_value[0] < 0.1 < found.p_value[1])
+        True
+        """
+        check_choice(guarantee, "guarantee", ("local", "marginal"))
+        found = self.predict_distribution(X, groups=groups, weights=weights)
+        answers = found.above(threshold, equal_weights=guarantee == "marginal")
+        return Exceedance(*(like(self._as_given(one), X) for one in answers))
+
+    def decide(
+        self,
+        X: ArrayLike,
+        actions: ArrayLike,
+        cost: Callable[[Any, Any], Any],
+        *,
+        groups: Labels = None,
+        weights: Labels = None,
+    ) -> Decision:
+        """The action of least expected cost for each row, under the distribution of its y.
+
+        ``cost(action, y)`` gives the cost of one action for an array of y. Of an unknown row the index is -1, the
+        action NaN or None, and the costs are NaN.
+
+        Examples
+        --------
+        Order for a demand y: what is left costs 1, what is missing 9, so that the 90% quantile is best.
+
+        >>> import numpy as np, lvd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(400, 2))
+        >>> y = 10.0 + X[:, 0] + rng.exponential(size=400)
+        >>> reg = lvd.LVDRegressor(random_state=0).fit(X, y)
+        >>> cost = lambda order, demand: np.where(demand > order, 9.0 * (demand - order), order - demand)
+        >>> orders = reg.decide(X[:5], np.linspace(8.0, 16.0, 81), cost).action
+        >>> bool((orders > reg.predict(X[:5])).all())
+        True
+        """
+        options = to_numpy(actions)
+        if options.ndim != 1 or not len(options):
+            raise InputError(f"actions must be a list of at least one action, got shape {options.shape}")
+        found = self.predict_distribution(X, groups=groups, weights=weights)
+        costs = found.expected(cost, options)
+        unknown = np.isnan(costs).any(axis=1)
+        index = np.where(unknown, -1, np.where(np.isnan(costs), np.inf, costs).argmin(axis=1))
+        chosen = options[index].astype(options.dtype if options.dtype.kind not in "biu" else np.float64)
+        if unknown.any():
+            chosen = chosen if chosen.dtype.kind == "f" else chosen.astype(object)
+            chosen[unknown] = np.nan if chosen.dtype.kind == "f" else None
+        return Decision(chosen, index, costs)
+
+    def _by_target(self) -> list[tuple[LocalConformal, Int[NDArray, "k"]]]:
+        """For each target its calibrator, which all may share, and the indices of the rows it was calibrated on."""
+        indices = map(np.flatnonzero, self._complete(self.y_calib_).T)
+        found = list(zip(self.calibrators_, indices, strict=True))
+        return found * self.n_targets_ if self.score_.joint else found
+
 
 def _joint_score(shape: str, given: str | ConformityScore) -> ConformityScore:
     """The score of all targets together that measures them as the given one does."""
@@ -185,7 +590,8 @@ def _joint_score(shape: str, given: str | ConformityScore) -> ConformityScore:
     chosen = scales.get(given) if isinstance(given, str) else given
     if not isinstance(chosen, ScaledResidual):
         raise InputError(
-            "conformity_score must be 'scaled', 'absolute' or a ScaledResidual for joint regions, got "
-            f"{given!r}; leave joint= out for others"
+            Parameter("conformity_score"),
+            f" must be 'scaled', 'absolute' or a ScaledResidual for joint regions, got {given!r}; leave ",
+            *(Parameter("joint", named=True), " out for others"),
         )
     return JointResidual(shape, chosen.scales)

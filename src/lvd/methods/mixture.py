@@ -11,6 +11,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from lvd._parallel import few_threads
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import check_positive, like
 from lvd.intervals import from_radius
@@ -38,7 +39,9 @@ class NormalRegressor(IntervalRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
         """Train on all rows."""
-        self._train(*self._begin(X, y))
+        inputs, targets, seed = self._begin(X, y)
+        with few_threads(inputs):
+            self._train(inputs, targets, seed)
         return self
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:

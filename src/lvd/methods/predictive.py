@@ -1,139 +1,222 @@
-"""A whole predictive distribution for every row: quantiles, distribution function, PIT values."""
+"""A whole distribution of y for every row: what to ask of it, and the decisions it supports."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
-from lvd._validation import InputError, like, seed_from
-from lvd.conformal import LocalConformal
-from lvd.conformal.distribution import LocalDistribution
-from lvd.conformal.guarantees import draw_shares
-from lvd.methods.conformal import ConformalBase
+from lvd._parallel import chunk_slices
+from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
+from lvd._validation import InputError, check_levels, check_positive, check_targets, like, seed_from, to_numpy
+from lvd.calibration.distribution import LocalDistribution
+from lvd.calibration.guarantees import draw_shares
+from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 
+MOST_ATOMS = 2**22
+"""So many masses are held at a time."""
 
-class PredictiveDistribution(ConformalBase):
-    """What a method with local weights can say of y beside an interval.
 
-    For each row it is the distribution of the calibration rows' signed errors, weighted by similarity, around the
-    prediction. The row's own mass, which represents what is not known, is half at -inf and half at +inf, so that
-    far quantiles of a row about which little is known are infinite. Intervals with a guarantee are those of
-    `predict_interval`, where all of that mass is beyond the end in question.
+class Exceedance(NamedTuple):
+    """Whether y is above a threshold: see :meth:`LVDRegressor.exceeds`."""
+
+    probability: Any
+    p_value: Any
+
+
+class Decision(NamedTuple):
+    """The action of least expected cost for each row: see :meth:`LVDRegressor.decide`."""
+
+    action: Any
+    index: Any
+    expected_cost: Any
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveDistribution:
+    """The distributions of y at n rows, as :meth:`LVDRegressor.predict_distribution` gives them.
+
+    Each is that of the similar calibration rows' signed scores around the prediction. The row's own mass, which
+    stands for what is not known there, is half at -inf and half at +inf: far quantiles of a row with few similar
+    calibration rows are infinite. It is an estimate from calibrated scores; what is promised is promised for
+    :meth:`LVDRegressor.predict_interval`. Of an unknown row all mass is at the two ends, unless unknown rows are
+    widened.
+
+    For several targets every answer has a last dimension for them.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(400, 2))
+    >>> y = X[:, 0] + rng.exponential(size=400)
+    >>> reg = lvd.LVDRegressor("trees", random_state=0).fit(X, y)
+    >>> found = reg.predict_distribution(X[:5])
+    >>> found.quantile([0.1, 0.5, 0.9]).shape, found.sample(100, random_state=0).shape
+    ((5, 3), (5, 100))
+    >>> bool((found.cdf(found.quantile(0.5) + 1e-6) >= 0.5).all())
+    True
     """
 
-    def predict_quantiles(
-        self, X: ArrayLike, q: Levels, *, groups: Labels = None, weights: Labels = None
-    ) -> Any:
-        """Quantiles of y, (n,) for one `q` in (0, 1), (n, Q) for a list; for several targets (n, T), (n, Q, T).
+    rows: EvaluatedRows
+    bound: BoundScore
+    local: tuple[LocalDistribution, ...]
+    known: Bool[NDArray, "n"]
+    single_target: bool
+    given: Any
 
-        Examples
-        --------
-        >>> import numpy as np, lvd
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(-1, 1, size=(400, 2))
-        >>> y = X[:, 0] + rng.exponential(size=400)
-        >>> reg = lvd.LVDRegressor(random_state=0).fit(X, y)
-        >>> low, middle, high = np.median(reg.predict_quantiles(X, [0.1, 0.5, 0.9]), axis=0)
-        >>> bool(high - middle > middle - low)
-        True
-        """
-        _, bound, found = self._locate(X, groups=groups, weights=weights)
-        result = _targets_at(bound, [local.quantile(q) for local in found])
-        return like(self._as_given(result if np.ndim(q) else result[:, 0]), X)
+    def __len__(self) -> int:
+        return len(self.known)
 
-    def cdf(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
-        """The probability that each row's target is at most `y`, (n,); for several targets (n, T)."""
-        _, bound, found = self._locate(X, groups=groups, weights=weights)
-        scores = self._signed_scores(bound, X, y)
-        columns = [local.cdf(column) for local, column in zip(found, scores.T, strict=True)]
-        return like(self._as_given(np.stack(columns, axis=-1)), X)
+    def quantile(self, q: Levels) -> Any:
+        """Quantiles, (n,) for one `q` in (0, 1), (n, Q) for a list."""
+        levels = check_levels(q, "q")
+        signed = np.stack([one.quantile(levels) for one in self.local], axis=-1)
+        result = self.bound.targets_at(signed)
+        result[~self.known] = np.where(levels < 0.5, -np.inf, np.inf)[:, None]
+        return self._answer(result if np.ndim(q) else result[:, 0])
 
-    def pit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        groups: Labels = None,
-        weights: Labels = None,
-        random_state: RandomState = 0,
-    ) -> Any:
+    def cdf(self, y: ArrayLike) -> Any:
+        """The probability that each row's target is at most `y`, (n,)."""
+        return self._answer(self._below(y, 0.5))
+
+    def pit(self, y: ArrayLike, random_state: RandomState = 0) -> Any:
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
 
-        As :meth:`cdf`, but with the row's own mass split at a share drawn for the row instead of half and half: the
-        values of rows about which little is known would otherwise all be near 1/2. Too many values near 0 and 1 say
-        that the distributions are too narrow; `lvd.reproduction.figures.pit_figure` draws their histogram.
+        As :meth:`cdf`, but the row's own mass is split at a share drawn for the row instead of half and half: the
+        values of rows about which little is known would otherwise all be near 1/2. Too many values near 0 and 1
+        say that the distributions are too narrow.
         """
-        rows, bound, found = self._locate(X, groups=groups, weights=weights)
-        scores, seed = self._signed_scores(bound, X, y), seed_from(random_state)
-        shares = (draw_shares(local.rows.points, seed, rows.keys).cpu().numpy() for local in found)
-        columns = [local.cdf(*pair) for local, *pair in zip(found, scores.T, shares, strict=True)]
-        return like(self._as_given(np.stack(columns, axis=-1)), X)
+        seed = seed_from(random_state)
+        shares = [draw_shares(one.rows.points, seed, self.rows.keys).cpu().numpy() for one in self.local]
+        return self._answer(self._below(y, *shares))
 
-    def predict_distribution(
-        self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
-    ) -> tuple[Any, Any]:
-        """The distributions themselves: where their mass is and how much, both (n, m + 2), or (n, m + 2, T).
+    def mean(self) -> Any:
+        """The mean of the finite part of each distribution, (n,); NaN where there is none."""
+        parts = [_mean(places, masses) for _, places, masses in self._chunks()]
+        return self._answer(np.concatenate(parts))
 
-        The first place is -inf and the last +inf. The arrays are dense: one column for each calibration row. Those
-        of targets that fewer rows have end in more places at +inf, without mass.
+    def sample(self, n: int, random_state: RandomState = None) -> Any:
+        """Draws from the finite part of each distribution, (n_rows, n); NaN where there is none."""
+        check_positive(n, "n", integer=True)
+        rng, parts = np.random.default_rng(seed_from(random_state)), []
+        for _, places, masses in self._chunks():
+            finite = np.where(np.isfinite(places), masses, 0.0)
+            reached = np.cumsum(finite, axis=1)
+            drawn = np.full((len(places), n, places.shape[2]), np.nan)
+            for row, target in zip(*np.nonzero(reached[:, -1] > 0.0), strict=True):
+                wanted = rng.uniform(size=n) * reached[row, -1, target]
+                atoms = np.searchsorted(reached[row, :, target], wanted, side="right")
+                drawn[row, :, target] = places[row, np.minimum(atoms, len(reached[row]) - 1), target]
+            parts.append(drawn)
+        return self._answer(np.concatenate(parts))
 
-        Examples
-        --------
-        >>> import numpy as np, lvd
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(-1, 1, size=(400, 2))
-        >>> y = X[:, 0] + 0.1 * rng.normal(size=400)
-        >>> reg = lvd.LVDRegressor(random_state=0).fit(X[:300], y[:300])
-        >>> scores = lvd.metrics.crps(y[300:], *reg.predict_distribution(X[300:]), given_finite=True)
-        >>> bool(scores.mean() < 0.1)
-        True
+    def crps(self, y: ArrayLike) -> Any:
+        """The continuous ranked probability score of each row, given a finite y; NaN where nothing is known."""
+        targets, parts = self._targets(y), []
+        for some, places, masses in self._chunks():
+            columns = zip(targets[some].T, np.moveaxis(places, 2, 0), np.moveaxis(masses, 2, 0), strict=True)
+            parts.append(np.stack([crps(*column, given_finite=True) for column in columns], axis=1))
+        return self._answer(np.concatenate(parts))
+
+    def atoms(self) -> tuple[Any, Any]:
+        """Where the mass is and how much, both (n, m + 2): dense, one column for each calibration row.
+
+        The first place is -inf and the last +inf. Those of targets that fewer rows have end in more places at +inf,
+        without mass.
         """
-        _, bound, found = self._locate(X, groups=groups, weights=weights)
-        places = _targets_at(bound, _of_one_width([local.places() for local in found], np.inf))
-        masses = np.stack(_of_one_width([local.masses() for local in found], 0.0), axis=-1)
-        return like(self._as_given(places), X), like(self._as_given(masses), X)
+        found = list(self._chunks())
+        places, masses = (np.concatenate([part[number] for part in found]) for number in (1, 2))
+        return self._answer(places), self._answer(masses)
 
-    def _locate(
-        self, X: ArrayLike, **labels: Labels
-    ) -> tuple[EvaluatedRows, BoundScore, list[LocalDistribution]]:
-        """The rows, and for each target the distribution of its signed errors, in the score's units."""
-        self._check_calibrated()
-        self._check_errors()
-        rows, bound = self._bind(self._check_inputs(X))
-        scores = (self.residuals_calib_ / self.units_calib_).T
-        signed = [
-            columns[0].rescored(column[numbers])
-            for (columns, numbers), column in zip(self._by_target(), scores, strict=True)
-        ]
-        return rows, bound, [conformal.distribution(rows.embeddings, **labels) for conformal in signed]
-
-    def _signed_scores(self, bound: BoundScore, X: ArrayLike, y: ArrayLike) -> Float[NDArray, "n t"]:
-        return (self._check_rows(X, y, self.n_targets_)[1] - bound.y_pred) / bound.unit
-
-    def _by_target(self) -> list[tuple[list[LocalConformal], Int[NDArray, "k"]]]:
-        """For each target what was calibrated, which all may share, and the numbers of the rows it was by."""
-        numbers = map(np.flatnonzero, self._complete(self.y_calib_).T)
-        found = list(zip(self.conformals_, numbers, strict=True))
-        return found * self.n_targets_ if self.score_.joint else found
-
-    def _check_errors(self) -> None:
-        """The calibration rows' signed errors are known."""
-        if not hasattr(self, "residuals_calib_"):
+    def expected(self, cost: Callable[[Any, Any], Any], actions: NDArray) -> Float[NDArray, "n a"]:
+        """The expected cost of each action under the finite part of each distribution; NaN where there is none."""
+        if len(self.local) > 1:
             raise InputError(
-                "this model was saved by an older lvd, which kept no signed errors: conformalize it again"
+                f"decide takes a model of one target, and this has {len(self.local)}; fit one for each"
             )
+        parts = []
+        for _, places, masses in self._chunks():
+            atoms, finite = places[..., 0], np.isfinite(places[..., 0])
+            share, at = np.where(finite, masses[..., 0], 0.0), np.where(finite, atoms, 0.0)
+            columns = []
+            for action in actions:
+                costs = to_numpy(cost(action, at))
+                if costs.shape != at.shape or np.isnan(costs).any():
+                    raise InputError(
+                        f"cost(action, y) must give a number for each y, shape {at.shape}, got {costs.shape} with "
+                        f"{int(np.isnan(costs).sum())} NaN"
+                    )
+                columns.append(_ratio((costs * share).sum(axis=1), share.sum(axis=1)))
+            parts.append(np.stack(columns, axis=1))
+        return np.concatenate(parts)
+
+    def above(self, threshold: ArrayLike, *, equal_weights: bool) -> tuple[NDArray, NDArray]:
+        """The probability that y is above the threshold, and the conformal p-value of its being at most that."""
+        limits = np.broadcast_to(to_numpy(threshold).astype(np.float64), (len(self),))
+        signed = self.bound.signed(np.repeat(limits[:, None], len(self.local), axis=1))
+        probability = 1.0 - self._below(limits if self.single_target else signed * 0.0 + limits[:, None], 0.5)
+        columns = []
+        for one, column in zip(self.local, signed.T, strict=True):
+            if equal_weights:
+                scores = np.sort(one.calibration.scores[:, 0].cpu().numpy())
+                columns.append((1.0 + np.searchsorted(scores, column, side="right")) / (1.0 + len(scores)))
+            else:
+                columns.append(one.cdf(column, below=1.0))
+        p_value = np.stack(columns, axis=1)
+        probability[~self.known], p_value[~self.known] = np.nan, 1.0
+        return probability, p_value
+
+    def _targets(self, y: ArrayLike) -> Float[NDArray, "n t"]:
+        targets = check_targets(y)
+        if targets.shape != self.bound.y_pred.shape:
+            raise InputError(
+                f"y must have the shape {self.bound.y_pred.shape} of the predictions, got {targets.shape}"
+            )
+        return targets
+
+    def _below(self, y: ArrayLike, *shares: Any) -> Float[NDArray, "n t"]:
+        """The distribution function at y, with these shares of the own mass below it."""
+        signed = self.bound.signed(self._targets(y))
+        given = shares * len(self.local) if len(shares) == 1 else shares
+        found = [
+            one.cdf(column, share) for one, column, share in zip(self.local, signed.T, given, strict=True)
+        ]
+        result = np.stack(found, axis=1)
+        if not self.known.all():
+            own = np.stack([np.broadcast_to(share, len(self)) for share in given], axis=1)
+            result[~self.known] = own[~self.known]
+        return result
+
+    def _chunks(self) -> Iterator[tuple[slice, Float[NDArray, "b j t"], Float[NDArray, "b j t"]]]:
+        """Places and masses of some rows at a time."""
+        width = max(len(one.calibration.scores) for one in self.local) + 2
+        for some in chunk_slices(len(self), max(1, MOST_ATOMS // width)):
+            local = [LocalDistribution(one.calibration, one.rows[some]) for one in self.local]
+            signed = np.stack([_of_width(one.places(), width, np.inf) for one in local], axis=-1)
+            masses = np.stack([_of_width(one.masses(), width, 0.0) for one in local], axis=-1)
+            unknown = ~self.known[some]
+            masses[unknown] = 0.0
+            masses[unknown, 0] = masses[unknown, -1] = 0.5
+            yield some, self.bound[some].targets_at(signed), masses
+
+    def _answer(self, array: Float[NDArray, "n *rest t"]) -> Any:
+        return like(array[..., 0] if self.single_target else array, self.given)
 
 
-def _of_one_width(parts: list[Float[NDArray, "n _"]], beyond: float) -> list[Float[NDArray, "n j"]]:
-    """The arrays, filled up at their end to the width of the widest."""
-    width = max(part.shape[1] for part in parts)
-    return [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=beyond) for part in parts]
+def _mean(places: Float[NDArray, "n j t"], masses: Float[NDArray, "n j t"]) -> Float[NDArray, "n t"]:
+    finite = np.isfinite(places)
+    share = np.where(finite, masses, 0.0)
+    return _ratio((np.where(finite, places, 0.0) * share).sum(axis=1), share.sum(axis=1))
 
 
-def _targets_at(bound: BoundScore, scores: list[Float[NDArray, "n j"]]) -> Float[NDArray, "n j t"]:
-    """The y that have these signed scores; past the largest number they are infinite."""
-    with np.errstate(over="ignore"):
-        return bound.y_pred[:, None] + np.stack(scores, axis=-1) * bound.unit[:, None]
+def _ratio(total: NDArray, mass: NDArray) -> NDArray:
+    return np.where(mass > 0.0, total / np.where(mass > 0.0, mass, 1.0), np.nan)
+
+
+def _of_width(part: Float[NDArray, "n _"], width: int, beyond: float) -> Float[NDArray, "n j"]:
+    """The array, filled up at its end."""
+    return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=beyond)

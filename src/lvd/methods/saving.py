@@ -1,25 +1,24 @@
-"""Loading of saved methods, also of those that version 0.1 saved; nothing that is loaded runs."""
+"""Saving and loading of methods; nothing that is loaded runs."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from lvd._validation import InputError, check_levels
-from lvd.conformal import GlobalConformal
-from lvd.conformal.familiar import Familiarity, Makeup, Surroundings, ranges, room_for
-from lvd.conformal.transductive import Prior
+from lvd.calibration.transductive import Prior
+from lvd.kernels import Kernel
 from lvd.kernels.regression import KernelRegressor
-from lvd.methods.conformal import SCORES
-from lvd.methods.lvd import LVDRegressor
+from lvd.methods.base import IntervalRegressor
+from lvd.methods.conformal import CALIBRATION_COLUMNS
 from lvd.models import NetRegressor, TreesRegressor
-from lvd.models.adapters import EarlierEmbedding, FunctionModel, SklearnModel
+from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
-from lvd.models.kinds import last_step
 from lvd.models.losses import NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
@@ -29,32 +28,46 @@ from lvd.models.trees import TreeEnsemble
 from lvd.models.wrap import FOREIGN
 from lvd.scores import (
     AbsoluteResidual,
+    ConformityScore,
+    DistributionalResidual,
     JointResidual,
     NormalizedResidual,
     QuantileResidual,
     ScaledResidual,
     SidedResidual,
+    SignedResidual,
 )
 from lvd.scores.joint import LocalCovariance
+from lvd.scores.quantile_trees import QuantileTrees
 from lvd.scores.residuals import ErrorModel
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
-from lvd.store import OutdatedError, Saved, load_object, read_manifest, register
+from lvd.scores.shapes import BoostedQuantiles, ErrorShape, NetworkQuantiles
+from lvd.store import EXTENSIBLE, load_object, read_manifest, register
 from lvd.store import save_object as save
+from lvd.support import SupportRule
+from lvd.support.training import Neighborhood, PartKinds, Ranges, TrainingSupport
 
 __all__ = ["load", "load_columns", "register_method", "save"]
 
-MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "train_errors_"}
+MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
 """Attributes with a column for each target, which hold NaN where a target is not known."""
 
 
-def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) -> Any:
+def load(
+    folder: str | os.PathLike[str],
+    estimator: Any = None,
+    *,
+    trusted: Sequence[type[Any]] = (),
+    **parts: Any,
+) -> Any:
     """What ``save(folder)`` wrote: the same method, with the same bits in every prediction.
 
     Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
     were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` where
-    only the embedding is one. (A model that was saved with ``embedding=function`` asks for it under that name.) The
-    weights that were saved go into a copy of the module. A model saved on a GPU that this machine does not
-    have gets ``device="auto"``, and a generator given as `random_state` comes back as None.
+    only the embedding is one. The weights that were saved go into a copy of the module. Kernels, scores, support
+    rules and methods of your own are made again only if their classes are among the `trusted` ones. A model saved
+    on a GPU that this machine does not have gets ``device="auto"``, and a generator given as `random_state` comes
+    back as None.
 
     Examples
     --------
@@ -70,7 +83,7 @@ def load(folder: str | os.PathLike[str], estimator: Any = None, **parts: Any) ->
     for part in FOREIGN.values():  # it registers classes of its own
         import_module(part)
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
-    return load_object(folder, given)
+    return load_object(folder, given, trusted)
 
 
 def load_columns(folder: str | os.PathLike[str]) -> Any:
@@ -80,9 +93,7 @@ def load_columns(folder: str | os.PathLike[str]) -> Any:
 
 def register_method(method: type[Any]) -> None:
     """Allow a method to be saved and loaded."""
-    upgrade = _UPGRADES.get(method.__name__, _upgrade)
-    ways = {"upgrade": upgrade, "take_apart": _fill_in, "complete": _take_out}
-    register(method, root=True, check=_check_method, **ways)
+    register(method, root=True, check=_check_method, take_apart=_fill_in, complete=_take_out)
 
 
 def _fill_in(value: Any) -> dict[str, Any]:
@@ -112,166 +123,16 @@ def _check_method(method: Any) -> None:
     method._check_bounds()
     method._check_parameters()
     learned = vars(method)
-    lengths = {
-        len(learned[name]) for name in ("residuals_calib_", "units_calib_", "y_calib_") if name in learned
-    }
+    lengths = {len(learned[name]) for name in CALIBRATION_COLUMNS & learned.keys()}
     if lengths - {learned.get("n_calib_")}:
         raise InputError("the numbers of calibration rows and of their errors differ")
 
 
-def _upgrade(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Methods of version 0.1: ``y_min`` and ``y_max`` have become ``y_range``."""
-    if "y_min" in parameters:
-        bounds = parameters.pop("y_min"), parameters.pop("y_max", None)
-        parameters["y_range"] = None if bounds == (None, None) else bounds
-        if "train_digests_" in learned:
-            learned |= {"familiarity_": None, "postponed_": False, "seed_": 0}
-    return parameters, learned
-
-
-def _upgrade_split(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """SplitConformalRegressor and MADSplitRegressor of version 0.1, which held their scores themselves."""
-    parameters, learned = _upgrade(parameters, learned)
-    if "model_" not in learned or "score_" in learned:
-        return parameters, learned
-    score: AbsoluteResidual | NormalizedResidual = AbsoluteResidual()
-    if "error_model_" in learned:
-        score = NormalizedResidual(parameters["error_estimator"])
-        score.error_model_ = learned.pop("error_model_")
-    if "scores_" in learned:
-        columns = learned.pop("scores_").T
-        learned["conformals_"] = [[_holding(column, parameters["quantile"])] for column in columns]
-    return parameters, learned | {"score_": score, "kernels_": []}
-
-
-def _upgrade_cqr(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """ConformalizedQuantileRegressor of version 0.1, which kept the radii at its levels and no scores.
-
-    Scores that all equal a radius have it as their quantile, and no other level is ever asked for.
-    """
-    parameters, learned = _upgrade(parameters, learned)
-    if "quantile_models_" not in learned:
-        return parameters, learned
-    score = QuantileResidual(parameters["symmetric"])
-    score.levels_ = learned.pop("levels_")
-    learned |= {
-        "model_": QuantileModel(tuple(learned.pop("quantile_models_"))),
-        "score_": score,
-        "kernels_": [],
-    }
-    if "radii_" in learned:
-        sides = slice(1) if score.symmetric else slice(2)
-        radii = np.concatenate([ends[sides] for ends in learned.pop("radii_")])
-        learned["conformals_"] = [
-            [_holding(np.full(learned["n_calib_"], radius), parameters["quantile"]) for radius in column]
-            for column in radii.T
-        ]
-    return parameters, learned
-
-
-def _upgrade_lvd(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """LVDRegressor before an embedding of one's own came with the estimator, and that of version 0.1.
-
-    Of the latter score, sides and second model have become one score.
-    """
-    parameters, learned = _upgrade(parameters, learned)
-    if "predictor" not in parameters:
-        return _pair_embedding(parameters, parameters.pop("embedding", None)), learned
-    kind, sides = parameters.pop("score"), parameters.pop("sides", "same")
-    name = {"each": "signed", "joint": "sided"}.get(sides, kind)
-    error_model, errors = learned.pop("error_model_", None), learned.pop("train_errors_", None)
-    if name != kind and error_model is not None:
-        raise OutdatedError(f'sides="{sides}" of normalized errors')
-    score: Any = SCORES[name]()
-    if isinstance(score, NormalizedResidual):
-        score = NormalizedResidual(parameters["error_estimator"])
-        if error_model is not None:
-            score.error_model_ = error_model
-    if errors is not None:
-        score.train_errors_ = errors
-    if parameters.pop("predictor") == "kernel":
-        regression = KernelRegressor(parameters["estimator"], prefit=parameters["prefit"])
-        parameters |= {"estimator": regression, "prefit": False}
-        if "model_" in learned:
-            regression.model_, regression.kernels_ = learned["model_"], learned["kernels_"]
-            learned["model_"] = regression
-    parameters = _pair_embedding(
-        parameters, parameters.pop("embed", None) or parameters.pop("embedding_layer", None)
-    )
-    parameters = {name: parameters[name] for name in LVDRegressor._get_param_names() if name in parameters}
-    if parameters.get("bandwidth") == "auto":
-        parameters["bandwidth"] = learned["conformals_"][0].bandwidth if "conformals_" in learned else 1.0
-    residuals = learned.pop("errors_calib_", None)
-    if residuals is not None and error_model is None:
-        learned |= {"residuals_calib_": residuals, "units_calib_": np.ones_like(residuals)}
-    if "conformals_" in learned:
-        learned["conformals_"] = [
-            [one.rescored(-one.calibration_.scores), one] if name == "signed" else [one]
-            for one in learned["conformals_"]
-        ]
-    parameters |= {"preset": "paper", "conformity_score": name}
-    return parameters, learned | ({"score_": score} if "model_" in learned else {})
-
-
-def _pair_embedding(parameters: dict[str, Any], embedding: Any) -> dict[str, Any]:
-    return (
-        parameters if embedding is None else parameters | {"estimator": (parameters["estimator"], embedding)}
-    )
-
-
-def _upgrade_scaled(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before their weights were chosen, all scales counted alike."""
-    if "scales_" in learned and "weights_" not in learned:
-        alike = [dict.fromkeys(scales, 1.0 / max(1, len(scales))) for scales in learned["scales_"]]
-        learned["weights_"] = alike
-    return parameters, learned
-
-
-def _upgrade_sklearn(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before inputs were coded, they had to be finite numbers, and trees were embedded in ways of their own."""
-    if "fitted_" in learned and "coding_" not in learned:
-        fitted, leaf_means = learned["fitted_"], learned.pop("leaf_means_", None)
-        as_now = learned.pop("embeds_inputs_", False) or hasattr(last_step(fitted), "coefs_")
-        if not as_now and parameters["embed"] is None:
-            parameters["embed"] = EarlierEmbedding(fitted, leaf_means)
-        learned |= {"coding_": None, "x_mean_": None}
-    return parameters, learned
-
-
-def _upgrade_trees(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before categories were found and numbers could be missing, all inputs were numbers, of unknown mean."""
-    if "ensembles_" in learned:
-        n = learned["n_features_in_"]
-        learned = {"coding_": InputCoding((np.nan,) * n, (False,) * n, ((),) * n), "blocks_": []} | learned
-    return parameters, learned
-
-
-def _upgrade_surroundings(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before ranges were looked at, a row was unknown by its distance alone; the rows that were kept have some."""
-    if "rows" in parameters and "room" not in parameters:
-        lowest, highest, overshoots = ranges(parameters["rows"])
-        parameters |= {"lowest": lowest, "highest": highest, "room": room_for(overshoots)}
-    return parameters, learned
-
-
-def _holding(scores: Any, quantile: str) -> GlobalConformal:
-    conformal = GlobalConformal(quantile)
-    conformal.scores_ = scores
-    return conformal
-
-
-_UPGRADES = {
-    "LVDRegressor": _upgrade_lvd,
-    "SplitConformalRegressor": _upgrade_split,
-    "MADSplitRegressor": _upgrade_split,
-    "ConformalizedQuantileRegressor": _upgrade_cqr,
-}
-
+EXTENSIBLE.extend([Kernel, ConformityScore, SupportRule, IntervalRegressor])
 for _part in (
     *(
         NetRegressor,
         FilledModel,
-        EarlierEmbedding,
         FunctionModel,
         InputCoding,
         Fitted,
@@ -280,13 +141,11 @@ for _part in (
         ProbabilisticNet,
     ),
     *(SquaredLoss, PinballLoss, NormalLoss, QuantilesLoss),
-    *(KernelRegressor, ErrorModel, QuantileResidual, *SCORES.values()),
-    *(KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Familiarity, Makeup, Prior),
-    *(JointResidual, LocalCovariance),
+    *(KernelRegressor, ErrorModel, AbsoluteResidual, NormalizedResidual, ScaledResidual, SignedResidual),
+    *(QuantileResidual, KernelScale, BoostedScale, NetworkScale, TreeEnsemble, Prior),
+    *(TrainingSupport, Neighborhood, Ranges, PartKinds, SklearnModel, TreesRegressor),
+    *(JointResidual, LocalCovariance, DistributionalResidual),
+    *(ErrorShape, BoostedQuantiles, NetworkQuantiles, QuantileTrees),
 ):
     register(_part)
-register(ScaledResidual, upgrade=_upgrade_scaled)
-register(SklearnModel, upgrade=_upgrade_sklearn)
-register(TreesRegressor, upgrade=_upgrade_trees)
-register(Surroundings, upgrade=_upgrade_surroundings)
 register(SidedResidual, take_apart=_fill_in, complete=_take_out)

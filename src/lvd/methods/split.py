@@ -5,33 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-from lvd._validation import check_choice
-from lvd.conformal import GlobalConformal, LocalConformal
-from lvd.kernels import MahalanobisKernel
-from lvd.methods.conformal import ConformalBase, as_score
-from lvd.quantiles.finite_sample import QUANTILES
-from lvd.scores import AbsoluteResidual, ConformityScore, NormalizedResidual, QuantileResidual, TrainingRows
+from lvd.methods.conformal import ConformalMethod, as_score
+from lvd.scores import ConformityScore, NormalizedResidual, QuantileResidual
 
 
 @dataclass(eq=False, repr=False)
-class EqualWeights(ConformalBase):
-    """A conformal method for which all calibration rows count alike, wherever a row is."""
-
-    _: KW_ONLY
-    quantile: str = "finite_sample"
-
-    def _check_parameters(self) -> None:
-        check_choice(self.quantile, "quantile", QUANTILES)
-
-    def _kernel_template(self, training: TrainingRows | None = None) -> None:
-        return None
-
-    def _calibrator(self, kernel: Any) -> GlobalConformal:
-        return GlobalConformal(self.quantile)
-
-
-@dataclass(eq=False, repr=False)
-class SplitConformalRegressor(EqualWeights):
+class SplitConformalRegressor(ConformalMethod):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
     The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes when its
@@ -41,6 +20,8 @@ class SplitConformalRegressor(EqualWeights):
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
+    conformity_score : what is calibrated: ``"absolute"`` errors, or any score of :class:`LVDRegressor`, with all
+        calibration rows counting alike.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee.
     confidence_level, calib_size, prefit, y_range, device, random_state : as in :class:`LVDRegressor`.
@@ -57,12 +38,16 @@ class SplitConformalRegressor(EqualWeights):
     ((5,), (5, 2, 2))
     """
 
+    _: KW_ONLY
+    conformity_score: str | ConformityScore = "absolute"
+    quantile: str = "finite_sample"
+
     def _conformity_score(self) -> ConformityScore:
-        return AbsoluteResidual()
+        return as_score(self.conformity_score)
 
 
 @dataclass(eq=False, repr=False)
-class MADSplitRegressor(EqualWeights):
+class MADSplitRegressor(ConformalMethod):
     """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
 
     The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
@@ -91,13 +76,14 @@ class MADSplitRegressor(EqualWeights):
     _: KW_ONLY
     error_estimator: Any = None
     errors: str = "held_out"
+    quantile: str = "finite_sample"
 
     def _conformity_score(self) -> ConformityScore:
         return NormalizedResidual(self.error_estimator, self.errors)
 
 
 @dataclass(eq=False, repr=False)
-class ConformalizedQuantileRegressor(EqualWeights):
+class ConformalizedQuantileRegressor(ConformalMethod):
     """Two quantiles of y, learned by a network, and moved by what the calibration rows ask for.
 
     This is CQR (Romano, Patterson and Candès 2019). Each confidence level has its own network, which gives both of
@@ -130,44 +116,7 @@ class ConformalizedQuantileRegressor(EqualWeights):
 
     _: KW_ONLY
     symmetric: bool = True
+    quantile: str = "finite_sample"
 
     def _conformity_score(self) -> ConformityScore:
         return QuantileResidual(self.symmetric)
-
-
-@dataclass(eq=False, repr=False)
-class ConformalRegressor(ConformalBase):
-    """Split conformal prediction with a score of your choice.
-
-    With ``"absolute"`` it is :class:`SplitConformalRegressor`, with ``"normalized"`` :class:`MADSplitRegressor`,
-    and with :class:`lvd.scores.QuantileResidual` :class:`ConformalizedQuantileRegressor`; with a kernel the
-    calibration rows are weighted by similarity, as in :class:`LVDRegressor`.
-
-    Parameters
-    ----------
-    estimator, confidence_level, calib_size, prefit, y_range, device, random_state : as in :class:`LVDRegressor`.
-    conformity_score : the name of a score, or a score of :mod:`lvd.scores`.
-    kernel : a :class:`MahalanobisKernel` to fit, or None to give all rows the same weight.
-
-    Examples
-    --------
-    >>> import numpy as np, lvd
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
-    >>> reg = lvd.ConformalRegressor(conformity_score="signed", random_state=0).fit(X, X[:, 0] ** 2)
-    >>> reg.predict_interval(X[:5])[1].shape
-    (5, 2, 1)
-    """
-
-    conformity_score: str | ConformityScore = "absolute"
-    kernel: MahalanobisKernel | None = None
-
-    def _conformity_score(self) -> ConformityScore:
-        return as_score(self.conformity_score)
-
-    def _kernel_template(self, training: TrainingRows | None = None) -> MahalanobisKernel | None:
-        return self.kernel
-
-    def _calibrator(self, kernel: MahalanobisKernel | None) -> GlobalConformal | LocalConformal:
-        if kernel is None:
-            return GlobalConformal()
-        return LocalConformal(kernel, confidence_level=self.confidence_level)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lvd._parallel import few_threads
 from lvd._typing import ArrayLike, Bool, Float, Int, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -210,8 +211,9 @@ def _expected_coverage(
         if hits[inside].all() or not hits[inside].any():  # nothing to tell apart
             expected[outside] = hits[inside[0]]
         else:
-            fitted = clone(classifier).fit(X[inside], hits[inside])
-            expected[outside] = fitted.predict_proba(X[outside])[:, 1]
+            with few_threads(X):
+                fitted = clone(classifier).fit(X[inside], hits[inside])
+                expected[outside] = fitted.predict_proba(X[outside])[:, 1]
     return expected
 
 

@@ -63,8 +63,12 @@ def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1)
     return float(covered(targets, array)[np.union1d(order[:n_low], order[n_rest:])].mean())
 
 
-def calibration_curve(y: ArrayLike, intervals: ArrayLike, levels: Levels) -> CalibrationCurve:
+def calibration_curve(
+    y: ArrayLike, intervals: ArrayLike, levels: Levels, *, n_distinct: int | None = None
+) -> CalibrationCurve:
     """Coverage against level: `intervals` of shape (n, 2, L), one slice per level.
+
+    The bands are those of `n_distinct` rows where some are copies of others.
 
     >>> y, intervals = [0, 1, 2, 3], [[[0, 0], [1, 3]]] * 4
     >>> curve = calibration_curve(y, intervals, [0.5, 0.9])
@@ -75,5 +79,7 @@ def calibration_curve(y: ArrayLike, intervals: ArrayLike, levels: Levels) -> Cal
     check_same_length(y=targets, intervals=array)
     vector = check_levels_of(array, levels)
     n_covered = covered(targets, array).sum(axis=0)
-    lower, upper = binomial_band(n_covered, np.full_like(n_covered, len(targets)))
+    n = len(targets)
+    distinct = np.full_like(n_covered, n if n_distinct is None else n_distinct)
+    lower, upper = binomial_band(n_covered * distinct / n, distinct)
     return CalibrationCurve(vector, n_covered / len(targets), lower, upper)

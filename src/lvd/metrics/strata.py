@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr
 
-from lvd._typing import ArrayLike, Bool, Float, Int, NDArray
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, NDArray
 from lvd._validation import (
     InputError,
     check_fraction,
@@ -47,11 +47,13 @@ def group_coverage(
     confidence_level: float,
     *,
     significance: float = 0.05,
+    row_ids: Labels = None,
 ) -> tuple[GroupCoverage, ...]:
     """Coverage of each group of rows, in the order of the sorted group names.
 
     The bands hold at 1 - `significance` each. The chance that any group is flagged although every one is
-    covered at the level is at most `significance`.
+    covered at the level is at most `significance`. Rows with the same one of the `row_ids` are copies of one row:
+    coverage is over all of them, bands and tests count them once.
 
     >>> y, intervals = [0] * 40, [[-1, 1]] * 30 + [[1, 2]] * 10
     >>> for row in group_coverage(y, intervals, ["a"] * 20 + ["b"] * 20, confidence_level=0.9):
@@ -66,7 +68,11 @@ def group_coverage(
     check_same_length(y=targets, groups=names)
     numeric = names.dtype.kind in "biuf"
     labels, codes = np.unique(names if numeric else names.astype(str), return_inverse=True)
-    return _coverage_of(labels.tolist(), codes, covered(targets, array), confidence_level, significance)
+    return _coverage_of(
+        *(labels.tolist(), codes, covered(targets, array), confidence_level),
+        significance=significance,
+        row_ids=row_ids,
+    )
 
 
 def feature_stratified_coverage(
@@ -77,8 +83,11 @@ def feature_stratified_coverage(
     *,
     n_bins: int = 10,
     significance: float = 0.05,
+    row_ids: Labels = None,
 ) -> tuple[GroupCoverage, ...]:
     """Coverage in at most `n_bins` bins of one numeric feature, equally full as far as ties allow.
+
+    `row_ids` are those of :func:`group_coverage`.
 
     >>> rows = feature_stratified_coverage([0, 0, 9, 0], [[-1, 1]] * 4, [1, 2, 3, 4], 0.5, n_bins=2)
     >>> [(row.group, row.coverage) for row in rows]
@@ -88,7 +97,9 @@ def feature_stratified_coverage(
     values = check_vector(feature, "feature")
     check_same_length(y=targets, feature=values)
     labels, codes = labelled_bins(values, n_bins)
-    return _coverage_of(labels, codes, covered(targets, array), confidence_level, significance)
+    return _coverage_of(
+        labels, codes, covered(targets, array), confidence_level, significance=significance, row_ids=row_ids
+    )
 
 
 def size_stratified_coverage(
@@ -98,8 +109,11 @@ def size_stratified_coverage(
     *,
     n_bins: int = 3,
     significance: float = 0.05,
+    row_ids: Labels = None,
 ) -> tuple[GroupCoverage, ...]:
     """Coverage in at most `n_bins` bins of finite width, narrowest first; infinite widths are a last bin.
+
+    `row_ids` are those of :func:`group_coverage`.
 
     >>> intervals = [[-1, 1], [-1, 1], [-2, 2], [-2, 2], [-float("inf"), float("inf")]]
     >>> rows = size_stratified_coverage([0, 3, 0, 0, 0], intervals, 0.5, n_bins=2)
@@ -116,7 +130,9 @@ def size_stratified_coverage(
     if not finite.all():
         codes[~finite] = len(labels)
         labels.append("infinite")
-    return _coverage_of(labels, codes, covered(targets, array), confidence_level, significance)
+    return _coverage_of(
+        labels, codes, covered(targets, array), confidence_level, significance=significance, row_ids=row_ids
+    )
 
 
 def coverage_gap(strata: Sequence[GroupCoverage], confidence_level: float) -> float:
@@ -173,19 +189,33 @@ def labelled_bins(values: Float[NDArray, "n"], n_bins: int) -> tuple[list[str], 
     return range_labels(np.array([(one.min(), one.max()) for one in inside])), codes
 
 
+def count_distinct(codes: Int[NDArray, "n"], row_ids: Labels) -> Int[NDArray, "g"]:
+    """How many different rows have each code; without ids all rows differ."""
+    if row_ids is None:
+        return np.bincount(codes)
+    ids = to_numpy(row_ids)
+    check_same_length(y=codes, row_ids=ids)
+    _, places = np.unique(ids, return_inverse=True)
+    return np.bincount(np.unique(np.column_stack([codes, places]), axis=0)[:, 0], minlength=codes.max() + 1)
+
+
 def _coverage_of(
     labels: Sequence[str | int | float],
     codes: Int[NDArray, "n"],
     is_covered: Bool[NDArray, "n"],
     confidence_level: float,
+    *,
     significance: float,
+    row_ids: Labels,
 ) -> tuple[GroupCoverage, ...]:
     level = check_level(confidence_level)
     check_fraction(significance, "significance")
     counts = np.bincount(codes)
     hits = np.bincount(codes, weights=is_covered)
-    lower, upper = binomial_band(hits, counts, significance=significance)
-    p_values = bdtr(hits, counts, level)
+    distinct = count_distinct(codes, row_ids)
+    evidence = hits * distinct / counts
+    lower, upper = binomial_band(evidence, distinct, significance=significance)
+    p_values = bdtr(np.ceil(evidence), distinct, level)
     columns = (counts, hits / counts, lower, upper, p_values, holm(p_values, significance))
     rows = zip(labels, *(column.tolist() for column in columns), strict=True)
     return tuple(GroupCoverage(*row) for row in rows)

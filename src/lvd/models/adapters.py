@@ -12,10 +12,10 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
 from lvd.models.coding import InputCoding, column_means, fill_matrix
 from lvd.models.kinds import before_last_step, is_of, is_pipeline, last_step, takes, unfitted_copy
-from lvd.models.model import Evaluation, RowwiseModel
+from lvd.models.model import Evaluation, RowwiseModel, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
@@ -88,7 +88,8 @@ class SklearnModel(RowwiseModel, BaseEstimator):
 
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed."""
-        y_pred = check_targets(self.fitted_.predict(self._as_given(X)), "the estimator's prediction")
+        name = "the estimator's prediction"
+        y_pred = check_each_row(check_targets(self.fitted_.predict(self._as_given(X)), name), len(X), name)
         if y_pred.shape[1] != self.n_targets_:
             raise InputError(
                 f"the estimator predicts {y_pred.shape[1]} column(s), but y has {self.n_targets_}"
@@ -99,7 +100,7 @@ class SklearnModel(RowwiseModel, BaseEstimator):
     def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
         if np.isnan(y).any():
             return self._trained_apart(X, y)
-        target = y[:, 0] if y.shape[1] == 1 else y
+        target = own_copy(y[:, 0] if y.shape[1] == 1 else y)
         if self._is_skorch:  # its loss compares outputs and targets of the same shape and type
             target = y.astype(np.float32)
         return unfitted_copy(self.estimator).fit(self._as_given(X), target)
@@ -124,7 +125,9 @@ class SklearnModel(RowwiseModel, BaseEstimator):
 
     def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
         if self.embed is not None:
-            return check_matrix(self.embed(X), "the embedding")
+            return check_each_row(
+                check_matrix(self.embed(own_copy(X)), "the embedding"), len(X), "the embedding"
+            )
         inner = before_last_step(self.fitted_, self._as_given(X))
         if hasattr(self._last, "module_"):
             return _module_layer(self._last, inner)
@@ -150,10 +153,10 @@ class SklearnModel(RowwiseModel, BaseEstimator):
         return last_step(self.fitted_)
 
     def _as_given(self, X: Any) -> Any:
-        """The rows as the estimator takes them: torch networks of skorch compute in float32."""
+        """A copy of the rows as the estimator takes them: torch networks of skorch compute in float32."""
         if isinstance(X, SparseRows):
-            return X.matrix
-        return X.astype(np.float32) if is_matrix(X) and self._is_skorch else X
+            return X.matrix.copy()
+        return X.astype(np.float32) if is_matrix(X) and self._is_skorch else own_copy(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -182,18 +185,18 @@ class FunctionModel(RowwiseModel):
 
     def evaluate(self, X: Any) -> Evaluation:
         """Call the functions."""
-        y_pred = check_targets(self.predict(X), "the output of predict")
+        y_pred = check_targets(self.predict(own_copy(X)), "the output of predict")
         embeddings = (
-            np.column_stack([self.coding_(X), y_pred])
+            self.coding_(X)
             if self.embed is None
-            else check_matrix(self.embed(X), "the output of embed")
+            else check_matrix(self.embed(own_copy(X)), "the output of embed")
         )
         if not len(y_pred) == len(embeddings) == len(X) or y_pred.shape[1] != self.n_targets_:
             raise InputError(
                 f"predict and embed must give one row per row of X and {self.n_targets_} target(s); "
                 f"got {y_pred.shape} and {embeddings.shape} for {len(X)} rows"
             )
-        return Evaluation(y_pred, embeddings)
+        return Evaluation(y_pred, np.column_stack([embeddings, y_pred]) if self.embed is None else embeddings)
 
 
 def _as_texts(X: Any) -> NDArray | None:
@@ -232,32 +235,3 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
-
-
-@dataclass(frozen=True, eq=False)
-class EarlierEmbedding:
-    """What version 0.1 embedded rows by, for models that it saved: the mean training targets of a forest's leaves,
-    the steps of boosting, or the transformed inputs alone."""
-
-    fitted: Any
-    leaf_means: list[LeafMeans] | None = None
-
-    def __call__(self, X: Any) -> Float[NDArray, "n h"]:
-        """The embeddings of the rows."""
-        last, inner = last_step(self.fitted), before_last_step(self.fitted, X)
-        dense = inner.toarray() if issparse(inner) else inner
-        if self.leaf_means is not None:
-            return _leaf_coordinates(last, self.leaf_means, dense)
-        if hasattr(last, "staged_predict"):
-            return np.diff(np.stack(list(last.staged_predict(inner)), axis=1), axis=1, prepend=0.0)
-        return check_matrix(dense, "the transformed inputs")
-
-
-def _leaf_coordinates(trees: Any, means: list[LeafMeans], inner: Any) -> Float[NDArray, "n trees"]:
-    """The mean training target of each tree's leaf; of a leaf without training rows, the overall one."""
-    leaves = np.asarray(trees.apply(inner)).reshape(len(inner), -1).astype(np.int64)
-    columns = []
-    for (numbers, values, overall), column in zip(means, leaves.T, strict=True):
-        at = np.searchsorted(numbers, column).clip(max=len(numbers) - 1)
-        columns.append(np.where(numbers[at] == column, values[at], overall))
-    return np.stack(columns, axis=1)

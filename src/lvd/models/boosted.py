@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from lvd._parallel import few_threads
 from lvd._typing import ArrayLike, RandomState
 from lvd._validation import (
     InputError,
@@ -88,10 +89,11 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         if self.blocks_:
             settings["categorical_features"] = list(range(len(self.blocks_)))
         refuse_unknown(targets)
-        self.ensembles_: list[TreeEnsemble] = [
-            TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
-            for column, some in ((column, present_rows(column)) for column in targets.T)
-        ]
+        with few_threads(coded):
+            self.ensembles_: list[TreeEnsemble] = [
+                TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
+                for column, some in ((column, present_rows(column)) for column in targets.T)
+            ]
         return self
 
     def evaluate(self, X: Any) -> Evaluation:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import check_matrix
+from lvd._validation import InputError, check_matrix
 from lvd.models.coding import InputCoding
 from lvd.models.kinds import takes
 from lvd.models.model import Evaluation, Model, RowwiseModel, takes_missing_targets
@@ -23,11 +23,45 @@ JUDGED_ROWS = 1000
 """Only as many folds are judged as hold this many rows."""
 
 
-def held_out_folds(n_rows: int, seed: int) -> list[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]:
-    """The rows inside and outside of training, fold by fold."""
+Folds: TypeAlias = Sequence[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]
+"""For each fold the rows that train and the rows that are held out."""
+
+
+def held_out_folds(n_rows: int, seed: int, n_folds: int | None = None) -> Folds:
+    """Folds at random."""
     from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
 
-    return list(KFold(N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
+    return list(KFold(n_folds or N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
+
+
+def folds_of_cases(cases: NDArray, folds: Any, seed: int) -> Folds:
+    """Folds that hold each row out once and divide no case: so many, or those of a scikit-learn splitter."""
+    n_rows = len(cases)
+    if n_rows < FEWEST_ROWS:
+        raise InputError(
+            f"cross-validated errors need at least {FEWEST_ROWS} rows, got {n_rows} sample(s); give more rows, or "
+            "use calibration='split'"
+        )
+    if hasattr(folds, "get_n_splits"):
+        found = [
+            (np.asarray(inside), np.asarray(outside)) for inside, outside in folds.split(np.empty(n_rows))
+        ]
+        if not np.array_equal(np.sort(np.concatenate([outside for _, outside in found])), np.arange(n_rows)):
+            raise InputError(
+                f"folds must hold each row out once, which {type(folds).__name__} does not; use KFold or GroupKFold"
+            )
+        return found
+    if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= n_rows:
+        raise InputError(
+            f"folds must be a whole number from 2 to the number of rows, or a scikit-learn splitter, got {folds!r}"
+        )
+    names, case_of = np.unique(cases, return_inverse=True)
+    if len(names) == n_rows:
+        return held_out_folds(n_rows, seed, folds)
+    if len(names) < folds:
+        raise InputError(f"folds must be at most the number of different cases, {len(names)}, got {folds}")
+    outside = [np.isin(case_of, held) for _, held in held_out_folds(len(names), seed, folds)]
+    return [(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in outside]
 
 
 class Choice(NamedTuple):
@@ -61,7 +95,7 @@ class Candidates:
         """As the models have it."""
         return self.first.same_case(X)
 
-    def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int) -> Choice:
+    def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int, folds: Folds | None = None) -> Choice:
         """The model with the smallest squared error on rows held out; of very few rows, the first.
 
         Where numbers are missing, models that do not take that see them filled in.
@@ -69,7 +103,8 @@ class Candidates:
         models = {name: accepting(model, X) for name, model in self.models.items()}
         if len(y) < FEWEST_ROWS or len(models) == 1:
             return Choice(next(iter(models.values())), np.full_like(y, np.nan), {})
-        folds = held_out_folds(len(y), seed)[: int(np.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / len(y))))]
+        folds = held_out_folds(len(y), seed) if folds is None else folds
+        folds = folds[: int(np.ceil(len(folds) * min(1.0, JUDGED_ROWS / len(y))))]
         judged = np.concatenate([outside for _, outside in folds])
         refuse_unknown(y)
         scale = np.where(np.nanmax(y, axis=0) > np.nanmin(y, axis=0), np.nanstd(y, axis=0), 1.0)

@@ -202,6 +202,11 @@ def read_texts(column: Any) -> NDArray:
     return np.array(["" if is_missing(value) else str(value) for value in values], dtype=object)
 
 
+def looks_unique(n_distinct: int, n_rows: int) -> bool:
+    """Whether almost every row has a value of its own, as identifiers and free text have."""
+    return n_distinct >= 10 and n_distinct > 0.9 * n_rows
+
+
 def is_missing(value: Any) -> bool:
     """Whether a cell is empty."""
     nan = isinstance(value, float) and math.isnan(value)

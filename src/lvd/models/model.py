@@ -80,6 +80,16 @@ class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
         return tags
 
 
+def check_each_row(answer: NDArray, n_rows: int, name: str) -> NDArray:
+    """What a user's estimator gives for so many rows, if it gives one row for each of them."""
+    if len(answer) != n_rows:
+        raise InputError(
+            f"{name} must have one row for each row of X, got {len(answer)} for {n_rows} rows; check what the "
+            "estimator returns"
+        )
+    return answer
+
+
 def came_trained(model: Any) -> bool:
     """Whether the model was given as trained: its `fit` trains nothing."""
     return bool(getattr(model, "prefit", False))

@@ -42,6 +42,15 @@ class QuantileModel:
             )
         return cls((model,))
 
+    @property
+    def prefit(self) -> bool:
+        """Whether the models came trained."""
+        return all(map(came_trained, self.models))
+
+    def lighter(self) -> QuantileModel:
+        """Untrained models like these."""
+        return QuantileModel(tuple(map(clone, self.models)))
+
     def check(self, X: ArrayLike) -> Any:
         """What the models accept."""
         return self.models[0].check(X)

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from lvd._parallel import chunk_slices, workers
+from lvd._parallel import chunk_slices, few_threads, workers
 from lvd._typing import ArrayLike, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -193,7 +193,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
         # The built-in network is too small for torch's threads, which would only wait for each other; a
         # module of the user's may draw numbers of its own, in dropout layers for instance.
-        with workers(1) if self.module is None else own_random_numbers(seed):
+        own = workers(1) if self.module is None else own_random_numbers(seed)
+        with few_threads(X), own:
             self._look_at(inputs[:2])
             train(
                 self.module_,
@@ -227,7 +228,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         if not np.isfinite(y_pred).all():
             row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
             raise RowError(
-                "the network predicts NaN or infinity at row {rows}; check its weights and inputs", (row,)
+                "the network predicts NaN or infinity at row ", (row,), "; check its weights and inputs"
             )
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
 

@@ -57,8 +57,13 @@ def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"
 
 
 def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:
-    """The module's output; `weights` stand in for its own."""
-    places, names = ((), dict(inputs.arrays)) if isinstance(inputs, NamedRows) else ((inputs,), {})
+    """The module's output for a copy of the inputs, into which it may write; `weights` stand in for its own."""
+    places: tuple[Tensor, ...] = ()
+    names: dict[str, Tensor] = {}
+    if isinstance(inputs, NamedRows):
+        names = {name: tensor.clone() for name, tensor in inputs.arrays.items()}
+    else:
+        places = (inputs.clone(),)
     if weights is None:
         return module(*places, **names)
     return functional_call(module, weights, places, names)

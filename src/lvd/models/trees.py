@@ -8,8 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from lvd._checked import check_of_arrays
 from lvd._parallel import in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError
+
+check_trees = check_of_arrays(
+    (
+        *("int64 r", "int64 t", "float64 t", "int64 t", "int64 t", "bool t", "bool t", "float64 t"),
+        *("int64 t", "?bool c l"),
+    )
+)
+"""The arrays of a :class:`TreeEnsemble`, in their order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +68,40 @@ class TreeEnsemble:
         from lvd.models.compiled_trees import sum_leaves
 
         rows, result = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
-        cuts = np.full(len(self.values), -1) if self.cuts is None else self.cuts
-        lefts = np.zeros((0, 0), bool) if self.lefts is None else self.lefts
-        trees = (
-            self.roots, self.features, self.thresholds, self.left, self.right, self.missing_left, self.leaves,
-            self.values, cuts, lefts,
-        )  # fmt: skip
         in_chunks(
-            lambda part: sum_leaves(rows[part], self.baseline, trees, result[part]),
+            lambda part: sum_leaves(rows[part], self.baseline, self._arrays, result[part]),
             len(rows),
             50 * len(self.roots),
         )
         return result
+
+    @property
+    def _arrays(self) -> tuple[NDArray, ...]:
+        """All arrays as compiled code takes them."""
+        return (
+            *(
+                self.roots,
+                self.features,
+                self.thresholds,
+                self.left,
+                self.right,
+                self.missing_left,
+                self.leaves,
+            ),
+            self.values,
+            np.full(len(self.values), -1, np.int64) if self.cuts is None else self.cuts,
+            np.zeros((0, 0), bool) if self.lefts is None else self.lefts,
+        )
+
+    def _check_parameters(self) -> None:
+        """Refuse loaded trees that are none: each node's children come after it, so no walk goes in circles."""
+        roots, features, _, left, right, _, leaves, _, cuts, lefts = self._arrays
+        check_trees(self._arrays, {})
+        nodes = np.arange(len(leaves))
+        forward = (left > nodes) & (right > nodes) & (np.maximum(left, right) < len(nodes))
+        named = (features >= 0) & (cuts < len(lefts))
+        if not ((forward & named) | leaves).all() or not ((roots >= 0) & (roots < len(nodes))).all():
+            raise InputError("the trees refer to nodes, columns or categories that they do not have")
 
 
 def _category_cuts(model: Any, nodes: NDArray) -> tuple[()] | tuple[Int[NDArray, "m"], Bool[NDArray, "c k"]]:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from lvd._validation import resolve_device
-from lvd.models.losses import SquaredLoss
 from lvd.molecules.epochs import NetworkJob, Recipe, inner_split
 from lvd.molecules.estimator import ChempropEstimator, MoleculeStack
 from lvd.molecules.features import read_molecules
@@ -11,7 +10,7 @@ from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
 from lvd.molecules.run import train_networks
 from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint, wrap_foreign
-from lvd.store import Saved, register
+from lvd.store import register
 
 __all__ = [
     "ChempropEstimator",
@@ -39,16 +38,6 @@ def _rebuild(holder: Any) -> None:
     vars(holder)["module"] = chemprop_adapter().build(saved["description"], saved["weights"])
 
 
-def _upgrade_single(parameters: dict[str, Any], learned: dict[str, Any]) -> Saved:
-    """Before there were several networks, there was one, by default of squared errors."""
-    if "n_members" not in parameters:
-        loss = parameters.get("loss")
-        parameters |= {"n_members": 1, "loss": SquaredLoss() if loss is None else loss}
-    if "network_" in learned:
-        learned["networks_"] = [learned.pop("network_")]
-    return parameters, learned
-
-
 def _place_on_device(trained: ChempropEstimator | MoleculeStack) -> None:
     estimator = trained.estimator if isinstance(trained, MoleculeStack) else trained
     for network in getattr(trained, "networks_", ()):
@@ -62,5 +51,4 @@ register(
     ChempropEstimator,
     check=ChempropEstimator.check_parameters,
     complete=_place_on_device,
-    upgrade=_upgrade_single,
 )

@@ -34,12 +34,12 @@ from torch import Tensor
 from lvd._files import atomic_path
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
-from lvd.conformal.familiar import Makeup
-from lvd.methods.local import Prediction
+from lvd.methods.evidence import Prediction
 from lvd.methods.lvd import LVDRegressor
 from lvd.molecules.adapter import PREDICTORS
 from lvd.molecules.domain import KnownMolecules, MoleculeParts
 from lvd.molecules.forward import last_hidden, predictions
+from lvd.support.training import PartKinds
 
 NAME = "lvd"
 LEARNING_SHARE = 0.5
@@ -157,10 +157,10 @@ def interval_rows(
         functions, prefit=True, calib_size=None, confidence_level=level, device="cpu", random_state=0
     )
     regressor.fit(given[learning], y[learning]).conformalize(given[calibrating], y[calibrating])
-    made = Makeup.of(MoleculeParts([calibration.smiles[row] for row in learning]))
-    assert made is not None
-    strange = [reason is not None for reason in made.strange(MoleculeParts(rows.smiles))]
-    found = regressor.predict_with_evidence(rows.matrix, unknown=strange)
+    parts = PartKinds.of(MoleculeParts([calibration.smiles[row] for row in learning]))
+    assert parts is not None
+    known = parts.check(MoleculeParts(rows.smiles)).known
+    found = regressor.predict_with_evidence(rows.matrix, unknown=~known)
     return found, [calibration.smiles[row] for row in calibrating]
 
 

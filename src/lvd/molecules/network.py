@@ -42,7 +42,7 @@ def to_evaluation(outputs: Float[Tensor, "n o"], embeddings: Float[Tensor, "n h"
     y_pred = outputs.double().cpu().numpy()
     if not np.isfinite(y_pred).all():
         row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
-        raise RowError("the network predicts NaN or infinity at row {rows}; check its weights", (row,))
+        raise RowError("the network predicts NaN or infinity at row ", (row,), "; check its weights")
     return Evaluation(y_pred, embeddings.double().cpu().numpy())
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lvd import metrics
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 from lvd.intervals import covered
 from lvd.molecules.domain import scaffolds
 from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
@@ -166,11 +166,15 @@ def make_report(
         pictures.draw("")  # fails now where something is missing, not after the work
     evaluated = evaluate_rows(model, table, target, confidence_level)
     n_skipped, table = table.num_rows - len(evaluated.y), evaluated.table
+    distinct = evaluated.judged.distinct
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
     methods = make_methods(rivals, evaluated, fitted_on)
     figures, n_common = compare_methods(methods, evaluated)
     curves = tuple(
-        (method.name, metrics.calibration_curve(y, method.all_intervals, evaluated.levels))
+        (
+            method.name,
+            metrics.calibration_curve(y, method.all_intervals, evaluated.levels, n_distinct=len(distinct)),
+        )
         for method in methods
     )
     by_groups = {
@@ -206,12 +210,14 @@ def make_report(
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in by_groups.items()),
         slabs=_list(None, slabs) if slabs else None,
-        joint=joint_slab(evaluated.judged.features, model.encoder.feature_names, y, intervals)
+        joint=joint_slab(
+            evaluated.judged.features[distinct], model.encoder.feature_names, y[distinct], intervals[distinct]
+        )
         if model.encoder.feature_names
         else None,
         width_error=width_error_chart(evaluated, covered(y, intervals), digits_for(y)),
         width_error_correlation=metrics.width_error_correlation(y, evaluated.y_pred, intervals),
-        sizes=metrics.size_stratified_coverage(y, intervals, level),
+        sizes=metrics.size_stratified_coverage(y, intervals, level, row_ids=evaluated.row_ids),
         infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
         together=view_together(evaluated),
@@ -222,7 +228,8 @@ def only_target(targets: Sequence[str]) -> str:
     """The one target of a page."""
     if len(targets) != 1:
         raise InputError(
-            f"a page shows one target, but there are {len(targets)}: {', '.join(targets)}; name one with target="
+            f"a page shows one target, but there are {len(targets)}: {', '.join(targets)}; name one with ",
+            Parameter("target", named=True),
         )
     return targets[0]
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.regions import Region
+from lvd.tables.seen_rows import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import JudgedRows, says_nothing
@@ -25,8 +26,9 @@ class Evaluated:
     """Rows of a table with their predictions and intervals, for target number `place` of the model.
 
     `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `known` tells
-    whether training rows are near, and `n_repeated` counts the rows that repeat a training row. `region` is that of
-    all targets together at the page's level, of a joint model.
+    whether training rows are near, `n_repeated` counts the rows that repeat a training row, and `n_calibrating` the
+    calibration rows. `row_ids` tell rows apart. `region` is that of all targets together at the page's level, of a
+    joint model.
     """
 
     model: TableModel
@@ -42,7 +44,9 @@ class Evaluated:
     all_intervals: Float[NDArray, "n 2 l"]
     n_effective: Float[NDArray, "n"]
     known: Bool[NDArray, "n"]
+    row_ids: Int[NDArray, "n"]
     n_repeated: int
+    n_calibrating: int
     region: Region | None = None
 
     @property
@@ -69,7 +73,9 @@ class Evaluated:
     def judged(self) -> JudgedRows:
         """The rows as :func:`judge` takes them."""
         features = self.model.features(self.X, self.embeddings)
-        return self.model.judged_rows(self.place, self.y, self.y_pred, self.known, features)
+        return self.model.judged_rows(
+            self.place, self.y, self.y_pred, self.known, features, row_ids=self.row_ids
+        )
 
 
 def evaluate_rows(
@@ -83,6 +89,8 @@ def evaluate_rows(
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
     rows = table.take(numbers - 1)
     X, predicted = model.infer(rows, levels, numbers=numbers)
+    y = read_targets(rows, [target])
+    ids = row_ids(X, y, [place])
     return Evaluated(
         model=model,
         table=rows,
@@ -92,11 +100,13 @@ def evaluate_rows(
         row_numbers=numbers,
         X=X,
         embeddings=predicted.embeddings,
-        y=read_targets(rows, [target]),
+        y=y,
         y_pred=predicted.y_pred[:, place],
         all_intervals=predicted.intervals[..., place],
         n_effective=predicted.n_effective[:, place],
         known=predicted.known,
+        row_ids=ids[:, 0],
         n_repeated=model.count_training_rows(X),
+        n_calibrating=model.count_calibration_rows(ids),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

@@ -13,7 +13,7 @@ from scipy.special import bdtrc
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, group_coverage, worst_slab_coverage
-from lvd.metrics.strata import GroupCoverage, holm, labelled_bins, range_labels
+from lvd.metrics.strata import GroupCoverage, count_distinct, holm, labelled_bins, range_labels
 from lvd.page.evaluation import Evaluated
 from lvd.tables.column_values import to_numbers, to_texts
 from lvd.tables.reports import MAX_VALUES
@@ -36,10 +36,12 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Group(GroupCoverage):
-    """One group of rows of a column: also its share of infinite intervals, with its exact 95% band."""
+    """One group of rows of a column: also how many are different, and its share of infinite intervals, with its
+    exact 95% band."""
 
     column: str
     label: str
+    n_distinct: int
     infinite: float
     infinite_lower: float
     infinite_upper: float
@@ -100,22 +102,25 @@ def draw_worst(groups: Sequence[Group], draw: Callable[[str], str | None]) -> li
 
 def measure_groups(grouping: Grouping, rows: Evaluated) -> list[Group]:
     """The groups of one column; `below_level` is Holm-corrected for their number."""
-    strata = group_coverage(rows.y, rows.intervals, grouping.codes, rows.confidence_level)
-    counts = np.bincount(grouping.codes)
+    strata = group_coverage(
+        rows.y, rows.intervals, grouping.codes, rows.confidence_level, row_ids=rows.row_ids
+    )
+    counts, distinct = np.bincount(grouping.codes), count_distinct(grouping.codes, rows.row_ids)
     infinite = np.bincount(grouping.codes, weights=rows.unlimited)
-    lower, upper = binomial_band(infinite, counts)
-    columns = (infinite / counts, lower, upper)
+    lower, upper = binomial_band(infinite * distinct / counts, distinct)
+    columns = (distinct, infinite / counts, lower, upper)
     figures = zip(strata, grouping.labels, *(values.tolist() for values in columns), strict=True)
     return [
         Group(
             **vars(one),
             column=grouping.column,
             label=label,
+            n_distinct=different,
             infinite=share,
             infinite_lower=low,
             infinite_upper=high,
         )
-        for one, label, share, low, high in figures
+        for one, label, different, share, low, high in figures
     ]
 
 
@@ -135,8 +140,8 @@ def most_infinite_first(groups: Sequence[Group], share: float) -> list[Group]:
 
     By the exact binomial test, Holm-corrected for the number of groups.
     """
-    counts = np.array([group.count for group in groups])
-    infinite = np.array([round(group.infinite * group.count) for group in groups])
+    counts = np.array([group.n_distinct for group in groups])
+    infinite = np.array([round(group.infinite * group.n_distinct) for group in groups])
     flags = holm(bdtrc(infinite - 1, counts, share), SIGNIFICANCE).tolist()
     found = [group for group, flag in zip(groups, flags, strict=True) if flag]
     return sorted(found, key=lambda group: (-group.infinite, -group.count))

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from lvd import metrics
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, check_choice, to_numpy
+from lvd._validation import InputError, Parameter, check_choice, to_numpy
 from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
-from lvd.methods.conformal import ConformalBase
+from lvd.methods.conformal import ConformalMethod
 from lvd.page.evaluation import Evaluated
 from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.verdict import split_intervals
@@ -57,8 +57,8 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
     rivals = tuple(dict.fromkeys(check_choice(name.strip().lower(), "compare", known) for name in names))
     if fitted_on is None and (refit := [name for name in rivals if name != "split"]):
         raise InputError(
-            f"compare must be 'split' where fitted_on= is not given, got {refit[0]!r}, which is "
-            "fitted again on that table"
+            *(Parameter("compare"), " must be 'split' where ", Parameter("fitted_on", named=True)),
+            f" is not given, got {refit[0]!r}, which is fitted again on that table",
         )
     return rivals
 
@@ -85,7 +85,8 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     model, place = evaluated.model, evaluated.place
     if model.kept is not None and model.kept.n_added:
         raise InputError(
-            "compare must be 'split' for a model that was updated: fitted_on= lacks the new rows"
+            *(Parameter("compare"), " must be 'split' for a model that was updated: "),
+            *(Parameter("fitted_on", named=True), " lacks the new rows"),
         )
     own, usable = model.regressor, model.encoder.usable(fitted_on)
     usable &= labelled_rows(fitted_on, model.encoder.targets)
@@ -102,7 +103,7 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
         "random_state": own.random_state,
     }
     fresh = rival(**{name: value for name, value in settings.items() if name in rival().get_params()})
-    conformal, shared = isinstance(fresh, ConformalBase), False
+    conformal, shared = isinstance(fresh, ConformalMethod), False
     estimator = None if isinstance(own.estimator, str) else own.estimator  # its own, where LVD's has a name
     if conformal and fresh.post_hoc:
         shared = own.n_targets_ == 1
@@ -148,11 +149,11 @@ class MethodFigures(Method):
 def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> tuple[tuple[MethodFigures, ...], int]:
     """The figures of each method at the page's level, over all rows, and on how many rows all are finite."""
     intervals = [method.all_intervals[:, :, evaluated.at_level] for method in methods]
-    common = metrics.finite_rows(*intervals)
+    common, n_distinct = metrics.finite_rows(*intervals), len(evaluated.judged.distinct)
     figures = []
     for method, one in zip(methods, intervals, strict=True):
         hits = covered(evaluated.y, one)
-        lower, upper = metrics.binomial_band(hits.sum(), len(hits))
+        lower, upper = metrics.binomial_band(hits.sum() * n_distinct / len(hits), n_distinct)
         figures.append(
             MethodFigures(
                 **vars(method),

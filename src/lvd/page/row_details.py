@@ -12,9 +12,9 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 from lvd.intervals import covered, widths
-from lvd.methods.local import Explanation
+from lvd.methods.evidence import Explanation
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import short
 from lvd.tables.column_values import check_columns, to_texts
@@ -47,15 +47,15 @@ def read_neighbors(model: TableModel, target: str, table: pa.Table | None) -> pa
     """
     if table is None:
         return None if model.cells is None else pa.table({model.encoder.inputs[0]: list(model.cells)})
-    refusal = "fitted_on must be the table that the model was fitted on"
+    refusal = Parameter("fitted_on"), " must be the table that the model was fitted on"
     if table.num_rows != model.n_rows:
-        raise InputError(f"{refusal}, of {model.n_rows:,} rows, got one of {table.num_rows:,}")
+        raise InputError(*refusal, f", of {model.n_rows:,} rows, got one of {table.num_rows:,}")
     numbers = model.calibration_rows
     there = numbers <= table.num_rows  # others came by update
     known = model.regressor.y_calib_[there, model.find_target(target)]
     found = read_targets(table.take(numbers[there] - 1), [target])
     if not np.array_equal(found, known, equal_nan=True):
-        raise InputError(f"{refusal}; the target of this one has other values, or another order")
+        raise InputError(*refusal, "; the target of this one has other values, or another order")
     return table.take(pa.array(np.where(there, numbers - 1, 0), mask=~there))
 
 

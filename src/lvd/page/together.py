@@ -11,6 +11,7 @@ from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
+from lvd.tables.seen_rows import row_ids
 from lvd.tables.table_encoder import read_targets
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
@@ -31,13 +32,13 @@ def view_together(evaluated: Evaluated) -> TogetherView | None:
     table, targets, place = evaluated.table, evaluated.model.encoder.targets, evaluated.place
     if evaluated.region is None or any(name not in table.column_names for name in targets):
         return None
-    y = read_targets(table, targets).reshape(table.num_rows, -1)
-    complete = np.flatnonzero(~np.isnan(y).any(axis=1))
+    all_targets = read_targets(table, targets).reshape(table.num_rows, -1)
+    complete = np.flatnonzero(~np.isnan(all_targets).any(axis=1))
     if not len(complete):
         return None
-    y, region = y[complete], evaluated.region[complete]
-    hits = region.contains(y)
-    (together,) = report_together(hits[:, None], np.array([evaluated.confidence_level]))
+    y, region = all_targets[complete], evaluated.region[complete]
+    hits, ids = region.contains(y), row_ids(evaluated.X, all_targets)[complete]
+    (together,) = report_together(hits[:, None], ids, np.array([evaluated.confidence_level]))
     finite = np.flatnonzero(np.isfinite(region.log_volume()))
     shown = np.random.default_rng(0).permutation(finite)[:MOST_REGIONS]
     others = [number for number in range(len(targets)) if number != place][:MOST_PAIRS]

@@ -1,5 +1,6 @@
 """What is calibrated: scores that learn from training rows, score targets, and turn radii into intervals."""
 
+from lvd.scores.distributional import DistributionalResidual
 from lvd.scores.joint import JointResidual
 from lvd.scores.quantile import QuantileResidual
 from lvd.scores.residuals import AbsoluteResidual, NormalizedResidual, SidedResidual, SignedResidual
@@ -10,6 +11,7 @@ __all__ = [
     "AbsoluteResidual",
     "BoundScore",
     "ConformityScore",
+    "DistributionalResidual",
     "EvaluatedRows",
     "JointResidual",
     "NormalizedResidual",

@@ -10,7 +10,7 @@ import torch
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.kernels.sums import weighted_sums
+from lvd.engine.sums import weighted_sums
 from lvd.regions import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
 from lvd.scores.scaled import ScaledResidual
 from lvd.scores.scales import BANDWIDTHS, LEAST_SHARE
@@ -171,7 +171,7 @@ class JointResidual(ConformityScore):
     >>> import numpy as np, lvd
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
     >>> score = lvd.scores.JointResidual("box", scales=("boosted",))
-    >>> reg = lvd.ConformalRegressor(conformity_score=score, random_state=0).fit(X, X)
+    >>> reg = lvd.SplitConformalRegressor(conformity_score=score, random_state=0).fit(X, X)
     >>> reg.predict_region(X[:5]).contains(X[:5]).shape
     (5,)
     """

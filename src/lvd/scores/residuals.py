@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.kernels.sums import weighted_sums
+from lvd.engine.sums import weighted_sums
 from lvd.models import Model, as_model
 from lvd.models.model import came_trained
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
@@ -90,7 +90,7 @@ class ErrorModel:
 
     def predict(self, rows: EvaluatedRows) -> Float[NDArray, "n t"]:
         """The expected absolute error of each row and target; it may come out negative."""
-        return self.model.evaluate(rows.evaluation.embeddings if self.on_embeddings else rows.inputs).y_pred
+        return self.model.evaluate(rows.embeddings if self.on_embeddings else rows.inputs).y_pred
 
 
 class NormalizedResidual(ConformityScore):
@@ -122,6 +122,11 @@ class NormalizedResidual(ConformityScore):
         given = self.error_estimator
         return self.errors == "held_out" and (given is None or not came_trained(as_model(given)))
 
+    @property
+    def typical(self) -> float:
+        """Errors are in units of the expected ones."""
+        return 1.0
+
     def fit(self, training: TrainingRows) -> None:
         """Train the second model on absolute errors.
 
@@ -137,7 +142,7 @@ class NormalizedResidual(ConformityScore):
             learned = training.y
         else:
             learned = np.abs(training.errors if self.errors == "in_sample" else training.held_out_errors)
-        model.fit(training.rows.evaluation.embeddings if on_embeddings else training.rows.inputs, learned)
+        model.fit(training.rows.embeddings if on_embeddings else training.rows.inputs, learned)
         self.error_model_ = ErrorModel(model, on_embeddings)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
@@ -167,30 +172,39 @@ class SidedResidual(ConformityScore):
     For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The
     measures are roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with
     weight 1 on the squares' means. Squares, because errors that average to zero have equal plain means on
-    both sides however skewed they are.
+    both sides however skewed they are. Without a kernel all training rows are alike.
     """
 
     measure: ClassVar[str] = "score"
 
     train_errors_: Float[NDArray, "n t"]
 
+    @property
+    def typical(self) -> float:
+        """Errors are in units of the expected ones."""
+        return 1.0
+
     def fit(self, training: TrainingRows) -> None:
         """Keep the errors of the training rows that each kernel has learned from."""
         self.train_errors_ = training.errors
         n_learned = [len(kernel.train_points_) for kernel in training.rows.kernels]
-        if n_learned != np.isfinite(self.train_errors_).sum(axis=0).tolist():
-            telling = np.isfinite(training.telling_errors(joint=False))
-            self.train_errors_ = np.where(telling, self.train_errors_, np.nan)
+        if n_learned and n_learned != np.isfinite(self.train_errors_).sum(axis=0).tolist():
+            unseen = np.isfinite(training.out_of_fold_errors(joint=False))
+            self.train_errors_ = np.where(unseen, self.train_errors_, np.nan)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of what is usual on their side."""
-        scales = []
+        ones, scales = np.ones_like(rows.y_pred), []
+        if not rows.kernels:
+            sides = np.maximum([-self.train_errors_, self.train_errors_], 0.0)
+            below, above = error_unit(np.sqrt(np.nanmean(np.square(sides), axis=1)))
+            return BoundResidual(rows.y_pred, ones, below * ones, above * ones)
         for kernel, errors in zip(rows.kernels, self.train_errors_.T, strict=True):
-            queries = kernel.scaled(rows.embeddings)
+            queries = torch.as_tensor(kernel.coordinates(rows.placed))
             points = queries.new_tensor(kernel.train_points_)
             scales.append(_side_scales(queries, points, errors[present_rows(errors)]))
         below, above = np.moveaxis(np.array(scales), [0, 2], [2, 1])
-        return BoundResidual(rows.y_pred, np.ones_like(rows.y_pred), below, above)
+        return BoundResidual(rows.y_pred, ones, below, above)
 
 
 def _side_scales(

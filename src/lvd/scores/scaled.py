@@ -9,7 +9,7 @@ import numpy as np
 
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
-from lvd._validation import check_choice, present_rows
+from lvd._validation import InputError, Parameter, check_choice, present_rows
 from lvd.scores.residuals import BoundResidual
 from lvd.scores.scales import LEAST_SHARE, BoostedScale, KernelScale, NetworkScale, misfit
 from lvd.scores.score import ConformityScore, EvaluatedRows, TrainingRows
@@ -69,22 +69,45 @@ class ScaledResidual(ConformityScore):
         for name in self.scales:
             check_choice(name, "scales", ("own", *SCALES))
 
+    @property
+    def typical(self) -> float:
+        """Errors are in units of the expected ones."""
+        return 1.0
+
     def fit(self, training: TrainingRows) -> None:
         """Learn the scales of each target, and keep them where they are worth it."""
+        self.learn(training)
+
+    def learn(self, training: TrainingRows) -> Float[NDArray, "n t"]:
+        """Fit; returns the scales of the training rows, by models that have not seen them, unless they are the
+        model's own; NaN where the target is not known."""
         self.scales_, self.weights_, self.typical_, self.least_ = [], [], [], []
         spread = self.own_spread(training.rows)
         if spread is not None:
             self.least_ = [LEAST_SHARE * float(np.median(side)) or 1.0 for side in spread.T]
-            return
+            return self.bind(training.rows).unit
         features = features_of(training.rows, training.held_out_predictions)
+        crossed = np.full_like(training.y, np.nan)
         for target, column in enumerate(np.abs(training.held_out_errors).T):
             rows = present_rows(column)
             errors = column[rows]
             self.typical_.append(float(errors.mean()) or 1.0)
             self.least_.append(LEAST_SHARE * float(np.median(errors)) or self.typical_[-1])
-            learned, weights = self._learn(training, features, target, rows, errors)
+            learned, weights, crossed[rows, target] = self._learn(training, features, target, rows, errors)
             self.scales_.append({name: learned[name] for name in weights})
             self.weights_.append(weights)
+        return crossed
+
+    def fit_crossed(self, training: TrainingRows) -> BoundResidual:
+        """Learn; the training rows are measured by scales that have not seen their fold."""
+        unit = self.learn(training)
+        if self.own_spread(training.rows) is not None:
+            raise InputError(
+                "a model with a spread of its own has none for rows that it was trained on, so it cannot serve ",
+                *(Parameter("calibration", "cross"), "; leave 'own' out of the scales, or use "),
+                "calibration='split'",
+            )
+        return BoundResidual(training.held_out_predictions, unit, unit, unit)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the expected ones."""
@@ -108,19 +131,25 @@ class ScaledResidual(ConformityScore):
         target: int,
         rows: Any,
         errors: Float[NDArray, "k"],
-    ) -> tuple[dict[str, Any], dict[str, float]]:
-        """The scales of one target, from the rows that have it, and the weights of those that are used."""
+    ) -> tuple[dict[str, Any], dict[str, float], Float[NDArray, "k"]]:
+        """The scales of one target, from the rows that have it, the weights of those that are used, and the rows'
+        own scales."""
+        constant = np.full(len(errors), self.typical_[target])
         if len(errors) < FEWEST_ROWS or not errors.any():
-            return {}, {}
-        scales, crossed = {}, {}
+            return {}, {}, constant
+        scales, crossed, folds = {}, {}, training.fold_of
         for name in self.scales:
             if name == "own" or (name == "kernel" and not training.rows.kernels):
                 continue
             announce(f"learning how large errors are: {name} scale")
             inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]
             scales[name] = SCALES[name]()
-            crossed[name] = np.maximum(scales[name].fit(inputs, errors, training.seed), self.least_[target])
-        return scales, best_weights(crossed, errors) if worth_scaling(crossed, errors) else {}
+            own = scales[name].fit(inputs, errors, training.seed, None if folds is None else folds[rows])
+            crossed[name] = np.maximum(own, self.least_[target])
+        if not worth_scaling(crossed, errors):
+            return scales, {}, constant
+        weights = best_weights(crossed, errors)
+        return scales, weights, np.maximum(geometric_mean(crossed, weights), self.least_[target])
 
     def _scale(
         self, rows: EvaluatedRows, features: Float[NDArray, "n f"], target: int
@@ -170,5 +199,5 @@ def best_weights(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArr
 
 def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n f"]:
     """Predictions, and the inputs where they are numbers, else the embedding."""
-    inputs = rows.evaluation.embeddings if rows.numbers is None else rows.numbers
+    inputs = rows.embeddings if rows.numbers is None else rows.numbers
     return np.concatenate([y_pred, inputs], axis=1)

@@ -5,7 +5,9 @@ All scales are fixed by the training rows, so whatever they are, a score divided
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +15,9 @@ from torch import Tensor
 
 from lvd._parallel import workers
 from lvd._typing import Float, Int, NDArray
-from lvd.kernels.sums import WeightedRows
+from lvd.engine.sums import WeightedRows
 from lvd.models.scaling import mean_and_scale
-from lvd.models.stack import forward, new_stack
+from lvd.models.stack import Parameters, forward, new_stack
 from lvd.models.trees import TreeEnsemble
 
 N_FOLDS = 5
@@ -24,7 +26,7 @@ BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3
 LEAST_SHARE = 0.05
 """No scale is below this share of the median error."""
 MOST_TREES = 200
-MOST_EPOCHS, PATIENCE, BATCH, HIDDEN = 200, 15, 128, (64, 64)
+MOST_EPOCHS, HIDDEN = 200, (64, 64)
 
 
 def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
@@ -53,9 +55,13 @@ class KernelScale:
     errors_: Float[NDArray, "r"]
 
     def fit(
-        self, points: Float[NDArray, "n k"], errors: Float[NDArray, "n"], seed: int
+        self,
+        points: Float[NDArray, "n k"],
+        errors: Float[NDArray, "n"],
+        seed: int,
+        folds: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
-        """Learn; returns the leave-one-out scales of the training rows."""
+        """Learn; returns the scales of the training rows without the row itself, or without its fold."""
         rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
         self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
         self.__dict__.pop("_rows", None)
@@ -66,8 +72,19 @@ class KernelScale:
                 found.append((misfit(self._scale(sums, strength), self.errors_), bandwidth, strength))
         _, self.bandwidth_, self.strength_ = min(found)
         sums = self._sums(points, self.bandwidth_)
-        sums[rows] -= own[rows]
-        return self._scale(sums, self.strength_)
+        if folds is None:
+            sums[rows] -= own[rows]
+            return self._scale(sums, self.strength_)
+        scales = np.empty(len(errors))
+        for fold in range(folds.max() + 1):
+            inside, outside = rows[folds[rows] == fold], np.flatnonzero(folds == fold)
+            queries = torch.as_tensor(points[outside])
+            widths = queries.new_full((len(queries),), self.bandwidth_)
+            known = WeightedRows(torch.as_tensor(points[inside]), torch.as_tensor(own[inside]))
+            others = sums[outside] - (known.sums(queries, widths).numpy() if len(inside) else 0.0)
+            mean = float(errors[rows[folds[rows] != fold]].mean())
+            scales[outside] = self._scale(others, self.strength_, mean)
+        return scales
 
     def predict(self, points: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
         """The scale of each row."""
@@ -82,8 +99,11 @@ class KernelScale:
         columns = np.stack([self.errors_, np.ones(len(self.errors_))], axis=1)
         return WeightedRows(torch.as_tensor(self.points_), torch.as_tensor(columns))
 
-    def _scale(self, sums: Float[NDArray, "n 2"], strength: float) -> Float[NDArray, "n"]:
-        return (sums[:, 0].clip(min=0.0) + strength * self.mean_) / (sums[:, 1].clip(min=0.0) + strength)
+    def _scale(
+        self, sums: Float[NDArray, "n 2"], strength: float, mean: float | None = None
+    ) -> Float[NDArray, "n"]:
+        mean = self.mean_ if mean is None else mean
+        return (sums[:, 0].clip(min=0.0) + strength * mean) / (sums[:, 1].clip(min=0.0) + strength)
 
 
 class BoostedScale:
@@ -92,14 +112,20 @@ class BoostedScale:
     models_: list[TreeEnsemble]
 
     def fit(
-        self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
+        self,
+        features: Float[NDArray, "n f"],
+        errors: Float[NDArray, "n"],
+        seed: int,
+        folds: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the model that has not seen it."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        folds, clipped = fold_numbers(len(errors), seed), np.minimum(errors, np.quantile(errors, 0.99))
+        strict = folds is not None
+        folds = fold_numbers(len(errors), seed) if folds is None else folds
+        clipped = np.minimum(errors, np.quantile(errors, 0.99))
         self.models_, crossed = [], np.empty(len(errors))
-        for fold in range(N_FOLDS):
+        for fold in range(folds.max() + 1):
             inside, outside = folds != fold, folds == fold
             learner = HistGradientBoostingRegressor(
                 max_iter=MOST_TREES,
@@ -109,7 +135,10 @@ class BoostedScale:
                 early_stopping=inside.sum() > 1000,
                 random_state=seed,
             )
-            model = TreeEnsemble.of(learner.fit(features[inside], clipped[inside]))
+            known = (
+                np.minimum(errors[inside], np.quantile(errors[inside], 0.99)) if strict else clipped[inside]
+            )
+            model = TreeEnsemble.of(learner.fit(features[inside], known))
             crossed[outside] = model.predict(features[outside])
             self.models_.append(model)
         self.least_ = LEAST_SHARE * float(np.median(errors))
@@ -130,16 +159,24 @@ class NetworkScale:
     parameters_: dict[str, Tensor]
 
     def fit(
-        self, features: Float[NDArray, "n f"], errors: Float[NDArray, "n"], seed: int
+        self,
+        features: Float[NDArray, "n f"],
+        errors: Float[NDArray, "n"],
+        seed: int,
+        fold_of: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
         """Learn; returns the scales of the training rows, each by the network that was not trained on it."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         self.unit_ = float(errors.mean())
         clipped = np.minimum(errors, np.quantile(errors, 0.995)) / self.unit_
         inputs, targets = self._inputs(features), torch.as_tensor(clipped, dtype=torch.float32)
-        folds = torch.as_tensor(fold_numbers(len(errors), seed))
+        folds = torch.as_tensor(fold_numbers(len(errors), seed) if fold_of is None else fold_of)
         with workers(1):
-            self.parameters_ = _train_fold_networks(inputs, targets, folds, seed)
+            generator = torch.Generator().manual_seed(seed)
+            fresh = new_stack(int(folds.max()) + 1, [inputs.shape[1], *HIDDEN, 1], generator)
+            self.parameters_ = train_fold_networks(
+                fresh, inputs, targets, folds, _scale_losses, generator=generator, schedule=Schedule()
+            )
             outputs = self._outputs(inputs)
         return outputs[folds, torch.arange(len(folds))].numpy() * self.unit_
 
@@ -155,42 +192,70 @@ class NetworkScale:
 
     def _outputs(self, inputs: Float[Tensor, "n f"]) -> Float[Tensor, "m n"]:
         with torch.no_grad():
-            return _positive(forward(self.parameters_, inputs.expand(N_FOLDS, -1, -1))).double()
+            n_members = len(next(iter(self.parameters_.values())))
+            return _positive(forward(self.parameters_, inputs.expand(n_members, -1, -1))).double()
 
 
 def _positive(outputs: Float[Tensor, "m n 1"]) -> Float[Tensor, "m n"]:
     return torch.nn.functional.softplus(outputs[..., 0]) + 1e-3
 
 
-def _train_fold_networks(
-    inputs: Float[Tensor, "n f"], targets: Float[Tensor, "n"], folds: Int[Tensor, "n"], seed: int
-) -> dict[str, Tensor]:
-    """Network f learns from the rows outside fold f, and is judged by those of fold f."""
-    generator = torch.Generator().manual_seed(seed)
-    fresh = new_stack(N_FOLDS, [inputs.shape[1], *HIDDEN, 1], generator)
+class Schedule(NamedTuple):
+    """How networks are trained: AdamW's rate and decay, and after how many epochs without progress they stop."""
+
+    rate: float = 2e-3
+    decay: float = 1e-2
+    batch: int = 128
+    epochs: int = 200
+    patience: int = 15
+
+
+def _scale_losses(outputs: Float[Tensor, "m b 1"], errors: Float[Tensor, "*m b"]) -> Float[Tensor, "m b"]:
+    scale = _positive(outputs)
+    return scale.log() + errors / scale
+
+
+def train_fold_networks(
+    fresh: Parameters,
+    inputs: Float[Tensor, "n f"],
+    targets: Float[Tensor, "n"],
+    folds: Int[Tensor, "n"],
+    losses_of: Callable[[Tensor, Tensor], Tensor],
+    *,
+    generator: torch.Generator,
+    schedule: Schedule,
+) -> Parameters:
+    """Network f learns from the rows outside fold f, and is kept as it is when the loss on fold f is lowest.
+
+    `losses_of` gives the losses (m, b) of outputs (m, b, o) for targets (b,) or (m, b).
+    """
+    n_folds = len(next(iter(fresh.values())))
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
-    optimizer = torch.optim.AdamW(parameters.values(), lr=2e-3, weight_decay=1e-2)
-    judged = folds == torch.arange(N_FOLDS)[:, None]
-    rows = [(~judged[fold]).nonzero()[:, 0] for fold in range(N_FOLDS)]
+    optimizer = torch.optim.AdamW(parameters.values(), lr=schedule.rate, weight_decay=schedule.decay)
+    rows = [(folds != fold).nonzero()[:, 0] for fold in range(n_folds)]
+    counts = torch.bincount(folds, minlength=n_folds)
+    judged = folds.argsort(stable=True).split(counts.tolist())
+    # Folds differ by a row at most: the shorter ones are filled up with any row, which does not count.
+    filled = torch.nn.utils.rnn.pad_sequence(list(judged), batch_first=True)
+    counted = torch.arange(filled.shape[1]) < counts[:, None]
     size = min(len(some) for some in rows)
-    best = torch.full((N_FOLDS,), torch.inf)
+    best = torch.full((n_folds,), torch.inf)
     kept = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     waited = 0
-    for _ in range(MOST_EPOCHS):
+    for _ in range(min(schedule.epochs, MOST_EPOCHS)):
         order = torch.stack([some[torch.randperm(len(some), generator=generator)[:size]] for some in rows])
-        for batch in order.split(BATCH, dim=1):
+        for some in order.split(schedule.batch, dim=1):
             optimizer.zero_grad()
-            scale = _positive(forward(parameters, inputs[batch]))
-            (scale.log() + targets[batch] / scale).mean(1).sum().backward()
+            losses_of(forward(parameters, inputs[some]), targets[some]).mean(1).sum().backward()
             optimizer.step()
         with torch.no_grad():
-            scale = _positive(forward(parameters, inputs.expand(N_FOLDS, -1, -1)))
-            losses = ((scale.log() + targets / scale) * judged).sum(1) / judged.sum(1)
+            found = losses_of(forward(parameters, inputs[filled]), targets[filled])
+            losses = (found * counted).sum(1) / counts
         better = losses < best - 1e-4
         best = torch.where(better, losses, best)
         for name, tensor in parameters.items():
             kept[name][better] = tensor.detach()[better]
         waited = 0 if bool(better.any()) else waited + 1
-        if waited >= PATIENCE:
+        if waited >= schedule.patience:
             break
     return kept

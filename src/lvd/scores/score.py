@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,12 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
-from lvd._typing import Bool, Float, NDArray
-from lvd._validation import is_matrix, row_digests
-from lvd.kernels import MahalanobisKernel
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError, Parameter, is_matrix, row_digests, to_numpy
+from lvd.kernels import Kernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
-from lvd.models.candidates import FEWEST_ROWS, N_FOLDS, held_out_folds
+from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds
 from lvd.models.model import came_trained, lighter, rows_held_out
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
@@ -35,7 +35,7 @@ class EvaluatedRows:
 
     inputs: Any
     evaluation: Evaluation
-    kernels: Sequence[MahalanobisKernel] = ()
+    kernels: Sequence[Kernel] = ()
     unknown: Bool[NDArray, "n"] | None = None
 
     @property
@@ -50,16 +50,20 @@ class EvaluatedRows:
             return self.evaluation.inputs
         return self.inputs if is_matrix(self.inputs) else None
 
+    @property
+    def embeddings(self) -> Float[NDArray, "n h"]:
+        """The model's embeddings."""
+        return self.evaluation.embeddings
+
     @cached_property
-    def embeddings(self) -> Embeddings:
+    def placed(self) -> Embeddings:
         """The embeddings where the kernels compute, brought there once for all targets."""
-        device = self.kernels[0].device if self.kernels else "cpu"
-        return place(self.evaluation.embeddings, device)
+        return place(self.embeddings, self.kernels[0].device if self.kernels else "cpu")
 
     def coordinates(self, target: int) -> Float[NDArray, "n k"]:
         """Where the rows are in the coordinates of a target's kernel; a single one serves all targets."""
         kernel = self.kernels[0 if len(self.kernels) == 1 else target]
-        return kernel.scaled(self.embeddings).cpu().numpy()
+        return to_numpy(kernel.coordinates(self.placed))
 
     @property
     def keys(self) -> NDArray:
@@ -78,6 +82,8 @@ class TrainingRows:
     seed: int
     crossed: Float[NDArray, "n t"] | None = None
     """Predictions of some rows, NaN elsewhere, by models that have not seen their fold; the others are made."""
+    folds: Folds | None = None
+    """The folds that hold rows out; None for folds at random."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -95,16 +101,32 @@ class TrainingRows:
         if came_trained(self.model) or len(self.y) < FEWEST_ROWS:
             return self.rows.y_pred
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
-        for number, (inside, outside) in enumerate(held_out_folds(len(self.y), self.seed), start=1):
+        folds = held_out_folds(len(self.y), self.seed) if self.folds is None else self.folds
+        for number, (inside, outside) in enumerate(folds, start=1):
             if np.isfinite(predictions[outside]).all():
                 continue
-            announce(f"errors on rows held out: fold {number} of {N_FOLDS}")
+            announce(f"errors on rows held out: fold {number} of {len(folds)}")
             model = lighter(self.model)
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
             predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
         return predictions
 
-    def telling_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
+    @property
+    def fold_of(self) -> Int[NDArray, "n"] | None:
+        """The fold that holds each row out; None for folds at random."""
+        if self.folds is None:
+            return None
+        numbers = np.empty(len(self.y), np.int64)
+        for number, (_, outside) in enumerate(self.folds):
+            numbers[outside] = number
+        return numbers
+
+    @property
+    def held_out_rows(self) -> EvaluatedRows:
+        """The rows as models that have not seen them predict them."""
+        return replace(self.rows, evaluation=self.rows.evaluation._replace(y_pred=self.held_out_predictions))
+
+    def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
         """Signed errors that tell which rows are alike; NaN for rows that are left out.
 
         Of a model without a spread of its own they are held-out errors of all rows. Of one with a spread they are
@@ -119,7 +141,7 @@ class TrainingRows:
         enough = (unseen & known).sum(axis=0) >= FEWEST_HELD_OUT
         return np.where(unseen | ~enough, self.errors, np.nan)
 
-    def located(self, kernels: Sequence[MahalanobisKernel]) -> TrainingRows:
+    def located(self, kernels: Sequence[Kernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
         moved = replace(self, rows=replace(self.rows, kernels=kernels))
         if "held_out_predictions" in vars(self):
@@ -134,7 +156,7 @@ def interpolates(training: TrainingRows) -> bool:
     """
     if getattr(training.model, "remembers", False):
         return True
-    embeddings = training.rows.evaluation.embeddings[:NEIGHBOR_ROWS]
+    embeddings = training.rows.embeddings[:NEIGHBOR_ROWS]
     if len(embeddings) < 2:
         return False
     from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
@@ -178,6 +200,30 @@ class BoundScore(ABC):
     ) -> Float[NDArray, "n 2 l t"]:
         """All y that score at most the radii of the columns that each level asks for; see :class:`Plan`."""
 
+    def __getitem__(self, rows: slice) -> Any:
+        """The score bound to some of the rows; all that belongs to single rows has two dimensions or more."""
+
+        def some(part: Any) -> Any:
+            if isinstance(part, tuple):
+                return tuple(map(some, part))
+            own = isinstance(part, BoundScore) or (isinstance(part, np.ndarray) and part.ndim > 1)
+            return part[rows] if own else part
+
+        return replace(self, **{one.name: some(getattr(self, one.name)) for one in fields(self)})
+
+    def signed(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        """A score that grows with y: by default the error in units."""
+        return (y - self.y_pred) / self.unit
+
+    def targets_at(self, signed: Float[NDArray, "n j t"]) -> Float[NDArray, "n j t"]:
+        """The y of these signed scores; past the largest number they are infinite."""
+        with np.errstate(over="ignore"):
+            return self.y_pred[:, None] + signed * self.unit[:, None]
+
+    def remark(self, row: int, target: int) -> str | None:
+        """What there is to say of the errors of a row in one sentence; by default nothing."""
+        return None
+
 
 class ConformityScore(BaseEstimator, ABC):
     """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
@@ -193,9 +239,13 @@ class ConformityScore(BaseEstimator, ABC):
         return False
 
     @property
-    def typical(self) -> float:
-        """What scores are about before any calibration row is seen."""
-        return 1.0
+    def typical(self) -> float | None:
+        """What scores are about before any calibration row is seen; None where that is not known."""
+        return None
+
+    def measure_of(self, target: int) -> str:
+        """What a target's score is called."""
+        return self.measure
 
     def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n r"]:
         """How badly rows went wrong, for a kernel of the errors to learn: a column for each kernel."""
@@ -219,3 +269,13 @@ class ConformityScore(BaseEstimator, ABC):
     @abstractmethod
     def bind(self, rows: EvaluatedRows) -> BoundScore:
         """The score of these rows."""
+
+    def fit_crossed(self, training: TrainingRows) -> BoundScore:
+        """Learn, and bind the training rows by what has not seen them: their fold's model, scale and shape."""
+        if type(self).fit is not ConformityScore.fit:
+            raise InputError(
+                f"{type(self).__name__} has no out-of-fold scores of the rows it learns from, so it cannot serve ",
+                Parameter("calibration", "cross"),
+                "; use 'distributional', 'scaled' or 'absolute' scores, or calibration='split'",
+            )
+        return self.bind(training.held_out_rows)

@@ -2,14 +2,14 @@
 
 from lvd.store.decoding import load_object
 from lvd.store.encoding import save_object
-from lvd.store.folder import check_replaceable, read_manifest
-from lvd.store.storable import OutdatedError, Saved, register
+from lvd.store.folder import check_replaceable, locked, read_manifest
+from lvd.store.storable import EXTENSIBLE, register
 
 __all__ = [
-    "OutdatedError",
-    "Saved",
+    "EXTENSIBLE",
     "check_replaceable",
     "load_object",
+    "locked",
     "read_manifest",
     "register",
     "save_object",

@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,32 +20,37 @@ from lvd.store.boosters import load_booster
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, OutdatedError, Storable
+from lvd.store.storable import STORABLES, Storable, extension, full_name
 
+MOST_TIMES, LEAST_BYTES = 4, 1 << 24
+"""What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the
+folder, and to some more, lest small ones be refused for what costs nothing."""
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
 
-def load_object(folder: str | os.PathLike[str], given: Mapping[str, Any]) -> Any:
-    """The object that :func:`save_object` wrote.
+def load_object(
+    folder: str | os.PathLike[str], given: Mapping[str, Any], trusted: Sequence[type[Any]] = ()
+) -> Any:
+    """The object that :func:`save_object` wrote; of classes that are not lvd's, only `trusted` ones are made.
 
     `given` holds, by the names of its constructor's parameters, the functions and torch modules that the object was
     made with: they are not in the folder.
     """
     contents = read_folder(folder)
-    decoder = _Decoder(contents, given)
+    decoder = _Decoder(contents, given, trusted)
     try:
         for entry in contents.description["objects"]:
             decoder.objects.append(decoder.object(entry))
         root = decoder.objects[-1]
-    except (_NotGivenError, OutdatedError):
+    except _NotGivenError:
         raise
     except Exception as error:  # what is in the file decides which error it is
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} does not describe a model that can be rebuilt "
             f"({type(error).__name__}: {error}); {REMEDY}"
         ) from error
-    storable = STORABLES.get(type(root))
-    if storable is None or not storable.root or type(root).__name__ != contents.description.get("class"):
+    storable = decoder.classes.get(str(contents.description.get("class")))
+    if storable is None or not storable.root or type(root) is not storable.cls:
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} describes a {type(root).__name__}, which is not a model; {REMEDY}"
         )
@@ -63,21 +68,30 @@ class _NotGivenError(InputError):
 class _Decoder:
     """Rebuilds the objects in the order of the list, so that a reference is always to a finished one."""
 
-    def __init__(self, contents: Contents, given: Mapping[str, Any]) -> None:
+    def __init__(self, contents: Contents, given: Mapping[str, Any], trusted: Sequence[type[Any]]) -> None:
         self.objects: list[Any] = []
         self.used: set[str] = set()
         self._contents = contents
-        self._classes = {cls.__name__: storable for cls, storable in STORABLES.items()}
+        self.classes = {cls.__name__: storable for cls, storable in STORABLES.items()}
+        self.classes |= {full_name(cls): extension(cls, root=True) for cls in trusted}
         self._given = given
+        self._read: dict[tuple[str, str], Any] = {}
+        self._bytes = 0
+        self._most = LEAST_BYTES + MOST_TIMES * sum(
+            (
+                *(tensor.nbytes for tensor in contents.tensors.values()),
+                *map(len, contents.estimators.values()),
+            )
+        )
         self._by_tag: dict[str, Callable[[Any], Any]] = {
             "float": float,
             "tuple": lambda items: tuple(self.value(item) for item in items),
             "dict": lambda pairs: {self.value(key): self.value(item) for key, item in pairs},
-            "array": lambda name: np.array(contents.tensors[name].numpy()),
-            "fortran array": lambda name: np.array(contents.tensors[name].numpy(), order="F"),
+            "array": lambda name: self._shared("array", name),
+            "fortran array": lambda name: self._shared("fortran array", name),
             "texts": _texts,
             "scalar": self._scalar,
-            "tensor": lambda name: contents.tensors[name].clone(),
+            "tensor": lambda name: self._shared("tensor", name),
             "given": lambda content: self._ask(*content),
             "object": self._reference,
         }
@@ -100,26 +114,54 @@ class _Decoder:
         if "booster" in entry:
             return self._booster(entry)
         file = entry["estimator"]
-        estimator = load_estimator(self._contents.estimators[file], file)
+        estimator = load_estimator(self._file(file), file)
         if "last" in entry:
             estimator.steps[-1] = estimator.steps[-1][0], self.value(entry["last"])
         return estimator
 
+    def _count(self, n_bytes: int) -> None:
+        """Refuse a description that would fill the memory with what it refers to again and again."""
+        self._bytes += n_bytes
+        if self._bytes > self._most:
+            raise InputError(f"it refers to more than {self._most:,} bytes, many times what the folder holds")
+
+    def _shared(self, kind: str, name: str) -> Any:
+        """An array or tensor, the same for all that refer to it."""
+        tensor = self._contents.tensors[name]
+        self._count(tensor.nbytes)
+        if (kind, name) not in self._read:
+            order: Literal["C", "F"] = "F" if kind == "fortran array" else "C"
+            value = tensor.clone() if kind == "tensor" else np.array(tensor.numpy(), order=order)
+            self._read[kind, name] = value
+        return self._read[kind, name]
+
+    def _file(self, name: str) -> bytes:
+        data = self._contents.estimators[name]
+        self._count(len(data))
+        return data
+
     def _booster(self, entry: Mapping[str, Any]) -> Any:
         parameters = {name: self.value(node) for name, node in entry["parameters"].items()}
         file = entry["file"]
-        data = None if file is None else self._contents.estimators[file]
+        data = None if file is None else self._file(file)
         library, kind = entry["booster"]
         return load_booster(library, kind, parameters, data)
 
     def _known(self, entry: Mapping[str, Any]) -> Any:
-        storable = self._classes[entry["class"]]
+        name = entry["class"]
+        if ":" in name and name not in self.classes:
+            cls = name.partition(":")[2]
+            raise _NotGivenError(
+                f"this model holds a {name}, a class of its user's own; if you trust it, name it as "
+                f"lvd.load(folder, trusted=[{cls}])"
+            )
+        storable = self.classes[name]
         value = object.__new__(storable.cls)
         saved = (
             {name: self.value(node) for name, node in entry[part].items()}
             for part in ("parameters", "learned")
         )
-        parameters, learned = saved if storable.upgrade is None else storable.upgrade(*saved)
+        parameters, learned = saved
         vars(value).update(self._parameters(storable, parameters))
         for name in learned:
             if not LEARNED.fullmatch(name) or name in vars(value) or hasattr(storable.cls, name):
@@ -146,6 +188,7 @@ class _Decoder:
 
     def _module(self, entry: Mapping[str, Any]) -> nn.Module:
         state = {key: self._contents.tensors[name] for key, name in entry["state"].items()}
+        self._count(sum(tensor.nbytes for tensor in state.values()))
         if "layers" in entry:
             module: nn.Module = _build_layers(entry["layers"], state)
             load_state(module, state)

@@ -22,7 +22,7 @@ from lvd._validation import InputError
 from lvd.store.boosters import LIBRARIES, booster_library, dump_booster
 from lvd.store.estimators import dump_estimator, without_last
 from lvd.store.folder import Contents, write_folder
-from lvd.store.storable import STORABLES
+from lvd.store.storable import EXTENSIBLE, STORABLES, full_name, storable_of
 
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -45,11 +45,11 @@ def save_object(
     `columns` describes, in types that JSON has, the columns of the table that it was fitted on; `card` is a text
     for people. Without `replace` a model that is there stays.
     """
-    if type(root) not in STORABLES:
+    if storable_of(type(root)) is None:
         raise InputError(f"a {type(root).__name__} cannot be saved; only lvd's own classes can")
     encoder = _Encoder()
     encoder.value(root, "", "")
-    description = {"class": type(root).__name__, "columns": columns, "objects": encoder.objects}
+    description = {"class": encoder.objects[-1]["class"], "columns": columns, "objects": encoder.objects}
     contents = Contents(description, encoder.tensors, encoder.estimators, card)
     write_folder(folder, contents, replace=replace)
 
@@ -77,7 +77,7 @@ class _Encoder:
             Tensor: lambda tensor, name, path: {"tensor": self._keep(name, tensor)},
             # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
             RANDOM: lambda generator, name, path: None,
-            (*STORABLES, nn.Module, BaseEstimator): self._object,
+            (*STORABLES, *EXTENSIBLE, nn.Module, BaseEstimator): self._object,
         }
 
     def value(self, value: Any, name: str, path: str | None) -> Any:
@@ -122,7 +122,7 @@ class _Encoder:
 
     def _object(self, value: Any, name: str, path: str | None) -> Any:
         if id(value) not in self._numbers:
-            if type(value) in STORABLES:
+            if storable_of(type(value)) is not None:
                 entry = self._known(value, name, path)
             elif isinstance(value, nn.Module):
                 entry = self._module(value, name, path)
@@ -137,7 +137,8 @@ class _Encoder:
         return {"object": self._numbers[id(value)]}
 
     def _known(self, value: Any, name: str, path: str | None) -> dict[str, Any]:
-        storable = STORABLES[type(value)]
+        storable = storable_of(type(value))
+        assert storable is not None
         attributes = dict(storable.take_apart(value))
         parameters = {
             key: self.value(attributes.pop(key), _dotted(name, key), _below(path, key))
@@ -147,7 +148,9 @@ class _Encoder:
             key: self.value(item, _dotted(name, key), self._template(value, key))
             for key, item in attributes.items()
         }
-        return {"class": type(value).__name__, "parameters": parameters, "learned": learned}
+        cls = type(value)
+        known = cls.__name__ if cls in STORABLES else full_name(cls)
+        return {"class": known, "parameters": parameters, "learned": learned}
 
     def _module(self, module: nn.Module, name: str, path: str | None) -> dict[str, Any]:
         layers = _describe_layers(module) if path is None else None

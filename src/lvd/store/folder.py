@@ -12,6 +12,10 @@ import json
 import os
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,14 +25,16 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from lvd._files import atomic_folder, read_regular
+from lvd._progress import announce
 from lvd._validation import InputError
 from lvd._version import __version__
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, TENSORS, CARD = "manifest.json", "tensors.safetensors", "card.md"
 FILE_NAME = re.compile(r"card\.md|tensors\.safetensors|estimator-\d+\.(skops|txt|ubj|cbm)")
 MANIFEST_BYTES = 64 << 20
 """The longest manifest; a million texts or categories fit in. Parsed, it takes up to 30 times the memory."""
+WAITING = "waiting for another process, which is changing this model"
 REMEDY = "copy the folder again from where it was saved, or save the model again"
 
 
@@ -65,9 +71,72 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace:
             f"{MANIFEST} of this model would have {len(files[MANIFEST]):,} bytes, more than the {MANIFEST_BYTES:,} "
             "that load() reads; fit on fewer categories or texts"
         )
-    with atomic_folder(target, replace=replace) as part:
+    with locked(target), atomic_folder(target, replace=replace) as part:
         for name, data in files.items():
             (part / name).write_bytes(data)
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Only one process at a time changes the model that is saved in this folder; others wait.
+
+    The lock is on the manifest, so that there is no file to leave behind, and it ends with its process. It goes
+    with the folder that is replaced: who has waited looks for the new one. Where nothing is saved, nothing is
+    locked.
+    """
+    manifest = Path(os.path.realpath(folder), MANIFEST)
+    while (known := _identity(manifest)) is not None and known not in _held.get():
+        file = _open_to_lock(manifest)
+        try:
+            _wait_for(file, folder)
+            if _identity(file) == _identity(manifest):
+                token = _held.set(_held.get() | {_identity(file)})
+                try:
+                    yield
+                finally:
+                    _held.reset(token)
+                return
+        finally:
+            os.close(file)
+    yield
+
+
+_held: ContextVar[frozenset[Any]] = ContextVar("held", default=frozenset())
+"""The manifests that are locked here."""
+
+
+def _identity(file: int | Path) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(file) if isinstance(file, int) else file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _open_to_lock(manifest: Path) -> int:
+    """Some disks lock only what may be written."""
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        return os.open(manifest, os.O_RDWR | flags)
+    except PermissionError:
+        return os.open(manifest, os.O_RDONLY | flags)
+
+
+def _wait_for(file: int, folder: str | os.PathLike[str]) -> None:
+    try:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            announce(WAITING)
+            fcntl.flock(file, fcntl.LOCK_EX)
+    except (OSError, ImportError):
+        warnings.warn(
+            f"{os.fspath(folder)!r} cannot be locked on this disk or system: let one process at a time change it",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Contents:
@@ -108,6 +177,11 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     written = manifest.get("format")
     if type(written) is not int or written < 1:
         _refuse_file(folder, MANIFEST, "names no format version")
+    if written < FORMAT:
+        raise InputError(
+            f"{MANIFEST} in {os.fspath(folder)!r} has format {written}, written by lvd {manifest.get('lvd')}, a "
+            f"version before the first release; this lvd {__version__} does not read it: fit the model again"
+        )
     if written > FORMAT:
         raise InputError(
             f"{MANIFEST} in {os.fspath(folder)!r} has format {written}, written by lvd "

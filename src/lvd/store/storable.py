@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lvd._validation import InputError
-
-Saved = tuple[dict[str, Any], dict[str, Any]]
-"""Parameters and learned attributes."""
-
 
 def attributes_of(value: Any) -> dict[str, Any]:
     """The attributes of an object, without what a ``cached_property`` keeps among them: it is made again."""
@@ -34,7 +29,6 @@ class Storable:
     take_apart : from an object to the attributes to save, in types that can be saved.
     complete : called on the rebuilt object, with the saved attributes set, to make it whole again.
     check : refuses a rebuilt object whose parameters are not valid.
-    upgrade : from the parameters and learned attributes that an older version saved to those of this one.
     """
 
     cls: type[Any]
@@ -43,7 +37,29 @@ class Storable:
     take_apart: Callable[[Any], dict[str, Any]] = attributes_of
     complete: Callable[[Any], None] | None = None
     check: Callable[[Any], None] | None = None
-    upgrade: Callable[[dict[str, Any], dict[str, Any]], Saved] | None = None
+
+
+EXTENSIBLE: list[type[Any]] = []
+"""Contracts that users implement in classes of their own. Such an object is saved under the full name of its class,
+and is loaded only by somebody who names that class as trusted."""
+
+
+def full_name(cls: type[Any]) -> str:
+    """The name under which a class of a user's own is saved."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def storable_of(cls: type[Any]) -> Storable | None:
+    """How objects of this class are saved; None if they cannot be."""
+    if cls in STORABLES:
+        return STORABLES[cls]
+    return extension(cls) if issubclass(cls, tuple(EXTENSIBLE)) else None
+
+
+def extension(cls: type[Any], *, root: bool = False) -> Storable:
+    """How objects of a user's own class are saved: as their parameters and what `fit` learned."""
+    check = getattr(cls, "_check_parameters", None)
+    return Storable(cls, inspect.signature(cls).parameters, root=root, check=check)
 
 
 STORABLES: dict[type[Any], Storable] = {}
@@ -57,12 +73,3 @@ def register(cls: type[Any], **ways: Any) -> None:
     """
     ways.setdefault("check", getattr(cls, "_check_parameters", None))
     STORABLES[cls] = Storable(cls, inspect.signature(cls).parameters, **ways)
-
-
-class OutdatedError(InputError):
-    """What an older version saved and this one cannot use."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the model was saved by an older lvd with {what}, which this version does not have; fit it again"
-        )

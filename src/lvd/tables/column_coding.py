@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError
-from lvd.models.levels import looks_unique
+from lvd._validation import InputError, Parameter
+from lvd.models.coding import looks_unique
 from lvd.tables.column_values import (
     NUMBER,
     RowNumbers,
@@ -34,8 +34,10 @@ from lvd.tables.column_values import (
 )
 from lvd.tables.dates import (
     PARTS,
+    MomentKind,
     Part,
     are_dates,
+    read_moments,
     recurring_parts,
     split_moments,
     to_moments,
@@ -79,6 +81,8 @@ class Column:
         What a date becomes.
     origin : float
         The first moment of a date, from which its days count.
+    moments : str, optional
+        What kind of moments a date column holds; models of older versions do not know.
     """
 
     name: str
@@ -89,6 +93,7 @@ class Column:
     shares: tuple[float, ...] = ()
     parts: tuple[Part, ...] = ()
     origin: float = 0.0
+    moments: MomentKind | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -136,7 +141,7 @@ def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool) -> Column:
         return column
     if not (parts := varying_parts(array[~np.isnan(array)])):
         raise InputError("is the same moment in every row")
-    return replace(column, parts=parts)
+    return replace(column, parts=parts, moments=read_moments(values)[1])
 
 
 def encode_column(
@@ -166,7 +171,7 @@ def features_of_missing(column: Column) -> list[float]:
 
 def _read(column: Column, values: pa.ChunkedArray, numbers: RowNumbers = None) -> Float[NDArray, "n"]:
     if column.kind == "date":
-        return to_moments(values, numbers=numbers)
+        return to_moments(values, kind=column.moments, numbers=numbers)
     return to_numbers(values, boolean=column.kind == "boolean", numbers=numbers)
 
 
@@ -205,7 +210,8 @@ def _check_missing(missing: Bool[NDArray, "n"], impute: bool) -> None:
 def _refuse_missing(missing: Bool[NDArray, "n"], numbers: RowNumbers = None) -> NoReturn:
     raise InputError(
         f"{count(missing, 'missing value')} ({list_rows(missing, numbers)}); "
-        "fill them in, remove these rows, or fit with impute='median'"
+        "fill them in, remove these rows, or fit with ",
+        Parameter("impute", "median"),
     )
 
 
@@ -288,10 +294,12 @@ def column_from_dict(entry: Any) -> Column:
     (name,), categories = check_texts([entry["name"]]), check_texts(entry["categories"])
     rare, parts = check_texts(entry.get("rare", [])), check_texts(entry.get("parts", []))
     shares, origin = entry.get("shares", []), entry.get("origin", 0.0)
-    kind, median = entry["kind"], entry["median"]
+    kind, median, moments = entry["kind"], entry["median"], entry.get("moments")
     levels = (*categories, *rare)
     if kind not in get_args(Kind) or (kind == "category") != bool(levels) or (kind == "date") != bool(parts):
         raise ValueError(f"kind {kind!r} with {len(levels)} categories and {len(parts)} parts")
+    if moments is not None and (kind != "date" or moments not in get_args(MomentKind)):
+        raise ValueError(f"moments {moments!r} of kind {kind!r}")
     if len(set(levels)) < len(levels) or len(set(parts)) < len(parts) or not set(parts) <= set(PARTS):
         raise ValueError("repeated categories or unknown parts")
     if len(shares) != (len(levels) if rare else 0) or not all(0.0 < share <= 1.0 for share in shares):
@@ -307,6 +315,7 @@ def column_from_dict(entry: Any) -> Column:
         tuple(map(float, shares)),
         tuple(part for part in PARTS if part in parts),
         float(origin),
+        moments,
     )
 
 

@@ -7,17 +7,18 @@ null or the empty text, so that a category may be called "NA". Rows are counted 
 from __future__ import annotations
 
 import difflib
-import re
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeAlias, TypeVar
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 
 Result = TypeVar("Result")
 RowNumbers: TypeAlias = Int[NDArray, "n"] | None
@@ -46,10 +47,8 @@ def to_numbers(
     Texts must be numbers, or with `boolean` true or false.
     """
     values = _decode(values)
-    if pa.types.is_duration(values.type):  # in seconds
-        values = pc.divide(
-            values.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6
-        )
+    if pa.types.is_duration(values.type):
+        values = in_seconds(values)
     if pa.types.is_temporal(values.type):
         raise InputError("holds dates or times, where numbers are needed; choose another column")
     if is_text(values.type):
@@ -58,13 +57,30 @@ def to_numbers(
         array: NDArray = values.cast(pa.float64(), safe=False).to_numpy()
     except pa.ArrowException:
         raise InputError(f"has type {values.type}, which cannot be turned into numbers") from None
-    if pa.types.is_integer(values.type):
-        _refuse_inexact(values, np.abs(array) >= EXACT, numbers)
+    inexact = np.abs(array) >= EXACT
+    if pa.types.is_decimal(values.type):  # whole ones are integers; others lose digits as floats do
+        inexact[inexact] = [one == one.to_integral_value() for one in values.filter(inexact).to_pylist()]
+    if pa.types.is_integer(values.type) or pa.types.is_decimal(values.type):
+        _refuse_inexact(values, inexact, numbers)
     if (infinite := np.isinf(array)).any():
         raise InputError(
             f"{count(infinite, 'infinite value')} ({list_rows(infinite, numbers)}); remove these rows"
         )
     return array
+
+
+def in_seconds(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Moments and durations of any unit as float64 seconds; of nanoseconds, whole microseconds as texts have them.
+
+    Of any other unit Arrow's own change to microseconds would overflow.
+    """
+    if pa.types.is_date32(values.type):
+        return pc.multiply(values.cast(pa.int32()).cast(pa.float64()), 86_400.0)
+    unit = "ms" if pa.types.is_date64(values.type) else values.type.unit
+    stored = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
+    if unit == "ns":
+        stored, unit = pc.divide(stored, 1000), "us"
+    return pc.divide(stored.cast(pa.float64(), safe=False), {"s": 1.0, "ms": 1e3, "us": 1e6}[unit])
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -76,19 +92,21 @@ def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def group_labels(values: pa.ChunkedArray) -> NDArray:
-    """The name of each row's group, the same for a cell of a CSV file and for a typed value: 1.50 is 1.5."""
+    """The name of each row's group: its cell as it stands in the table, so that 007 and 7 are two groups.
+
+    A number that is no text is named by all its digits, a whole one without a point: 7 names 7.0.
+    """
     coded = to_texts(values).dictionary_encode().combine_chunks()
-    names = np.array([_group_name(text) for text in coded.dictionary.to_pylist()], dtype=object)
-    return names[coded.indices.to_numpy()]
+    names = coded.dictionary.to_pylist()
+    if pa.types.is_floating(_decode(values).type):
+        names = [_number_name(float(text)) if text else "" for text in names]
+    return np.array(names, dtype=object)[coded.indices.to_numpy()]
 
 
-def _group_name(text: str) -> str:
-    text = text.strip()
-    if text in MISSING_MARKS:
-        return "missing"
-    if text.lower() in ("true", "false"):
-        return text.lower()
-    return f"{float(text):.15g}" if re.match(NUMBER, text) else text
+def _number_name(number: float) -> str:
+    if math.isnan(number):
+        return ""
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -167,11 +185,11 @@ def for_each_column(
         except InputError as error:
             refused[name] = error
     if refused:
-        lines = [f"{noun} {name!r}: {error}" for name, error in refused.items()]
-        lines[10:] = [f"and {len(lines) - 10} more"] if len(lines) > 10 else []
+        lines: list[tuple[Any, ...]] = [(f"{noun} {name!r}: ", error) for name, error in refused.items()]
+        lines[10:] = [(f"and {len(lines) - 10} more",)] if len(lines) > 10 else []
         if may_drop:
-            lines.append(f"to leave out: drop={list(refused)}")
-        raise InputError("\n".join(lines))
+            lines.append(("to leave out: ", Parameter("drop", list(refused))))
+        raise InputError(*lines[0], *chain.from_iterable(("\n", *line) for line in lines[1:]))
     return results
 
 

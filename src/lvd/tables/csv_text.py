@@ -201,7 +201,8 @@ class QuoteCheck:
 
     def _are_rows(self, before: bytes, quoted: bytes, after: bytes) -> bool:
         before, after = (re.sub(_QUOTED_LINE, b"x", part) for part in (before, after))
-        lines = [line.decode().split(",") for line in (before + quoted + after).splitlines()]
+        # Not splitlines: what follows a last break is a line, too, and an empty one is no row.
+        lines = [line.decode().split(",") for line in re.split(rb"\r\n|\r|\n", before + quoted + after)]
         if any(len(cells) != self._n_columns for cells in lines):
             return False
         n_before, n_after = before.count(b","), after.count(b",")

@@ -10,7 +10,16 @@ import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError
-from lvd.tables.column_values import RowNumbers, count, first_text, is_text, list_rows, to_mask, without_marks
+from lvd.tables.column_values import (
+    RowNumbers,
+    count,
+    first_text,
+    in_seconds,
+    is_text,
+    list_rows,
+    to_mask,
+    without_marks,
+)
 
 Part: TypeAlias = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -27,6 +36,8 @@ _LIKE_DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]|$)"
     r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$"
 )
+MomentKind: TypeAlias = Literal["times of day", "dates or times without a zone", "times with a zone"]
+"""What a column of moments holds; those of two kinds cannot be compared."""
 WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31T17:30:00"
 
 
@@ -43,19 +54,34 @@ def are_dates(values: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.match_substring_regex(trimmed, rf"{_LIKE_DATE}|{_COMPACT}")).as_py())
 
 
-def to_moments(values: pa.ChunkedArray, *, numbers: RowNumbers = None) -> Float[NDArray, "n"]:
+def to_moments(
+    values: pa.ChunkedArray, *, kind: MomentKind | None = None, numbers: RowNumbers = None
+) -> Float[NDArray, "n"]:
     """Dates and times as seconds since the start of 1970, of times alone since midnight; missing ones NaN.
 
-    Times with a zone are converted to UTC.
+    Times with a zone are converted to UTC. Moments of another `kind` than that given are refused.
     """
+    moments, found = read_moments(values, numbers=numbers)
+    if kind is not None and found != kind and not np.isnan(moments).all():
+        raise InputError(
+            f"holds {found}, but the model was fitted on {kind}; write them as in that table"
+            + (", for instance as 2024-03-31T17:30:00+02:00" if kind == "times with a zone" else "")
+        )
+    return moments
+
+
+def read_moments(
+    values: pa.ChunkedArray, *, numbers: RowNumbers = None
+) -> tuple[Float[NDArray, "n"], MomentKind]:
+    """The moments of :func:`to_moments`, and of what kind they are."""
+    kind: MomentKind = "times of day" if _are_times(values) else "dates or times without a zone"
     if is_text(values.type):
         values = _parse(values, numbers)
     elif not _is_moment(values.type):
         raise InputError(f"must hold dates or times, as in fit, got {values.type}; {WRITE_ISO}")
-    in_us = pa.timestamp("us", getattr(values.type, "tz", None))
-    if pa.types.is_time(values.type):
-        in_us = pa.time64("us")
-    return values.cast(in_us, safe=False).cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy() / 1e6
+    if getattr(values.type, "tz", None) is not None:
+        kind = "times with a zone"
+    return in_seconds(values).to_numpy(), kind
 
 
 def split_moments(
@@ -91,6 +117,13 @@ def varying_parts(moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
 
 def _is_moment(arrow_type: pa.DataType) -> bool:
     return pa.types.is_temporal(arrow_type) and not pa.types.is_duration(arrow_type)
+
+
+def _are_times(values: pa.ChunkedArray) -> bool:
+    """Whether these are times without dates."""
+    if not is_text(values.type):
+        return bool(pa.types.is_time(values.type))
+    return bool(to_mask(pc.match_substring_regex(without_marks(values), _TIME)).any())
 
 
 def _parse(values: pa.ChunkedArray, numbers: RowNumbers) -> pa.ChunkedArray:

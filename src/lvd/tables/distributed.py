@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import threading
+import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +40,11 @@ CPUS_PER_THREAD = 0.4
 """What an actor reserves for each of its threads; with 0.9 nothing is left on two cores to read the files."""
 
 CONNECT_SECONDS = 10.0
+
+AGAIN = "perhaps because memory ran out; start again, with fewer workers if so (finished runs are kept)"
+SERVE = "from lvd.tables.distributed import serve; serve()"
+"""What the process does that Ray runs in."""
+ENDING_SECONDS = 20.0
 
 
 def import_ray() -> Any:
@@ -81,9 +91,12 @@ def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+    except Exception as error:  # of a control service that dies meanwhile Ray tells with a bare one
+        reason = " ".join(str(error).split())
+        if fresh:
+            raise InputError(f"Ray cannot be started on this machine ({reason}), {AGAIN}") from error
         raise InputError(
-            f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS', 'this machine')}: {error}; "
+            f"no Ray cluster at {address or os.environ['RAY_ADDRESS']}: {reason}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
         ) from error
 
@@ -103,18 +116,15 @@ def _check_answers(ray: Any, address: str) -> None:
 
 @contextmanager
 def own_errors(ray: Any) -> Iterator[None]:
-    """What a worker refuses is refused here; a worker killed repeatedly is reported as such."""
+    """What a worker refuses is refused here; processes of Ray that are killed are reported as such."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise InputError(*getattr(error.cause, "__notes__", error.cause.args)) from None
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        raise InputError(
-            "a worker was killed repeatedly, perhaps because memory ran out; finished runs are kept: "
-            "start again with fewer workers"
-        ) from error
+    except ray.exceptions.RayError as error:
+        raise InputError(f"Ray lost a worker or a service ({type(error).__name__}), {AGAIN}") from error
 
 
 def predict_interval(
@@ -147,17 +157,33 @@ def predict_interval(
         raise InputError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
     if not isinstance(model, TableModel):
         model = TableModel.load(model)
-    if batch_rows is None:
-        batch_rows = model.encoder.batch_rows
-    check_positive(batch_rows, "batch_rows", integer=True)
-    levels = model.resolve_levels(confidence_level)
-    n_threads = torch.get_num_threads()
-    predicted = dataset.repartition(target_num_rows_per_block=batch_rows, strict=True).map_batches(
+    return _predicted(ray, dataset, _Work.of(model, confidence_level, batch_rows))
+
+
+class _Work(NamedTuple):
+    """What is to be done with the rows: the files of a model, the levels, and how much at a time."""
+
+    files: dict[str, bytes]
+    levels: list[float]
+    batch_rows: int
+    n_threads: int
+
+    @classmethod
+    def of(cls, model: TableModel, confidence_level: Levels | None, batch_rows: int | None) -> _Work:
+        if batch_rows is None:
+            batch_rows = model.encoder.batch_rows
+        check_positive(batch_rows, "batch_rows", integer=True)
+        levels = model.resolve_levels(confidence_level).tolist()
+        return cls(_pack(model), levels, batch_rows, torch.get_num_threads())
+
+
+def _predicted(ray: Any, dataset: Any, work: _Work) -> Any:
+    predicted = dataset.repartition(target_num_rows_per_block=work.batch_rows, strict=True).map_batches(
         Predictor,
-        fn_constructor_args=(ray.put(_pack(model)), levels.tolist(), n_threads),
-        batch_size=batch_rows,  # a block each; Ray wants to be told on a GPU
+        fn_constructor_args=(ray.put(work.files), work.levels, work.n_threads),
+        batch_size=work.batch_rows,  # a block each; Ray wants to be told on a GPU
         batch_format="pyarrow",
-        **_share_of_cluster(ray, n_threads),
+        **_share_of_cluster(ray, work.n_threads),
     )
     predicted.context.execution_options.preserve_order = True
     return predicted
@@ -175,32 +201,91 @@ def predict_to(
 ) -> PredictReport:
     """As :meth:`TableModel.predict_to` on these files as one table, computed on a cluster that can read them.
 
-    The file `out` is written by this process and appears when it is complete.
+    The file `out` is written by this process and appears when it is complete. A cluster that this process has
+    not joined before is joined by another one, which Ray ends when the cluster dies.
     """
-    predicted = _predict_files(paths, model, confidence_level, address=address, batch_rows=batch_rows)
-    with closing(predicted):  # the cluster is left also where writing fails
+    check_same_columns(paths)
+    n_given = len(read_schema(paths[0]))
+    job = [path.absolute() for path in paths], _Work.of(model, confidence_level, batch_rows), address
+    tables = (_predict_files if import_ray().is_initialized() else _predict_apart)(*job)
+    with closing(tables):  # the cluster is left also where writing fails
+        predicted = ((table.select(table.column_names[:n_given]), _added(table, n_given)) for table in tables)
         return write_predictions(out, predicted, unseen=model.unseen, on_rows=on_rows)
 
 
+def _added(table: pa.Table, n_given: int) -> dict[str, NDArray]:
+    return {name: table[name].to_numpy() for name in table.column_names[n_given:]}
+
+
 def _predict_files(
-    paths: Sequence[Path],
-    model: TableModel,
-    confidence_level: Levels | None,
-    *,
-    address: str | None,
-    batch_rows: int | None,
-) -> Generator[tuple[pa.Table, dict[str, NDArray]], None, None]:
-    """The columns that were given and those added, block by block; no cluster before the first is asked for."""
-    check_same_columns(paths)
-    n_given = len(read_schema(paths[0]))
+    paths: Sequence[Path], work: _Work, address: str | None
+) -> Generator[pa.Table, None, None]:
+    """The files with the columns added, block by block; no cluster before the first is asked for."""
     with cluster(address) as ray, own_errors(ray):
-        dataset = _read_files(ray, paths)
-        predicted = predict_interval(dataset, model, confidence_level, batch_rows=batch_rows)
+        predicted = _predicted(ray, _read_files(ray, paths), work)
         predicted.context.enable_progress_bars = False
         predicted.context.raise_original_map_exception = True
-        for table in predicted.iter_batches(batch_size=None, batch_format="pyarrow"):
-            names = table.column_names
-            yield table.select(names[:n_given]), {name: table[name].to_numpy() for name in names[n_given:]}
+        yield from predicted.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
+    """As `_predict_files`, in a process of its own: Ray ends the one that it runs in when its services die."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # Ray tells much there of what is told here in a sentence
+        start_new_session=True,
+    ) as process:
+        asked, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        try:
+            pickle.dump(job, asked)
+            asked.flush()
+            while (answer := pickle.load(answers)) is not None:
+                if isinstance(answer, Exception):
+                    raise answer
+                yield answer
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+            code = process.wait()
+            raise InputError(
+                f"Ray ended while it was at work (status {code}): its services were killed, {AGAIN}"
+            ) from error
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def serve() -> None:
+    """Answer to `_predict_apart`: tables, then None, or an exception. It ends with the process that asked."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Ray prints is no answer
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    job = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+
+    def send(answer: Any) -> None:
+        pickle.dump(answer, answers)
+        answers.flush()
+
+    try:
+        for table in _predict_files(*job):
+            send(table)
+        send(None)
+    except BrokenPipeError:
+        return
+    except InputError as error:
+        send(error)
+    except Exception:
+        send(RuntimeError(traceback.format_exc()))
+
+
+def _end_with_input() -> None:
+    """Nothing more comes: what ends is the process that asked."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Predictor:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
+from lvd.models.candidates import folds_of_cases
 from lvd.molecules import ChempropEstimator, TrainedMPNN
 from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
@@ -21,6 +22,7 @@ from lvd.tables.column_values import (
     check_columns,
     count,
     for_each_column,
+    group_labels,
     list_rows,
     list_texts,
     to_texts,
@@ -89,8 +91,8 @@ class CellEncoder:
             raise InputError(
                 f"column {self.smiles!r}: RDKit cannot read {count(~valid, 'molecule')} "
                 f"({list_rows(~valid, numbers)}): {list_texts(list(dict.fromkeys(strings[~valid])))}"
-                f"{note_long(strings[~valid])}; correct or remove these rows, or leave them out with "
-                "skip_invalid=True"
+                f"{note_long(strings[~valid])}; correct or remove these rows, or leave them out with ",
+                Parameter("skip_invalid", True),
             )
         return valid
 
@@ -171,6 +173,23 @@ class Prepared:
     n_unlabelled: int = 0
     mixtures: tuple[int, ...] = ()
     useless: dict[str, str] = field(default_factory=dict)
+    together: NDArray | None = None
+    """Labels of the rows that a split by groups keeps together."""
+
+    def joined(self) -> Prepared:
+        """The rows with calibration and training parts in one, which all train and all calibrate."""
+        train, calib, test = self.parts
+        both = np.concatenate([train, calib])
+        return replace(self, parts=(both, both, test), kept=KeptRows(self.rows[both], self.rows[test]))
+
+    def folds(self, split: RowSplit, n_folds: int, seed: int) -> Any:
+        """Folds of the joined rows: blocks in time, whole groups, or by number where rows are split at random."""
+        from sklearn.model_selection import KFold
+
+        both = self.parts[0]
+        if split.kind == "time":
+            return KFold(n_folds)
+        return n_folds if self.together is None else folds_of_cases(self.together[both], n_folds, seed)
 
 
 def prepare_columns(
@@ -183,6 +202,7 @@ def prepare_columns(
     split: RowSplit = AT_RANDOM,
     seed: int,
     fills: bool = True,
+    crossed: bool = False,
 ) -> Prepared:
     """All columns but the targets and those dropped as features, and the split, by default the paper's.
 
@@ -190,11 +210,15 @@ def prepare_columns(
     column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
     Unless the encoder `fills` them in, missing numbers are NaN.
 
+    With `crossed` the training and calibration parts are one, which trains and calibrates.
+
     A column that the rows are split by is an input only where it can describe rows outside the training part: of a
     time the parts that come back, of groups nothing.
     """
     if split.kind == "scaffold":
-        raise InputError("split must be random, time:COLUMN or group:COLUMN where no column holds molecules")
+        raise InputError(
+            Parameter("split"), " must be random, time:COLUMN or group:COLUMN where no column holds molecules"
+        )
     targets = name_targets(target)
     check_columns(table, [*targets, *drop, *keep, *([split.column] if split.column else [])])
     names = [name for name in table.column_names if name not in {*targets, *drop}]
@@ -205,17 +229,19 @@ def prepare_columns(
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
     parts = split.parts(table, rows, seed)
+    learning = np.concatenate(parts[:2]) if crossed else parts[0]
     forget = split.column if split.kind == "time" else None
-    columns = learn_from(encoder.columns, table.take(rows[parts[0]]), forget_dates=forget)
+    columns = learn_from(encoder.columns, table.take(rows[learning]), forget_dates=forget)
     encoder = replace(encoder, columns=columns, fills=fills)
     if not encoder.columns:
         raise InputError(
-            f"no column is left to predict from besides that of split={str(split)!r}; keep another one"
+            *("no column is left to predict from besides that of ", Parameter("split", str(split))),
+            "; keep another one",
         )
     kept = None
     if split.column is not None or not labelled.all():
         kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
-    return Prepared(
+    prepared = Prepared(
         encoder=encoder,
         X=encoder.transform(table)[rows],
         y=encoder.target(table.take(rows)),
@@ -224,7 +250,11 @@ def prepare_columns(
         kept=kept,
         n_unlabelled=int((~labelled).sum()),
         useless=useless,
+        together=group_labels(table[split.column].take(pa.array(rows))).astype(str)
+        if split.kind == "group" and split.column is not None
+        else None,
     )
+    return prepared.joined() if crossed else prepared
 
 
 def prepare_cells(
@@ -244,13 +274,14 @@ def prepare_cells(
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
-            "column= is for molecules: the regressor's estimator must be a ChempropEstimator or a TrainedMPNN, "
-            f"got {type(estimator).__name__}"
+            Parameter("column", named=True),
+            " is for molecules: the regressor's estimator must be a ChempropEstimator or a TrainedMPNN, "
+            f"got {type(estimator).__name__}",
         )
     chemprop_adapter()  # fails now, not after the work
     encoder = CellEncoder.fit(table, target=target, column=column, skip_invalid=skip_invalid)
     if split.column is not None:
-        raise InputError("split must be random or scaffold where a column holds molecules")
+        raise InputError(Parameter("split"), " must be random or scaffold where a column holds molecules")
     usable, labelled = encoder.usable(table), labelled_rows(table, encoder.targets, every=False)
     rows = np.flatnonzero(usable & labelled)
     if not usable.any():

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow")
 FIGURES = ("confidence_level", "coverage", "lower", "upper", "interval_score", "split_interval_score")
 """What is kept of a verdict on the test rows."""
+MARKUP = re.compile(r"[\\`*\[\]|~$!]|(?<![^\W_])_|_(?![^\W_])|^[#+=-]")
+"""What Markdown reads as more than text; an underscore within a word is none."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that break the line, act on a terminal, or turn the direction of writing."""
 TEXT = """\
 # Model card
 
@@ -123,23 +128,30 @@ class ModelCard:
         """The card as Markdown, with `facts` about the model as it is now."""
         updates = (f"updated on {day} with {source}" for day, source in self.updates)
         data = [str(self.source), f"split: {self.split}", *updates, *facts, *self.notes]
+        settings = (f"{name}: {value}" for name, value in self.settings.items())
         return TEXT.format(
-            date=self.date,
-            lvd=self.versions["lvd"],
-            data="\n".join(f"- {line}" for line in data),
-            settings="\n".join(f"- {name}: {value}" for name, value in self.settings.items()),
+            date=_plain(self.date),
+            lvd=_plain(self.versions["lvd"]),
+            data="\n".join(f"- {_plain(line)}" for line in data),
+            settings="\n".join(f"- {_plain(line)}" for line in settings),
             results="\n".join(map(_result_line, self.results)),
-            versions=", ".join(f"{name} {number}" for name, number in self.versions.items()),
+            versions=_plain(", ".join(f"{name} {number}" for name, number in self.versions.items())),
         )
 
 
 def _result_line(one: dict[str, Any]) -> str:
     band = f"{percent(one['lower'], 1)} to {percent(one['upper'], 1)}"
-    target = one["target"].replace("|", "\\|")
     return (
-        f"| {target} | {percent(one['confidence_level'])} | {percent(one['coverage'], 1)} | {band} "
-        f"| {one['interval_score']:.4g} | {one['split_interval_score']:.4g} | {one['verdict']} |"
+        f"| {_plain(one['target'])} | {percent(one['confidence_level'])} | {percent(one['coverage'], 1)} | {band} "
+        f"| {one['interval_score']:.4g} | {one['split_interval_score']:.4g} | {_plain(one['verdict'])} |"
     )
+
+
+def _plain(text: str) -> str:
+    """The text on one line of Markdown, in which no word of a user's acts as markup or as a page's code."""
+    spelled = CONTROLS.sub(lambda found: repr(found[0])[1:-1], str(text)).strip()
+    escaped = re.sub(r"^(\d+)([.)])", r"\1\\\2", MARKUP.sub(r"\\\g<0>", spelled))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _today() -> str:

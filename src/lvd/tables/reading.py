@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lvd._typing import Int, NDArray
-from lvd._validation import InputError, RowError, check_positive
+from lvd._validation import InputError, Parameter, RowError, check_positive
 from lvd.tables import csv_text
 from lvd.tables.column_values import as_table, guess_types
 
@@ -107,7 +107,7 @@ def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
     try:
         yield
     except RowError as error:
-        raise RowError(error.message, tuple(numbers[list(error.rows)].tolist())) from None
+        raise error.in_table(numbers[list(error.rows)].tolist()) from None
 
 
 def find_row(batches: Batches, row: int) -> pa.Table:
@@ -118,7 +118,9 @@ def find_row(batches: Batches, row: int) -> pa.Table:
         if row <= n_rows + batch.num_rows:
             return as_table(batch.slice(row - n_rows - 1, 1))
         n_rows += batch.num_rows
-    raise InputError(f"row must lie between 1 and {n_rows}, the number of rows of the table, got {row}")
+    raise InputError(
+        Parameter("row"), f" must lie between 1 and {n_rows}, the number of rows of the table, got {row}"
+    )
 
 
 def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:

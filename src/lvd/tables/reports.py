@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Bool, Float, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.intervals import binomial_band
 from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
@@ -146,14 +146,17 @@ class FitReport:
 class EvaluateReport:
     """The metrics on `n_rows` rows of a table, and how many others the model cannot read or have no target.
 
-    `n_repeated` counts the rows that repeat a training row, `n_unknown` those that no training row is like or that
-    hold a level of `unseen`.
+    Of the rows `n_distinct` have inputs and targets of their own: bands and tests count no row twice. `n_repeated`
+    have the inputs of a training row, `n_calibrating` are calibration rows, and `n_unknown` are those that no
+    training row is like or that hold a level of `unseen`.
     """
 
     n_rows: int
+    n_distinct: int
     n_skipped: int
     n_unlabelled: int
     n_repeated: int
+    n_calibrating: int
     n_unknown: int
     unseen: Unseen
     targets: tuple[TargetReport, ...]
@@ -171,11 +174,14 @@ def hits_together(
     return np.stack([in_box(y[complete], intervals[complete, :, level]) for level in levels], axis=1)
 
 
-def report_together(hits: Bool[NDArray, "k l"], levels: Float[NDArray, "l"]) -> tuple[Together, ...]:
-    """The joint coverage at each level; none where no row has all targets."""
+def report_together(
+    hits: Bool[NDArray, "k l"], ids: Int[NDArray, "k t"], levels: Float[NDArray, "l"]
+) -> tuple[Together, ...]:
+    """The joint coverage at each level, of rows with these ids; none where no row has all targets."""
     if not len(hits):
         return ()
-    lower, upper = binomial_band(hits.sum(axis=0), np.full(len(levels), len(hits)))
+    n = len(np.unique(ids, axis=0))
+    lower, upper = binomial_band(hits.sum(axis=0) * n / len(hits), np.full(len(levels), n))
     columns = (levels, hits.mean(axis=0), lower, upper)
     return tuple(
         Together(level, len(hits), *figures)
@@ -198,7 +204,7 @@ def report_target(
         if values is not None:
             many = values.dtype.kind == "f" and len(np.unique(values)) > MAX_VALUES
             measure = feature_stratified_coverage if many else group_coverage
-            by.append(LevelGroups(level, measure(rows.y, one, values, level)))
+            by.append(LevelGroups(level, measure(rows.y, one, values, level, row_ids=rows.row_ids)))
     measured = summary(rows.y, rows.y_pred, intervals, levels)
     return TargetReport(target, len(rows.y), measured, tuple(verdicts), tuple(by))
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError
-from lvd.models.levels import looks_unique
+from lvd._validation import InputError, Parameter
+from lvd.models.coding import looks_unique
 from lvd.tables.column_coding import MAX_CATEGORIES, Column, example_of_formatted
 from lvd.tables.column_values import are_numbers, holds_levels, is_text, to_texts
 from lvd.tables.dates import are_dates
@@ -43,8 +43,10 @@ def find_leaks(
 ) -> dict[str, float]:
     """The columns that alone predict a target almost perfectly: the share of its variance that each explains.
 
-    By a small tree on rows that it has not seen; of some of the rows, where there are many.
+    By a small tree on rows that it has not seen; of some of the rows, where there are many. What decides is the
+    target or its ranks: where a few values are huge, they are all of its variance, and no tree has seen them.
     """
+    from scipy.stats import rankdata
     from sklearn.model_selection import KFold, cross_val_predict
     from sklearn.tree import DecisionTreeRegressor
 
@@ -52,15 +54,16 @@ def find_leaks(
     if len(rows) < 10 * LEAK_FOLDS or len(columns) < 2:
         return {}
     some, targets = X[rows], y[rows].reshape(len(rows), -1)
-    variance = targets.var(axis=0)
+    wanted = [column for column in np.hstack([targets, rankdata(targets, axis=0)]).T if np.ptp(column) > 0.0]
     ends = np.cumsum([len(column.feature_names) for column in columns])
     found = {}
     for column, end in zip(columns, ends.tolist(), strict=True):
         block = some[:, end - len(column.feature_names) : end]
         tree = DecisionTreeRegressor(max_leaf_nodes=LEAK_LEAVES, random_state=0)
-        predicted = cross_val_predict(tree, block, targets, cv=KFold(LEAK_FOLDS)).reshape(targets.shape)
-        misses = ((targets - predicted) ** 2).mean(axis=0)
-        explained = float(np.max(1.0 - misses / np.where(variance > 0.0, variance, np.inf)))
+        explained = 0.0
+        for one in wanted:
+            predicted = cross_val_predict(tree, block, one, cv=KFold(LEAK_FOLDS))
+            explained = max(explained, 1.0 - float(((one - predicted) ** 2).mean() / one.var()))
         if explained > LEAK:
             found[column.name] = explained
     return found
@@ -111,7 +114,7 @@ def _numbers_the_rows(name: str, values: pa.ChunkedArray) -> bool:
 def _are_integers(values: pa.ChunkedArray) -> bool:
     if pa.types.is_integer(values.type):
         return True
-    if not pa.types.is_floating(values.type):
+    if not (pa.types.is_floating(values.type) or pa.types.is_decimal128(values.type)):
         return False
     array = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
     array = array[np.isfinite(array)]
@@ -125,5 +128,6 @@ def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
     if len(useless) == len(names):
         listed = ", ".join(f"{name!r} ({what})" for name, what in list(useless.items())[:10])
         raise InputError(
-            f"no column is left to predict from: {listed}; to use one nevertheless: keep={list(useless)[:1]}"
+            f"no column is left to predict from: {listed}; to use one nevertheless: ",
+            Parameter("keep", list(useless)[:1]),
         )

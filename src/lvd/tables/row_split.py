@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import are_dates, to_moments
@@ -33,7 +33,8 @@ class RowSplit:
         if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
             return cls(kind, column or None)
         raise InputError(
-            f"split must be random, time:COLUMN, group:COLUMN, or, with a column of SMILES, scaffold; got {text!r}"
+            Parameter("split"),
+            f" must be random, time:COLUMN, group:COLUMN, or, with a column of SMILES, scaffold; got {text!r}",
         )
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
-from lvd._validation import InputError, check_choice
+from lvd._validation import InputError, Parameter, check_choice
 from lvd.tables.column_coding import (
     Column,
     check_texts,
@@ -161,7 +161,9 @@ def name_targets(target: str | Sequence[str]) -> tuple[str, ...]:
     """The names of the targets, of which there is at least one, and none twice."""
     targets = (target,) if isinstance(target, str) else tuple(target)
     if not targets or len(set(targets)) < len(targets):
-        raise InputError(f"target must name at least one column, and each once, got {list(targets)}")
+        raise InputError(
+            Parameter("target"), f" must name at least one column, and each once, got {list(targets)}"
+        )
     return targets
 
 

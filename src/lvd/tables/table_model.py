@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 from lvd._files import refusing
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
-from lvd._validation import InputError, check_choice, check_levels, present_rows, row_digests
-from lvd.conformal.guarantees import GUARANTEES
+from lvd._validation import InputError, Parameter, check_choice, check_levels, present_rows, row_digests
+from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.local import Explanation, Prediction, beyond_all
+from lvd.methods.evidence import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
 from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
+from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
 from lvd.tables.model_card import ModelCard
@@ -31,6 +32,7 @@ from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import EvaluateReport, FitReport, hits_together, report_target, report_together
 from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
+from lvd.tables.seen_rows import SeenRows, row_ids
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
@@ -56,6 +58,7 @@ class TableModel:
     guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
     groups : the column whose values are groups, each calibrated by its own rows alone.
     card : what is told of the model in ``card.md`` beside it, the `to_dict` of a `ModelCard`.
+    seen : its training and calibration rows, to recognise them; models of older versions do not have it.
     """
 
     encoder: RowEncoder
@@ -66,6 +69,7 @@ class TableModel:
     guarantee: str = "local"
     groups: str | None = None
     card: dict[str, Any] | None = None
+    seen: SeenRows | None = None
 
     @classmethod
     def fit(
@@ -83,6 +87,7 @@ class TableModel:
         groups: str | None = None,
         split: str = "random",
         seed: int = 0,
+        cells: pa.Table | None = None,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
@@ -94,20 +99,36 @@ class TableModel:
         With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
         of one case are in one part, or, split by ``"scaffold"``, all those of a scaffold; `skip_invalid` leaves
         out rows that it cannot read. Each target then uses the rows that have it.
+
+        `cells` are the same rows as they stand in a file, where `table` holds what was guessed from texts: groups
+        are told apart by them.
         """
         table = as_table(table)
+        cells = table if cells is None else cells
         check_choice(guarantee, "guarantee", GUARANTEES)
         if groups is not None:
             check_columns(table, [groups])
             if groups in ([target] if isinstance(target, str) else target):
-                raise InputError(f"groups must be another column than the target, got {groups!r}")
+                raise InputError(
+                    Parameter("groups"), f" must be another column than the target, got {groups!r}"
+                )
         ways: dict[str, Any] = {"target": target, "split": RowSplit.parse(split), "seed": seed}
+        crossed = regressor.calibration == "cross"
+        if crossed and column is not None:
+            raise InputError(
+                Parameter("calibration", "cross"),
+                " is for tables, not for columns of molecules, whose networks state their own errors; leave it out",
+            )
         if column is None:
             fills = not takes(regressor, "allow_nan")
-            prepared = prepare_columns(table, drop=drop, keep=keep, impute=impute, fills=fills, **ways)
+            prepared = prepare_columns(
+                table, drop=drop, keep=keep, impute=impute, fills=fills, crossed=crossed, **ways
+            )
         elif drop or keep or impute:
             raise InputError(
-                "column= takes the cells of one column alone as inputs; leave drop=, keep= and impute= out"
+                *(Parameter("column", named=True), " takes the cells of one column alone as inputs; leave "),
+                *(Parameter("drop", named=True), ", ", Parameter("keep", named=True), " and "),
+                *(Parameter("impute", named=True), " out"),
             )
         else:
             estimator = regressor.estimator
@@ -115,22 +136,31 @@ class TableModel:
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
         X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
+        calibrating = cells.take(prepared.rows[calib] - 1)
+        labels = None if groups is None else group_labels(calibrating[groups])
         with counting_in_table(prepared.rows[train]):
-            regressor.set_params(calib_size=None).fit(X[train], y[train])
+            regressor.set_params(calib_size=None)
+            if crossed:
+                folds = regressor.folds
+                regressor.set_params(folds=prepared.folds(ways["split"], folds, seed))
+                regressor.fit(X[train], y[train], groups=labels).set_params(folds=folds)
+            else:
+                regressor.fit(X[train], y[train])
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
             X = encoder.filled(X)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Rows that a table holds twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
-            model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups)
-            calibrating = table.take(prepared.rows[calib] - 1)
-            regressor.conformalize(X[calib], y[calib], groups=model.group_labels(calibrating))
+            seen = SeenRows(row_ids(X[train], y[train]), row_ids(X[calib], y[calib]))
+            model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups, seen=seen)
+            if not crossed:
+                regressor.conformalize(X[calib], y[calib], groups=labels)
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
-            tested = model.evaluate(table.take(model.test_rows - 1).to_batches())
+            tested = model.evaluate(cells.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
-        n_repeated = tested.n_repeated + model.count_training_rows(X[calib])
+        n_repeated = tested.n_repeated + (0 if crossed else model.count_training_rows(X[calib]))
         prepared = replace(prepared, encoder=encoder)
         return model, FitReport.of(
             table, prepared, tested, n_repeated=n_repeated, leaks=leaks, groups=groups, split=split
@@ -142,6 +172,8 @@ class TableModel:
         columns |= {"guarantee": self.guarantee, "groups": self.groups}
         if self.kept is not None:
             columns[self.encoder.kept_in] = self.kept.to_dict()
+        if self.seen is not None:
+            columns["seen"] = self.seen.to_dict()
         card = None
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
@@ -185,11 +217,17 @@ class TableModel:
             raise InputError(
                 f"the columns and the regressor in {os.fspath(folder)} do not belong together; fit again"
             )
+        seen = columns.get("seen")
+        if seen is not None:
+            seen = SeenRows.from_dict(seen, len(encoder.targets), n_calib)
         if skip_invalid:
             if not isinstance(encoder, CellEncoder):
-                raise InputError("skip_invalid= is for models fitted with column=; leave it out")
+                raise InputError(
+                    *(Parameter("skip_invalid", named=True), " is for models fitted with "),
+                    *(Parameter("column", named=True), "; leave it out"),
+                )
             encoder = replace(encoder, skip_invalid=True)
-        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"))
+        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"), seen)
 
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
@@ -208,6 +246,10 @@ class TableModel:
     def count_training_rows(self, X: Any) -> int:
         """How many of these inputs are those of a training row."""
         return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
+
+    def count_calibration_rows(self, ids: Int[NDArray, "n t"]) -> int:
+        """How many of the rows of these ids calibrate the model; none where it does not know."""
+        return 0 if self.seen is None else int(self.seen.calibrated(ids).sum())
 
     @property
     def cells(self) -> tuple[str, ...] | None:
@@ -366,9 +408,12 @@ class TableModel:
 
         def named(one: Explanation) -> Explanation:
             """With the names of the column that decides alone and of the target in which a region is largest."""
-            beyond = None if one.beyond is None else beyond_all(self.encoder.feature_names[one.beyond])
+            reason = one.reason
+            if reason is not None and one.column is not None:
+                reason = Reason(reason, one.column).named(self.encoder.feature_names[one.column])
+            reason = new_levels.get(one.row, reason)
             largest = one.largest and replace(one.largest, name=self.encoder.targets[one.largest.target])
-            return replace(one, reason=new_levels.get(one.row) or beyond or one.reason, largest=largest)
+            return replace(one, reason=reason, largest=largest)
 
         return list(map(named, explained))
 
@@ -390,7 +435,7 @@ class TableModel:
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
         parts: list[tuple[NDArray, ...]] = []
         by_values: list[pa.Array] = []
-        n_rows = n_repeated = n_skipped = n_unlabelled = 0
+        n_rows = n_repeated = n_calibrating = n_skipped = n_unlabelled = 0
         unseen = Unseen()
         for rows, numbers, *left_out in labelled_parts(encoder, batches, every=encoder.every_target):
             check_columns(rows, [] if by is None else [by])
@@ -402,33 +447,50 @@ class TableModel:
             intervals = found.intervals[..., places]
             hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
-            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features))
+            ids = row_ids(X, y, places)
+            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features, ids))
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
+            n_calibrating += self.count_calibration_rows(ids)
             unseen += self.unseen(rows)
         if not parts:
             raise InputError(
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, intervals, hits, known, features = map(np.concatenate, zip(*parts, strict=True))
+        y, y_pred, intervals, hits, known, features, ids = map(np.concatenate, zip(*parts, strict=True))
         values = None if by is None else pa.chunked_array(by_values)
         reports = []
         for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
             some = np.flatnonzero(~np.isnan(y[:, t]))
             if not len(some):
-                raise InputError(f"no row has a value of target {target!r}; name the others with target=")
+                raise InputError(
+                    f"no row has a value of target {target!r}; name the others with ",
+                    Parameter("target", named=True),
+                )
             judged = self.judged_rows(
-                *(place, y[some, t], y_pred[some, t], known[some]), features[some[some < len(features)]]
+                *(place, y[some, t], y_pred[some, t], known[some]),
+                features[some[some < len(features)]],
+                row_ids=ids[some, t],
             )
             groups = None if values is None else values.take(pa.array(some))
             reports.append(
                 report_target(target, judged, intervals[some, ..., t], levels=levels, groups=groups)
             )
-        together = report_together(hits, levels) if len(places) > 1 else ()
+        complete = ids[np.all(ids != 0, axis=1)]
+        together = report_together(hits, complete, levels) if len(places) > 1 else ()
         return EvaluateReport(
-            n_rows, n_skipped, n_unlabelled, n_repeated, int((~known).sum()), unseen, tuple(reports), together
+            n_rows=n_rows,
+            n_distinct=len(np.unique(ids, axis=0)),
+            n_skipped=n_skipped,
+            n_unlabelled=n_unlabelled,
+            n_repeated=n_repeated,
+            n_calibrating=n_calibrating,
+            n_unknown=int((~known).sum()),
+            unseen=unseen,
+            targets=tuple(reports),
+            together=together,
         )
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
@@ -442,10 +504,11 @@ class TableModel:
         y_pred: Float[NDArray, "n"],
         known: Bool[NDArray, "n"],
         features: Float[NDArray, "k p"],
+        *,
+        row_ids: Int[NDArray, "n"],
     ) -> JudgedRows:
         """Rows of target number `place` for :func:`judge`."""
         regressor = self.regressor
-        regressor._check_errors()
         y_calib, residuals = regressor.y_calib_[:, place], regressor.residuals_calib_[:, place]
         return JudgedRows(
             y=y,
@@ -455,6 +518,7 @@ class TableModel:
             y_calib=y_calib[present_rows(y_calib)],
             residuals_calib=residuals[present_rows(residuals)],
             y_range=self.y_range,
+            row_ids=row_ids,
         )
 
     def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
@@ -463,20 +527,24 @@ class TableModel:
             self.regressor.confidence_level if confidence_level is None else confidence_level
         )
         if len(set(levels.tolist())) < len(levels):
-            raise InputError(f"confidence_level must name each level once, got {levels.tolist()}")
+            raise InputError(
+                Parameter("confidence_level"), f" must name each level once, got {levels.tolist()}"
+            )
         return levels
 
     def find_target(self, name: str) -> int:
         """The place of a target among those of the model."""
         if name not in self.encoder.targets:
             known = ", ".join(map(repr, self.encoder.targets))
-            raise InputError(f"target must be what the model was fitted to predict, {known}, got {name!r}")
+            raise InputError(
+                Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
+            )
         return self.encoder.targets.index(name)
 
 
 def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
     """The groups of the calibration rows."""
-    labels = regressor.conformals_[0][0].calibration_.rows.groups
+    labels = regressor.calibrators_[0].calibration_.rows.groups
     return None if labels is None else set(labels.tolist())
 
 

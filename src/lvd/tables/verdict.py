@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lvd._typing import Bool, Float, NDArray
-from lvd.conformal import GlobalConformal
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.calibration import GlobalConformal
 from lvd.intervals import covered, from_radius
 from lvd.metrics import binomial_band, excess_risk_of_target_coverage
 from lvd.metrics.width import widened_range, winkler_scores
@@ -38,7 +39,8 @@ class JudgedRows:
     """Rows with their true values for one target, and what split conformal prediction needs beside them.
 
     `features` tell rows apart, where coverage is looked at row by row; the first :data:`MOST_ERT_ROWS` will do.
-    `y_range` is what y can be, infinite where nothing is known.
+    `y_range` is what y can be, infinite where nothing is known. Rows with the same one of the `row_ids` are copies
+    of one row; without ids all rows differ.
     """
 
     y: Float[NDArray, "n"]
@@ -48,6 +50,14 @@ class JudgedRows:
     y_calib: Float[NDArray, "m"]
     residuals_calib: Float[NDArray, "m"]
     y_range: tuple[float, float]
+    row_ids: Int[NDArray, "n"] | None = None
+
+    @cached_property
+    def distinct(self) -> Int[NDArray, "d"]:
+        """The first row of each id."""
+        if self.row_ids is None:
+            return np.arange(len(self.y))
+        return np.sort(np.unique(self.row_ids, return_index=True)[1])
 
     @property
     def scored_range(self) -> tuple[float, float]:
@@ -128,14 +138,16 @@ def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: 
 
     Does not hold: the band of the coverage is below the level. Too many unknown: more than 5% of the rows are
     not known or have an infinite interval. Cannot tell: the band does not exclude less than `tolerated`. Else the
-    intervals hold, and are compared with one width for all.
+    intervals hold, and are compared with one width for all. Shares and means are over all rows, and how far chance
+    may move them is that of the distinct ones.
     """
-    n, hits = len(rows.y), int(covered(rows.y, intervals).sum())
-    lower, upper = (float(end) for end in binomial_band(hits, n))
+    n, hits, n_distinct = len(rows.y), int(covered(rows.y, intervals).sum()), len(rows.distinct)
+    lower, upper = (float(end) for end in binomial_band(hits * n_distinct / n, n_distinct))
     unknown = float((~rows.known | says_nothing(intervals, rows.y_range)).mean())
     compared, enough = compare_with_split(rows, intervals, confidence_level), tolerated(confidence_level)
     contain = (
         f"at level {percent(confidence_level)} they contain {percent(hits / n, 1)} of {n:,} true values "
+        f"{'' if n_distinct == n else f'in {n_distinct:,} different rows '}"
         f"(exact 95% band {percent(lower, 1)} to {percent(upper, 1)})"
     )
     kind: Finding
@@ -176,11 +188,13 @@ def compare_with_split(
         winkler_scores(rows.y, one, confidence_level, y_range=rows.scored_range) for one in (intervals, split)
     )
     gains = others - own
-    error = float(gains.std(ddof=1)) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    n_distinct = len(rows.distinct)
+    error = float(gains.std(ddof=1)) / math.sqrt(n_distinct) if n_distinct > 1 else math.inf
     is_better = float(gains.mean()) > BY_CHANCE * error
     ert = split_ert = None
-    if len(rows.y) >= ERT_ROWS:
-        some = slice(MOST_ERT_ROWS)
+    if n_distinct >= ERT_ROWS:
+        # Of copies in the other folds it would learn the answers.
+        some = rows.distinct[rows.distinct < MOST_ERT_ROWS]
         ert, split_ert = (
             excess_risk_of_target_coverage(
                 rows.features[some], rows.y[some], one[some], confidence_level

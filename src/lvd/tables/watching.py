@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from lvd._validation import InputError, check_positive
-from lvd.conformal.monitor import MonitorReport
+from lvd._typing import Int, NDArray
+from lvd._validation import InputError, Parameter, check_positive
+from lvd.calibration.monitor import MonitorReport
+from lvd.tables.column_values import list_rows
 from lvd.tables.inputs import labelled_parts
 from lvd.tables.reading import Batches, counting_in_table
 from lvd.tables.row_split import KeptRows
+from lvd.tables.seen_rows import repeats_earlier, row_ids
 from lvd.tables.table_model import TableModel
 from lvd.tables.writing import Unseen
 
@@ -20,7 +23,8 @@ from lvd.tables.writing import Unseen
 class UpdateReport:
     """How many rows were added, how many calibration rows there are now, and which rows were left out.
 
-    `n_repeated` of the added rows repeat a training row, `unseen` are those with new groups and levels.
+    `n_repeated` of the added rows have the inputs of a training row, `n_again` were in use before or repeat an
+    earlier row of the table, `unseen` are those with new groups and levels.
     """
 
     n_rows: int
@@ -28,28 +32,36 @@ class UpdateReport:
     n_skipped: int
     n_unlabelled: int
     n_repeated: int
+    n_again: int
     unseen: Unseen
     n_calib: int
 
 
 @dataclass(frozen=True)
 class WatchReport:
-    """What the rows say about the model, and which of them were left out."""
+    """What the rows say about the model, and which of them were left out.
+
+    `n_repeated` have the inputs of a training row, `n_calibrating` are calibration rows.
+    """
 
     n_rows: int
     n_skipped: int
     n_unlabelled: int
+    n_repeated: int
+    n_calibrating: int
     n_unknown: int
     unseen: Unseen
     monitor: MonitorReport
 
 
 def update(
-    model: TableModel, batches: Batches, *, n_newest: int | None = None
+    model: TableModel, batches: Batches, *, n_newest: int | None = None, allow_repeated: bool = False
 ) -> tuple[TableModel, UpdateReport]:
     """Add labelled rows to the calibration rows, and keep `n_newest` of all; nothing is trained again.
 
-    Training must not have seen the rows. They are numbered on from the last row that the model knows.
+    Rows that train or calibrate the model, or repeat an earlier row, are recognised by their inputs and targets and
+    refused, unless `allow_repeated`: then the coverage is no longer promised. The others are numbered on from the
+    last row that the model knows.
     """
     if n_newest is not None:
         check_positive(n_newest, "n_newest", integer=True)
@@ -58,10 +70,11 @@ def update(
         raise InputError("no row has a target and can be read, so there is nothing to add")
     table = pa.concat_tables([part.rows for part in parts])
     numbers = np.concatenate([part.numbers for part in parts])
-    X = model.inputs(table, numbers=numbers)
-    n_repeated = model.count_training_rows(X)
+    X, y = model.inputs(table, numbers=numbers), model.encoder.target(table)
+    ids, n_repeated = row_ids(X, y), model.count_training_rows(X)
+    n_again = _find_again(model, ids, numbers, allow=allow_repeated)
     with counting_in_table(numbers):
-        model.regressor.update(X, model.encoder.target(table), groups=model.group_labels(table))
+        model.regressor.update(X, y, groups=model.group_labels(table))
     old = model.kept or KeptRows(model.calibration_rows, model.test_rows)
     n_skipped, n_unlabelled = sum(part.n_skipped for part in parts), sum(part.n_unlabelled for part in parts)
     n_rows = len(numbers) + n_skipped + n_unlabelled
@@ -71,10 +84,43 @@ def update(
         model.regressor.forget(n_newest)
         calibration, cells = calibration[-n_newest:], None if cells is None else cells[-n_newest:]
     kept = replace(old, calibration=calibration, cells=cells, n_added=old.n_added + n_rows)
-    report = UpdateReport(
-        n_rows, len(numbers), n_skipped, n_unlabelled, n_repeated, model.unseen(table), len(calibration)
-    )
-    return replace(model, kept=kept), report
+    counts = len(numbers), n_skipped, n_unlabelled, n_repeated, n_again
+    report = UpdateReport(n_rows, *counts, model.unseen(table), len(calibration))
+    seen = None if model.seen is None else model.seen.with_more(ids, n_newest)
+    return replace(model, kept=kept, seen=seen), report
+
+
+def _find_again(
+    model: TableModel, ids: Int[NDArray, "n t"], numbers: Int[NDArray, "n"], *, allow: bool
+) -> int:
+    """How many rows the model uses already or repeat an earlier one; refused unless they may."""
+    earlier = repeats_earlier(ids)
+    if model.seen is None:
+        if not allow:
+            raise InputError(
+                "this model has no record of its rows, so repeated ones cannot be found; fit again, or make sure "
+                "that these rows are new and give ",
+                Parameter("allow_repeated", True),
+            )
+        return int(earlier.sum())
+    trained, calibrated = model.seen.trained(ids), model.seen.calibrated(ids)
+    again = trained | calibrated | earlier
+    if again.any() and not allow:
+        cases = (
+            ("trained the model", trained),
+            ("calibrate it already", calibrated & ~trained),
+            ("repeat an earlier row of the table", earlier & ~trained & ~calibrated),
+        )
+        told = ", ".join(
+            f"{mask.sum():,} {what} ({list_rows(mask, numbers)})" for what, mask in cases if mask.any()
+        )
+        raise InputError(
+            f"{again.sum():,} of {len(ids):,} rows have the inputs and targets of rows in use: {told}; remove "
+            "them, or give ",
+            Parameter("allow_repeated", True),
+            ", and the intervals may become too narrow",
+        )
+    return int(again.sum())
 
 
 def watch(
@@ -90,7 +136,7 @@ def watch(
         confidence_level, false_alarm_rate=false_alarm_rate, window=window, random_state=model.seed
     )
     level, unseen = monitor.watch.confidence_level, Unseen()
-    n_skipped = n_unlabelled = n_unknown = 0
+    n_skipped = n_unlabelled = n_unknown = n_repeated = n_calibrating = 0
     infinite = model.regressor.settings.when_unknown == "infinite"
     for part in labelled_parts(model.encoder, batches):
         rows, numbers = part.rows, part.numbers
@@ -98,12 +144,16 @@ def watch(
         if not len(numbers):
             continue
         X, found = model.infer(rows, np.array([level]), numbers=numbers)
+        y = model.encoder.target(rows)
         with counting_in_table(numbers):
-            scores, hits = monitor.judge(X, model.encoder.target(rows), level, model.group_labels(rows))
+            scores, hits = monitor.judge(X, y, level, model.group_labels(rows))
         monitor.watch.take(scores, hits | (~found.known & infinite))
+        n_repeated += model.count_training_rows(X)
+        n_calibrating += model.count_calibration_rows(row_ids(X, y))
         n_unknown, unseen = n_unknown + int((~found.known).sum()), unseen + model.unseen(rows)
     report = monitor.report()
     if not report.n_seen:
         raise InputError("no row has a target and can be read, so there is nothing to watch")
     n_rows = report.n_seen + n_skipped + n_unlabelled
-    return WatchReport(n_rows, n_skipped, n_unlabelled, n_unknown, unseen, report)
+    counts = n_skipped, n_unlabelled, n_repeated, n_calibrating, n_unknown
+    return WatchReport(n_rows, *counts, unseen, report)

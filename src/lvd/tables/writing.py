@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import math
 import os
 import re
@@ -24,11 +22,13 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from lvd._files import atomic_path, refusing
+from lvd._progress import STANDARD_OUTPUT, WRITTEN
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 from lvd.tables.column_values import as_table
 from lvd.tables.reading import table_format
 
+QUOTE, NEEDS_QUOTES = '"', re.compile(r'[",\r\n]')
 EXAMPLES = 5
 """How many levels that were never seen are named for each column."""
 
@@ -108,6 +108,8 @@ class TableWriter:
         with self._refused_if_unwritable():
             if self._put is None:
                 self._put = self._begin(table.schema)
+            if self.path == "-":
+                WRITTEN.append(STANDARD_OUTPUT)
             self._put(table)
 
     def _open(self, files: ExitStack) -> Any:
@@ -190,8 +192,8 @@ def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequen
     for noun, names in (("target", targets), ("column", inputs)):
         for name in filter(added.fullmatch, names):
             raise InputError(
-                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table"
-                + (f", or leave it out with drop=[{name!r}]" if noun == "column" else "")
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table",
+                *((", or leave it out with ", Parameter("drop", [name])) if noun == "column" else ()),
             )
 
 
@@ -201,9 +203,9 @@ def percent_name(level: float) -> str:
 
 
 def _csv_header(names: list[str]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(names)
-    return line.getvalue().encode()
+    # The csv module would leave a carriage return without quotes, where every reader ends the line.
+    cells = [f'"{name.replace(QUOTE, QUOTE * 2)}"' if NEEDS_QUOTES.search(name) else name for name in names]
+    return f"{','.join(cells) or QUOTE * 2}\n".encode()
 
 
 def _csv_rows(table: pa.Table) -> bytes:

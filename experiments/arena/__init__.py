@@ -1,0 +1,1 @@
+"""The arena: many methods on many tables."""

@@ -1,0 +1,169 @@
+"""The arena: who gives the best intervals. Runs the contestants; what is finished is not done again."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from experiments.arena.contestants import CONTESTANTS, error_scale
+from experiments.arena.measures import ArenaResult, measure, measure_outside
+from experiments.arena.split import ARENA_MODELS, ArenaSplit
+from experiments.arena.tables import (
+    ARENA_TABLES,
+    MORE_TABLES,
+    OUTSIDE,
+    arena_file,
+    load_arena_table,
+)
+from experiments.paper.pool import finish_jobs
+from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
+from experiments.paper.runs import check_names, grouped
+from lvd._progress import Progress, silent
+from lvd._validation import check_levels, check_positive
+
+ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
+
+
+@dataclass(frozen=True)
+class ArenaJob:
+    """One table, model and seed, all of whose contestants share a file and a trained model."""
+
+    table: str
+    model: str
+    seed: int
+    methods: tuple[str, ...]
+    levels: tuple[float, ...]
+
+    def file(self, folder: Path) -> Path:
+        """Where its results are kept."""
+        return folder / "runs" / f"{self.table}-{self.model}-{self.seed}.csv"
+
+    def missing(self, folder: Path) -> list[tuple[str, float]]:
+        """What has no result yet, or one that failed."""
+        file = self.file(folder)
+        known = read_arena(file) if file.exists() else []
+        done = {(one.method, one.level) for one in known if not one.error}
+        return [place for place in product(self.methods, self.levels) if place not in done]
+
+
+def plan_arena(
+    *,
+    tables: Sequence[str] = (*ARENA_TABLES, *OUTSIDE),
+    models: Sequence[str] = ARENA_MODELS,
+    methods: Sequence[str] = tuple(CONTESTANTS),
+    seeds: Iterable[int] = range(10),
+    levels: Sequence[float] = ARENA_LEVELS,
+    data_dir: Path | None = None,
+) -> list[ArenaJob]:
+    """The jobs, seed by seed; a table that is not there is told now."""
+    check_names(tables, (*ARENA_TABLES, *OUTSIDE), "tables")
+    check_names(models, ARENA_MODELS, "models")
+    check_names(methods, CONTESTANTS, "methods")
+    checked = tuple(check_levels(list(levels)).tolist())
+    for table in tables:
+        base = OUTSIDE[table][0] if table in OUTSIDE else table
+        if base in MORE_TABLES:
+            arena_file(base, data_dir)
+    return [
+        ArenaJob(
+            table,
+            model,
+            seed,
+            tuple(name for name in methods if model in CONTESTANTS[name].models),
+            OUTSIDE_LEVELS if table in OUTSIDE else checked,
+        )
+        for seed in seeds
+        for model in models
+        for table in tables
+    ]
+
+
+def run_arena(
+    jobs: Sequence[ArenaJob],
+    folder: Path,
+    *,
+    workers: int = 1,
+    data_dir: Path | None = None,
+    progress: Progress = silent,
+) -> int:
+    """Do what `folder` does not have yet; returns how many results that made. A killed process loses one."""
+    check_positive(workers, "workers", integer=True)
+    missing = {job: len(job.missing(folder)) for job in jobs}
+    todo = [job for job in jobs if missing[job]]
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    work = partial(_do_arena_job, folder=folder.absolute(), data_dir=data_dir)
+    with progress("splits", len(todo)) as on_done:
+        for _ in finish_jobs(work, todo, workers):
+            on_done(1)
+    return sum(missing.values())
+
+
+def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None:
+    """Run the contestants that are missing, and write the file again after each."""
+    torch.set_num_threads(1)
+    split = ArenaSplit(load_arena_table(job.table, data_dir), job.model, job.seed)
+    file = job.file(folder)
+    for method, level in job.missing(folder):
+        result = run_contestant(split, method, level)
+        known = read_arena(file) if file.exists() else []
+        others = [one for one in known if (one.method, one.level) != (method, level)]
+        write_arena([*others, result], file)
+
+
+def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
+    """A contestant's result, or the reason why it has none."""
+    contestant = CONTESTANTS[method]
+    X = split.X_test[: contestant.most_rows]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
+            intervals_of, fit_seconds = split.stages.as_if_alone(lambda: contestant.learn(split, level))
+            intervals, predict_seconds = split.stages.as_if_alone(lambda: intervals_of(X))
+            known = None if contestant.known is None else contestant.known(split, level, X)
+            result = measure(
+                split,
+                level,
+                method,
+                intervals,
+                known=math.nan if known is None else float(known.mean()),
+                predicted_error=error_scale(split)(X),
+                seconds=(fit_seconds, predict_seconds),
+            )
+            if not len(split.y_outside):
+                return result
+            X = split.X_outside[: contestant.most_rows]
+            known = np.ones(len(X), bool) if contestant.known is None else contestant.known(split, level, X)
+            return measure_outside(result, split.y_outside[: len(X)], intervals_of(X), known)
+    except Exception as error:  # whatever it is, the others go on
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return ArenaResult(*split.place, level, method, error=reason, processor=processor_name())
+
+
+def read_arena(source: Path) -> list[ArenaResult]:
+    """All results of a folder, or of a compact table."""
+    return read_result_rows(
+        source, "runs", ArenaResult, what="a table of the arena", made_by="python -m experiments arena"
+    )
+
+
+def unpack_arena(table: Path, folder: Path) -> None:
+    """Lay the results of a compact table into a folder, so that a run goes on from them; newer ones stay."""
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
+        file = ArenaJob(*place, (), ()).file(folder)
+        if not file.exists():
+            write_arena(results, file)
+
+
+def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
+    """All results as one compact table."""
+    write_dataclasses(results, path, ArenaResult, digits=6)

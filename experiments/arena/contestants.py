@@ -1,0 +1,342 @@
+"""The contestants of the arena: from a split and a level to a function from rows to intervals.
+
+Whatever is learned comes from the training rows, and all calibration rows calibrate, so that no contestant is
+given more than another; CV+, which has no calibration set, trains on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from experiments.arena import rivals
+from experiments.arena.epicscore import learn_scores
+from experiments.arena.pcp import fit_mixture, posterior_radius
+from experiments.arena.rectified import learn_quantile
+from experiments.arena.rivals import ToIntervals
+from experiments.arena.split import ARENA_MODELS, ArenaSplit, digest
+from lvd import (
+    ConformalizedQuantileRegressor,
+    DeepEnsembleRegressor,
+    JackknifePlusRegressor,
+    LVDRegressor,
+    MADSplitRegressor,
+    MCDropoutRegressor,
+    NetRegressor,
+    SplitConformalRegressor,
+)
+from lvd._typing import Bool, Float, NDArray
+from lvd.engine import conformal_quantile
+from lvd.intervals import from_radius
+
+Rows: TypeAlias = Float[NDArray, "n p"]
+ToNumbers: TypeAlias = Callable[[NDArray], NDArray]
+CV_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A method of the arena.
+
+    Parameters
+    ----------
+    title : its name on the page.
+    learn : from a split and a level to a function from rows to intervals (n, 2).
+    settings : what it runs with, and why.
+    models : the models it runs beside; methods that bring their own run once.
+    most_rows : how many test rows it is asked for, where a row takes it long.
+    ours : whether it is LVD.
+    known : which rows it says it knows; methods that cannot tell have none.
+    """
+
+    title: str
+    learn: Callable[[ArenaSplit, float], ToIntervals]
+    settings: str
+    models: tuple[str, ...] = ARENA_MODELS
+    most_rows: int | None = None
+    ours: bool = False
+    known: Callable[[ArenaSplit, float, NDArray], NDArray] | None = None
+
+
+def error_scale(split: ArenaSplit) -> ToNumbers:
+    """A boosted model of the held-out absolute errors on inputs and prediction, kept off zero."""
+
+    def learn() -> Any:
+        errors = split.held_out_errors
+        model = HistGradientBoostingRegressor(
+            max_iter=200,
+            learning_rate=0.05,
+            max_leaf_nodes=8,
+            min_samples_leaf=max(10, len(errors) // 50),
+            early_stopping=len(errors) > 1000,
+            random_state=0,
+        )
+        target = np.minimum(errors, np.quantile(errors, 0.99))
+        return model.fit(np.column_stack([split.X_train, split.held_out]), target)
+
+    model, predict = split.stages.once("error scale", learn), split.predict
+    least = 0.1 * float(np.median(split.held_out_errors))
+    return lambda X: np.maximum(model.predict(np.column_stack([X, predict(X)])), least)
+
+
+def scaled_split(split: ArenaSplit, level: float, predict: ToNumbers, scale: ToNumbers) -> ToIntervals:
+    """Split conformal prediction on errors in units of a scale that is fixed already."""
+    scores = np.abs(split.y_calib - predict(split.X_calib)) / scale(split.X_calib)
+    (quantile,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: from_radius(predict(X), quantile * scale(X))
+
+
+def ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
+    """Split conformal prediction over a boosted model of the held-out errors."""
+    return scaled_split(split, level, split.predict, error_scale(split))
+
+
+def calibrated_intervals(regressor: Any, split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal method of ours, fitted on the training rows and calibrated on the calibration rows."""
+    regressor.set_params(calib_size=None, device="cpu", random_state=split.seed)
+    regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
+    """A conformal method of ours around the shared model."""
+    return calibrated_intervals(make(split.estimator), split, level)
+
+
+def lvd_regressor(split: ArenaSplit, level: float, preset: str) -> LVDRegressor:
+    """LVD around the shared model: learned once, and calibrated for each level as if it were the only one."""
+
+    def learn() -> LVDRegressor:
+        regressor = LVDRegressor(
+            split.estimator, preset=preset, calib_size=None, device="cpu", random_state=split.seed
+        )
+        return regressor.fit(split.X_train, split.y_train)
+
+    regressor = split.stages.once(f"LVD {preset}", learn)
+    regressor.set_params(confidence_level=level)
+    return regressor.conformalize(split.X_calib, split.y_calib)
+
+
+def lvd_intervals(
+    split: ArenaSplit,
+    level: float,
+    *,
+    preset: str = "default",
+    guarantee: str = "local",
+    when_unknown: str | None = None,
+) -> ToIntervals:
+    """LVD with one of its promises."""
+    regressor = lvd_regressor(split, level, preset)
+
+    def intervals(X: Rows) -> Float[NDArray, "n 2"]:
+        regressor.set_params(when_unknown=when_unknown)  # each time, since the regressor is shared
+        return regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][:, :, 0]
+
+    return intervals
+
+
+def lvd_unscaled(split: ArenaSplit, level: float) -> ToIntervals:
+    """LVD's default with absolute errors: its kernel and bandwidths, and no scale."""
+    kernel = lvd_regressor(split, level, "default").kernels_[0]
+    regressor = LVDRegressor(
+        split.estimator, kernel=kernel, confidence_level=level, conformity_score="absolute"
+    )
+    return calibrated_intervals(regressor, split, level)
+
+
+def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
+    """The rows that LVD's default says it knows, which no level changes."""
+
+    def ask() -> Bool[NDArray, "n"]:
+        evidence: Any = lvd_regressor(split, level, "default").predict_with_evidence(X, level)
+        return np.asarray(evidence.known)
+
+    return split.stages.once(f"known {digest(X)}", ask)
+
+
+def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
+    """A network of two quantiles."""
+    network = NetRegressor(device="cpu", random_state=split.seed)
+    return calibrated_intervals(ConformalizedQuantileRegressor(network, confidence_level=level), split, level)
+
+
+def cqr_boosted(split: ArenaSplit, level: float) -> ToIntervals:
+    """Two boosted quantile models."""
+    ends = boosted_quantiles(split, level)[:2]
+    functions = (lambda X: np.column_stack([model.predict(X) for model in ends]), lambda X: X)
+    regressor = ConformalizedQuantileRegressor(functions, confidence_level=level, prefit=True)
+    return calibrated_intervals(regressor, split, level)
+
+
+def boosted_quantiles(split: ArenaSplit, level: float) -> list[Any]:
+    """Boosted models of the lower and upper quantile and of the median."""
+
+    def learn() -> list[Any]:
+        return [
+            HistGradientBoostingRegressor(loss="quantile", quantile=quantile, random_state=split.seed).fit(
+                split.X_train, split.y_train
+            )
+            for quantile in ((1 - level) / 2, (1 + level) / 2, 0.5)
+        ]
+
+    return split.stages.once(f"quantiles {level}", learn)
+
+
+def cv_plus(split: ArenaSplit, level: float) -> ToIntervals:
+    """CV+ on training and calibration rows together."""
+
+    def learn() -> JackknifePlusRegressor:
+        regressor = JackknifePlusRegressor(
+            split.estimator, cv=CV_FOLDS, n_jobs=1, progress=False, device="cpu", random_state=split.seed
+        )
+        X, y = np.concatenate([split.X_train, split.X_calib]), np.concatenate([split.y_train, split.y_calib])
+        return regressor.fit(X, y)
+
+    regressor = split.stages.once("CV+", learn)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
+    """Split conformal prediction in units of the deviation of a predicted normal distribution."""
+    name, untrained = f"normal {make.__name__}", make(device="cpu", random_state=split.seed)
+    regressor = split.stages.once(name, lambda: untrained.fit(split.X_train, split.y_train))
+
+    def ask(X: Rows) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
+        y_pred, ends = split.stages.once(f"{name} {digest(X)}", lambda: regressor.predict_interval(X, 0.5))
+        return y_pred, (ends[:, 1, 0] - ends[:, 0, 0]) / 2.0
+
+    return scaled_split(split, level, lambda X: ask(X)[0], lambda X: ask(X)[1])
+
+
+def posterior(split: ArenaSplit, level: float) -> ToIntervals:
+    """Posterior conformal prediction with a mixture fixed by the training rows."""
+    errors, scores, predict = split.held_out_errors, np.abs(split.calib_errors), split.predict
+    mixture = split.stages.once("PCP", lambda: fit_mixture(split.X_train, errors, len(scores), split.seed))
+    radius = partial(posterior_radius, mixture, split.X_calib, scores, level=level, seed=split.seed)
+    return lambda X: from_radius(predict(X), radius(X))
+
+
+def rectified_scores(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
+    """Split conformal prediction on errors less a network's quantile of them."""
+    errors, predict = split.held_out_errors, split.predict
+    quantile = learn_quantile(split.X_train, errors, level, split.seed, weighted=weighted)
+    (more,) = conformal_quantile(np.abs(split.calib_errors) - quantile(split.X_calib), np.array([level]))
+    return lambda X: from_radius(predict(X), np.maximum(quantile(X) + more, 0.0))
+
+
+def epistemic_scores(split: ArenaSplit, level: float) -> ToIntervals:
+    """The predicted distribution of the error, inverted at a level that the calibration rows choose."""
+    errors, predict = split.held_out_errors, split.predict
+    distribution = split.stages.once("EPICSCORE", lambda: learn_scores(split.X_train, errors, split.seed))
+    scores = distribution.cdf(split.X_calib, np.abs(split.calib_errors))
+    (share,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: from_radius(predict(X), distribution.quantile(X, float(share)))
+
+
+def of_the_default(
+    title: str, settings: str, learn: Callable[..., ToIntervals] = lvd_intervals, **choices: str
+) -> Contestant:
+    """LVD by its default model, with these choices."""
+    return Contestant(title, partial(learn, **choices), settings, ours=True, known=known_rows)
+
+
+CONTESTANTS: dict[str, Contestant] = {
+    "split": Contestant("split", partial(post_hoc, SplitConformalRegressor), "finite-sample quantile"),
+    "cqr-network": Contestant(
+        "CQR, network",
+        cqr_network,
+        "the built-in network with the pinball loss, one for each level",
+        ("network",),
+    ),
+    "cqr-boosted": Contestant(
+        "CQR, boosted", cqr_boosted, "HistGradientBoosting of both quantiles, its defaults", ("trees",)
+    ),
+    "madsplit": Contestant(
+        "MADSplit",
+        partial(post_hoc, MADSplitRegressor),
+        "a second model like the first, of its held-out errors",
+    ),
+    "ten-lines": Contestant(
+        "ten lines",
+        ten_lines,
+        "HistGradientBoosting of the held-out errors, 8 leaves, on inputs and prediction",
+    ),
+    "crepes-normalized": Contestant(
+        "crepes, normalized",
+        rivals.crepes_normalized,
+        "difficulty: held-out errors of 25 neighbours",
+    ),
+    "crepes-mondrian": Contestant(
+        "crepes, Mondrian", rivals.crepes_mondrian, "five bins of the same difficulty"
+    ),
+    "mapie-split": Contestant("MAPIE, split", rivals.mapie_split, "its defaults"),
+    "forest-cqr": Contestant(
+        "CQR, quantile forest",
+        rivals.forest_cqr,
+        "quantile-forest: 100 trees with at least 10 rows in a leaf",
+        ("trees",),
+    ),
+    "mapie-cqr": Contestant(
+        "MAPIE, CQR",
+        lambda split, level: rivals.mapie_cqr(split, level, boosted_quantiles(split, level)),
+        "the quantile models of CQR, boosted; both ends moved alike",
+        ("trees",),
+    ),
+    "mapie-conditional": Contestant(
+        "MAPIE, conditional",
+        rivals.mapie_conditional,
+        "linear functions of five principal components; one linear program a row, so its score is of 200 test rows",
+        most_rows=200,
+    ),
+    "cv-plus": Contestant("CV+", cv_plus, f"{CV_FOLDS} folds of training and calibration rows together"),
+    "ensemble": Contestant(
+        "deep ensemble, conformal",
+        partial(conformal_normal, DeepEnsembleRegressor),
+        "lvd's defaults",
+        ("network",),
+    ),
+    "dropout": Contestant(
+        "MC dropout, conformal",
+        partial(conformal_normal, MCDropoutRegressor),
+        "rate and precision chosen",
+        ("network",),
+    ),
+    "pcp": Contestant(
+        "PCP (frozen)",
+        posterior,
+        "the authors' grids; the mixture from training rows, so that it is exactly valid",
+    ),
+    "rcp": Contestant(
+        "RCP",
+        partial(rectified_scores, weighted=False),
+        "the authors' network, as many epochs as CPCP's, stopped by a tenth of the rows",
+    ),
+    "cpcp": Contestant(
+        "CPCP",
+        partial(rectified_scores, weighted=True),
+        "clipped at 5 and mixed by half, as recommended",
+    ),
+    "epicscore": Contestant(
+        "EPICSCORE, MC dropout", epistemic_scores, "the authors' network, batches of 512, 100 passes averaged"
+    ),
+    "lvd-paper": Contestant(
+        "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
+    ),
+    "lvd": of_the_default("LVD", "LVDRegressor(), local"),
+    **{
+        f"lvd-{guarantee}": of_the_default(f"LVD, {guarantee}", "the same model", guarantee=guarantee)
+        for guarantee in ("calibrated", "randomized", "transductive")
+    },
+    "lvd-widen": of_the_default(
+        "LVD, widened", "the same model; unknown rows get a finite interval too", when_unknown="widen"
+    ),
+    "lvd-unscaled": of_the_default(
+        "LVD, no scale", "the same kernel and bandwidths, absolute errors", lvd_unscaled
+    ),
+}
+"""All contestants by name, in the order of the page."""

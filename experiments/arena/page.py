@@ -1,0 +1,324 @@
+"""The page on the arena: a scatter, a short table, where LVD loses, and then everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter
+
+from experiments.arena.contestants import CONTESTANTS
+from experiments.arena.measures import ERT_ROWS, ArenaResult
+from experiments.arena.split import MOST_OUTSIDE
+from experiments.arena.summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
+from experiments.arena.tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON
+from experiments.paper.formats import MISSING, Grid, GridEntry, figure_text, render_markdown
+from experiments.paper.result_store import Call
+from experiments.paper.runs import grouped
+from lvd import InputError
+from lvd._files import atomic_path, write_text
+
+MAIN_LEVEL = 0.9
+ALL_SEEDS = 10
+SHORT_LINES = 10
+QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
+DEFAULT = "lvd"
+_BLUE, _GREY = "#0072B2", "#767676"
+
+
+def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out: Path) -> list[Path]:
+    """Write the page, and two figures for each model in a folder ``images`` beside it; returns what was written."""
+    boards = make_boards(results)
+    main = [board for board in boards if board.level == MAIN_LEVEL]
+    if not main:
+        raise InputError(f"the page needs results at level {MAIN_LEVEL:g}; run the arena with it")
+    written = []
+    for board, (suffix, draw) in product(main, {"": draw_scatter, "-ranks": draw_ranks}.items()):
+        name = f"images/arena-{board.model}{suffix}.svg"
+        path = out.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as part, rc_context({"svg.hashsalt": name}):
+            draw(board).savefig(part, format="svg", metadata={"Date": None})
+        written.append(path)
+    page = render_markdown(
+        "arena/arena.md.jinja",
+        boards=[_view(board) for board in boards],
+        main_level=MAIN_LEVEL,
+        n_tables=len({one.table for one in results} - set(OUTSIDE)),
+        choices=choices_grid(main),
+        most_outside=MOST_OUTSIDE,
+        all_tables=len(ARENA_TABLES),
+        n_seeds=len({one.seed for one in results}),
+        all_seeds=ALL_SEEDS,
+        most_rows=MOST_ROWS,
+        ert_rows=ERT_ROWS,
+        tuned_on=", ".join(TUNED_ON),
+        tie=TIE,
+        failures=failures_grid(results),
+        contestants=list(CONTESTANTS.values()),
+        processors=", ".join(sorted({one.processor for one in results if one.processor})),
+        calls=calls,
+    )
+    write_text(out, page)
+    return [*written, out]
+
+
+def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
+    """A board for each model and level, the main level first; none where split conformal is missing."""
+    levels = sorted({one.level for one in results}, key=lambda level: (level != MAIN_LEVEL, level))
+    models = list(dict.fromkeys(one.model for one in results))
+    boards = [ArenaBoard(results, model, level, OUTSIDE) for level in levels for model in models]
+    return [board for board in boards if board.tables]
+
+
+def _view(board: ArenaBoard) -> dict[str, Any]:
+    """What the page shows of one model at one level."""
+    return {
+        "model": board.model,
+        "level": board.level,
+        "short": _short_grid(board),
+        "sentences": _sentences(board),
+        "losses": _losses_grid(board),
+        "full": _full_grid(board),
+        "by_table": _by_table_grid(board),
+        "critical_difference": figure_text(board.critical_difference(), ".1f"),
+        "outside": outside_grid(board),
+    }
+
+
+def draw_scatter(board: ArenaBoard) -> Figure:
+    """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
+    figure = Figure(figsize=(8.5, 5.5), layout="constrained")
+    axes = figure.add_subplot()
+    rows = sorted((row for row in board.standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
+    axes.set_xscale("log")
+    for place, row in enumerate(rows):
+        color = _colour(row.method)
+        axes.plot(row.score, row.ert, "o", color=color, markersize=6)
+        axes.annotate(
+            f"{_title(row.method)}  {row.score:.3f}",
+            (row.score, row.ert),
+            xytext=(1.03, 1.0 - (place + 0.5) / len(rows)),
+            textcoords="axes fraction",
+            fontsize=8,
+            color=color,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.7},
+            annotation_clip=False,
+        )
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_formatter(FormatStrFormatter("%g"))
+    axes.tick_params(axis="x", which="minor", labelsize=7)
+    axes.set_xlabel("interval score, relative to split conformal")
+    axes.set_ylabel("excess risk of the target coverage")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def draw_ranks(board: ArenaBoard) -> Figure:
+    """Mean ranks, the best on top; a bar to the right covers the ranks that cannot be told from it."""
+    ranks = sorted(board.ranks().items(), key=lambda item: item[1])
+    figure = Figure(figsize=(8.0, 1.0 + 0.26 * len(ranks)), layout="constrained")
+    axes, difference = figure.add_subplot(), board.critical_difference()
+    for line, (method, rank) in enumerate(ranks):
+        color = _colour(method)
+        axes.plot(rank, line, "o", color=color, markersize=6)
+        if not math.isnan(difference):
+            axes.plot([rank, rank + difference], [line, line], "-", color=color, alpha=0.4, linewidth=3)
+    axes.set_yticks(range(len(ranks)), [_title(method) for method, _ in ranks], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean rank by interval score; bars: the critical difference (Nemenyi, 5%)")
+    axes.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def failures_grid(results: Sequence[ArenaResult]) -> Grid:
+    """What failed, the same reason once for each method and model."""
+    failed = grouped((one for one in results if one.error), attrgetter("method", "model", "error"))
+    lines = [
+        (_title(method), model, ", ".join(dict.fromkeys(one.table for one in same)), f"{len(same)}", reason)
+        for (method, model, reason), same in failed.items()
+    ]
+    return Grid("What did not run", "", ("method", "model", "tables", "results", "reason"), lines)
+
+
+def _short_grid(board: ArenaBoard) -> Grid:
+    """The best by score, split conformal among them in any case."""
+    best = list(board.standings[:SHORT_LINES])
+    if REFERENCE not in {row.method for row in best}:
+        best[-1:] = [row for row in board.standings if row.method == REFERENCE]
+    rows: list[list[str | GridEntry]] = [
+        [
+            GridEntry(_title(row.method), emphasis="bold" if CONTESTANTS[row.method].ours else ""),
+            f"{row.score:.3f} ({_band_text(row.score_band, '.2f')})",
+            figure_text(row.ert, ".3f"),
+            *(_percent(row.mean(name)) for name in ("coverage", "worst_slab", "finite")),
+            f"{row.wins} : {row.losses}",
+        ]
+        for row in best
+    ]
+    headings = ("method", "score", "ERT", "MCR", "slab", "finite", "tables won : lost against split")
+    return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
+
+
+def _sentences(board: ArenaBoard) -> list[str]:
+    """Who should take what, from the figures."""
+    by_score, with_ert = board.standings[0], [row for row in board.standings if not math.isnan(row.ert)]
+    lines = [
+        f"**Sharpest: {_title(by_score.method)}**, {by_score.score:.3f} of split conformal's interval score."
+    ]
+    if with_ert:
+        even = min(with_ert, key=lambda row: row.ert)
+        lines.append(f"**Most even: {_title(even.method)}**, with an excess risk of {even.ert:.3f}.")
+    promised = [row for row in board.standings if row.method == DEFAULT]
+    rivals = [row for row in board.standings if not CONTESTANTS[row.method].ours]
+    if promised and rivals:
+        ours, rival = promised[0], rivals[0]
+        wins, losses = board.duel(DEFAULT, rival.method)
+        lines.append(
+            f"**LVD**, the only one here that promises coverage locally, scores {ours.score:.3f}; the best of the "
+            f"others, {_title(rival.method)}, {rival.score:.3f}. Of {len(board.tables)} tables LVD is better on "
+            f"{wins} and worse on {losses}."
+        )
+    return lines
+
+
+def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
+    """Which method the figures are for, by what is wanted, with its score and excess risk; one column a model."""
+
+    def best(board: ArenaBoard, choose: Wish) -> str:
+        for row in choose(board):
+            risk = "" if math.isnan(row.ert) else f", ERT {row.ert:.3f}"
+            return f"{_title(row.method)} ({row.score:.3f}{risk})"
+        return MISSING
+
+    lines = [[wanted, *(best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
+    return Grid("Who should take what", "", ("you want", *(f"model: {one.model}" for one in boards)), lines)
+
+
+def _quick(board: ArenaBoard) -> list[ArenaStanding]:
+    rows = board.standings
+    (unit,) = (row.mean("fit_seconds") for row in rows if row.method == REFERENCE)
+    return [row for row in rows if row.mean("fit_seconds") <= QUICK * unit]
+
+
+Wish = Callable[[ArenaBoard], list[ArenaStanding]]
+WANTED: dict[str, Wish] = {
+    "the best interval score": lambda board: board.standings,
+    "coverage that is as even as possible": lambda board: sorted(
+        (row for row in board.standings if not math.isnan(row.ert)), key=lambda row: row.ert
+    ),
+    "coverage near each row, with a promise": lambda board: [
+        row for row in board.standings if row.method == DEFAULT
+    ],
+    "only finite intervals": lambda board: [row for row in board.standings if row.mean("finite") == 1.0],
+    f"a fit that takes at most {QUICK:g} times split's": _quick,
+    f"the best score with fewer than {SMALL_TABLE:,} rows": lambda board: (
+        board.among(lambda rows: rows < SMALL_TABLE).standings
+    ),
+    f"the best score with more than {LARGE_TABLE:,} rows": lambda board: (
+        board.among(lambda rows: rows > LARGE_TABLE).standings
+    ),
+}
+"""What somebody may want of a method, and the standings that it leaves, the best first."""
+
+
+def outside_grid(board: ArenaBoard) -> Grid:
+    """What became of rows from outside: the share flagged, and the coverage of what is not."""
+    tables = list(dict.fromkeys(table for table, _ in board.outside))
+    lines = []
+    for row in board.standings if tables else []:
+        texts = []
+        for table in tables:
+            ran = board.outside.get((table, row.method), [])
+            finite, *others = (
+                nan_mean([getattr(one, name) for one in ran])
+                for name in ("finite", "outside_flagged", "outside_coverage")
+            )
+            texts += [_percent(share) for share in (1.0 - finite, *others)]
+        lines.append([_title(row.method), *texts])
+    parts = ("inside", "flagged", "covered")
+    headings = ("method", *(f"{table}: {part}" for table in tables for part in parts))
+    return Grid(f"Rows from outside, {board.model}, {board.level:.0%}", "", headings, lines)
+
+
+def _losses_grid(board: ArenaBoard) -> Grid:
+    """The tables where some other method has a better score than LVD's default."""
+    rivals = [method for method in board.methods if not CONTESTANTS[method].ours]
+    rows = []
+    for table in board.tables:
+        ours, scores = board.score(table, DEFAULT), {name: board.score(table, name) for name in rivals}
+        best = min((name for name in rivals if not math.isnan(scores[name])), key=scores.__getitem__)
+        if scores[best] < (1 - TIE) * ours:
+            rows.append((table, f"{ours:.3f}", _title(best), f"{scores[best]:.3f}"))
+    if DEFAULT not in board.methods:
+        caption = "LVD did not run; see below."
+    elif rows:
+        caption = "Against the best other method of each table, chosen after the fact."
+    else:
+        caption = "On no table."
+    headings = ("table", "LVD's score", "best other method", "its score")
+    return Grid(f"Where LVD loses, {board.model}", caption, headings, rows)
+
+
+def _full_grid(board: ArenaBoard) -> Grid:
+    """All measures of all methods."""
+    headings = (
+        "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
+        "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s", "predict s",
+    )  # fmt: skip
+    shares = ("finite", "known", "coverage", "tail_coverage", "worst_slab")
+    lines = [
+        (
+            _title(row.method),
+            f"{len(row.pairs)}",
+            *(_percent(share) for share in (*map(row.mean, shares), row.lowest_group)),
+            *(figure_text(row.relative(name), ".3f") for name in ("width", "median_width", "winkler")),
+            _band_text(row.score_band, ".2f"),
+            figure_text(row.ert, ".3f"),
+            _band_text(row.ert_band, ".3f"),
+            *(figure_text(row.mean(name), ".3f") for name in ("ert_under", "ert_over")),
+            _percent(row.mean("auroc")),
+            figure_text(row.mean("width_error"), ".2f"),
+            _percent(row.way),
+            figure_text(row.rank, ".1f"),
+            *(figure_text(row.mean(name), ".2f") for name in ("fit_seconds", "predict_seconds")),
+        )
+        for row in board.standings
+    ]
+    return Grid(f"{board.model.capitalize()}, {board.level:.0%}", "", headings, lines)
+
+
+def _by_table_grid(board: ArenaBoard) -> Grid:
+    """The score of every method on every table, the best in bold."""
+    methods = [row.method for row in board.standings]
+    rows = []
+    for table in board.tables:
+        scores = [board.score(table, method) for method in methods]
+        best = min(score for score in scores if not math.isnan(score))
+        cells = [GridEntry(figure_text(one, ".3f"), emphasis="bold" if one == best else "") for one in scores]
+        rows.append([table, *cells])
+    title = f"Interval score relative to split conformal, {board.model}, {board.level:.0%}"
+    return Grid(title, "", ("table", *map(_title, methods)), rows)
+
+
+def _title(method: str) -> str:
+    return CONTESTANTS[method].title
+
+
+def _colour(method: str) -> str:
+    return _BLUE if CONTESTANTS[method].ours else _GREY
+
+
+def _band_text(ends: tuple[float, float], form: str) -> str:
+    return MISSING if math.isnan(ends[0]) else f"{ends[0]:{form}} to {ends[1]:{form}}"
+
+
+def _percent(share: float) -> str:
+    return figure_text(100.0 * share, ".1f")

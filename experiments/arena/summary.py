@@ -1,0 +1,154 @@
+"""What the arena's results say together: means over tables with bootstrap intervals, ranks, wins and losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from functools import cached_property
+from operator import attrgetter
+
+import numpy as np
+from scipy.stats import rankdata, studentized_range
+
+from experiments.arena.measures import ArenaResult, lowest_pooled_group
+from experiments.paper.runs import grouped
+from lvd._typing import Float, NDArray
+
+REFERENCE = "split"
+RESAMPLES = 1000
+TEST_SHARE = 5
+"""A table has so many times as many rows as are tested."""
+TIE = 0.005
+"""Scores that differ by less than this share are a tie."""
+
+Results = Sequence[ArenaResult]
+
+
+class ArenaBoard:
+    """The results of one model at one level, by table and method, without those that failed."""
+
+    def __init__(self, results: Results, model: str, level: float, outside: Container[str] = ()) -> None:
+        """Tables whose names are in `outside` are kept apart: they are about rows from there."""
+        chosen = [one for one in results if one.model == model and one.level == level and not one.error]
+        self.model, self.level = model, level
+        place = attrgetter("table", "method")
+        self.cells = grouped((one for one in chosen if one.table not in outside), place)
+        self.outside = grouped((one for one in chosen if one.table in outside), place)
+        self.tables = list(dict.fromkeys(table for table, method in self.cells if method == REFERENCE))
+        self.methods = list(dict.fromkeys(method for _, method in self.cells))
+
+    def among(self, wanted: Callable[[int], bool]) -> ArenaBoard:
+        """The board of those tables alone whose number of rows is wanted."""
+        n_tested = {table: max(one.rows for one in self.cells[table, REFERENCE]) for table in self.tables}
+        kept = [
+            one
+            for (table, _), ran in self.cells.items()
+            for one in ran
+            if wanted(TEST_SHARE * n_tested.get(table, 0))
+        ]
+        return ArenaBoard(kept, self.model, self.level)
+
+    def score(self, table: str, method: str) -> float:
+        """Mean Winkler score relative to split conformal's of the same seeds; NaN where the method did not run."""
+        return _ratio(*self.paired(table, method), "winkler")
+
+    @cached_property
+    def standings(self) -> list[ArenaStanding]:
+        """All methods, the best score first."""
+        ranks = self.ranks()
+        rows = [ArenaStanding(self, method, ranks.get(method, math.nan)) for method in self.methods]
+        return sorted((row for row in rows if row.pairs), key=lambda row: row.score)
+
+    def ranks(self) -> dict[str, float]:
+        """Mean ranks by score, of the methods that ran on all tables."""
+        scores = {method: [self.score(table, method) for table in self.tables] for method in self.methods}
+        complete = {method: values for method, values in scores.items() if not np.isnan(values).any()}
+        if not complete:
+            return {}
+        ranks = rankdata(np.array(list(complete.values())), axis=0).mean(axis=1)
+        return dict(zip(complete, ranks.tolist(), strict=True))
+
+    def critical_difference(self) -> float:
+        """Nemenyi's: mean ranks further apart than this differ at 5%."""
+        k, n = len(self.ranks()), len(self.tables)
+        if k < 2 or n < 2:
+            return math.nan
+        quantile = float(studentized_range.ppf(0.95, k, math.inf)) / math.sqrt(2.0)
+        return quantile * math.sqrt(k * (k + 1) / (6.0 * n))
+
+    def duel(self, method: str, other: str) -> tuple[int, int]:
+        """On how many tables `method` has the lower, and the higher score; ties are neither."""
+        pairs = [(self.score(table, method), self.score(table, other)) for table in self.tables]
+        wins = sum(one < (1 - TIE) * two for one, two in pairs)
+        return wins, sum(two < (1 - TIE) * one for one, two in pairs)
+
+    def paired(self, table: str, method: str) -> tuple[list[ArenaResult], list[ArenaResult]]:
+        """The method's results and split conformal's of the same seeds."""
+        ours = {one.seed: one for one in self.cells.get((table, method), [])}
+        reference = {one.seed: one for one in self.cells.get((table, REFERENCE), [])}
+        seeds = sorted(ours.keys() & reference.keys())
+        return [ours[seed] for seed in seeds], [reference[seed] for seed in seeds]
+
+
+class ArenaStanding:
+    """One method of a board, over the tables where it and split conformal ran with the same seeds.
+
+    `score_band` and `ert_band` are 95% bootstrap intervals over tables and the seeds in them. `rank` is the mean
+    rank by score among the methods that ran on all tables, NaN for the others. `way` is how much of the way from
+    split conformal to the floor it goes where the truth is known.
+    """
+
+    def __init__(self, board: ArenaBoard, method: str, rank: float) -> None:
+        self.method, self.rank = method, rank
+        self.pairs = [pair for table in board.tables if (pair := board.paired(table, method))[0]]
+        self.wins, self.losses = board.duel(method, REFERENCE)
+        self.score, self.score_band = self.relative("winkler"), self._band("winkler", relative=True)
+        self.ert, self.ert_band = self.mean("ert"), self._band("ert", relative=False)
+        self.lowest_group = nan_mean([lowest_pooled_group(ours) for ours, _ in self.pairs])
+        self.way = nan_mean([_way(*pair) for pair in self.pairs])
+
+    def mean(self, name: str) -> float:
+        """The mean of a measure over tables, of the means over seeds."""
+        return nan_mean([_mean_of(ours, name) for ours, _ in self.pairs])
+
+    def relative(self, name: str) -> float:
+        """The same relative to split conformal's of the same table and seeds."""
+        return nan_mean([_ratio(*pair, name) for pair in self.pairs])
+
+    def _band(self, name: str, *, relative: bool) -> tuple[float, float]:
+        """The 95% interval of a measure's mean over tables: tables are drawn, and in each its seeds."""
+        rng = np.random.default_rng(0)
+        tables = []
+        for ours, reference in self.pairs:
+            values = np.array([getattr(one, name) for one in ours])
+            units = np.array([getattr(one, name) for one in reference]) if relative else np.ones(len(values))
+            kept = ~np.isnan(values)
+            if kept.any():
+                seeds = rng.integers(kept.sum(), size=(RESAMPLES, kept.sum()))
+                tables.append(values[kept][seeds].mean(axis=1) / units[kept][seeds].mean(axis=1))
+        if not tables:
+            return math.nan, math.nan
+        by_table: Float[NDArray, "t r"] = np.array(tables)
+        drawn = rng.integers(len(by_table), size=by_table.shape)
+        low, high = np.quantile(by_table[drawn, np.arange(RESAMPLES)].mean(axis=0), [0.025, 0.975])
+        return float(low), float(high)
+
+
+def nan_mean(values: Sequence[float]) -> float:
+    """The mean of what is not NaN."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _mean_of(results: Results, name: str) -> float:
+    return nan_mean([getattr(one, name) for one in results])
+
+
+def _ratio(ours: Results, reference: Results, name: str) -> float:
+    return _mean_of(ours, name) / _mean_of(reference, name) if ours else math.nan
+
+
+def _way(ours: Results, reference: Results) -> float:
+    """(split - method) / (split - floor) of mean scores; NaN where the truth is not known."""
+    start, floor = (_mean_of(reference, name) for name in ("winkler", "floor"))
+    return (start - _mean_of(ours, "winkler")) / (start - floor)

@@ -1,0 +1,183 @@
+"""The tables of the arena: the paper's six, twelve more real ones, two whose truth is known, and four from which
+rows of one kind are kept away until the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from scipy.stats import norm, t
+
+from experiments.paper.runs import SMALL_DATASETS
+from lvd import InputError
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.data import load
+from lvd.data.datasets import search_folders
+from lvd.intervals import from_radius
+from lvd.tables.column_coding import learn_from
+from lvd.tables.reading import read_table
+from lvd.tables.table_encoder import TableEncoder
+
+MOST_ROWS = 10_000
+"""Larger tables are cut to this many rows, drawn once with a fixed seed: so ten seeds take an hour on 16 cores."""
+
+MORE_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "airfoil": ("y", ()),
+    "wine": ("y", ()),
+    "communities": ("c127", ("c0", "c1", "c2", "c3", "c4")),
+    "skillcraft": ("y", ()),
+    "sml": ("y", ()),
+    "parkinsons": ("y", ()),
+    "naval": ("16", ("17",)),
+    "elevators": ("y", ()),
+    "house": ("price", ("id", "date")),
+    "turbine": ("NOX", ("Unnamed: 0", "CO")),
+    "protein": ("RMSD", ()),
+    "diamonds": ("price", ()),
+}
+"""Target and dropped columns of the files in the data folder's ``arena``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The distribution of y at each row: y = mean + scale * noise, `cdf` that of the noise."""
+
+    mean: Float[NDArray, "n"]
+    scale: Float[NDArray, "n"]
+    cdf: Callable[[NDArray], NDArray]
+
+    def rows(self, indices: Int[NDArray, "m"]) -> Truth:
+        """The truth of these rows."""
+        return replace(self, mean=self.mean[indices], scale=self.scale[indices])
+
+    def coverage(self, intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
+        """The probability that y falls into each interval."""
+        ends = self.cdf((intervals - self.mean[:, None]) / self.scale[:, None])
+        return ends[:, 1] - ends[:, 0]
+
+    def best_around(self, y_pred: Float[NDArray, "n"], level: float) -> Float[NDArray, "n 2"]:
+        """The intervals y_pred +- r with the best Winkler score, which cover at exactly the level, by bisection."""
+        low, high = np.zeros(len(y_pred)), np.abs(y_pred - self.mean) + 1e3 * self.scale
+        for _ in range(80):
+            middle = (low + high) / 2.0
+            short = self.coverage(from_radius(y_pred, middle)) < level
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        return from_radius(y_pred, high)
+
+
+@dataclass(frozen=True, eq=False)
+class ArenaTable:
+    """A table before it is split: `features` codes the rows, given those that train (for medians).
+
+    `columns` are its numbers by name, and `outside` the rows that neither train nor calibrate.
+    """
+
+    name: str
+    y: Float[NDArray, "n"]
+    features: Callable[[Int[NDArray, "m"]], Float[NDArray, "n p"]]
+    truth: Truth | None = None
+    columns: Mapping[str, NDArray] = field(default_factory=dict)
+    outside: Int[NDArray, "o"] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
+    """A table of the arena by its name."""
+    if name in OUTSIDE:
+        base, choose = OUTSIDE[name]
+        table = load_arena_table(base, data_dir)
+        return replace(table, name=name, outside=np.flatnonzero(choose(table.columns, table.y)))
+    if name in SYNTHETIC:
+        return SYNTHETIC[name](name)
+    if name in MORE_TABLES:
+        return _from_file(name, arena_file(name, data_dir))
+    dataset = load(name, protocol="sound", data_dir=data_dir)
+    kept = _drawn_rows(len(dataset.y))
+    X, y = dataset.X[kept], dataset.y[kept]
+    return ArenaTable(name, y, lambda train: X, columns=dict(zip(dataset.feature_names, X.T, strict=True)))
+
+
+def arena_file(name: str, data_dir: Path | None) -> Path:
+    """Where one of the twelve tables is."""
+    files = [folder / "arena" / f"{name}.csv.gz" for folder in search_folders(data_dir)]
+    for file in files:
+        if file.is_file():
+            return file
+    raise InputError(
+        f"the arena's table {name!r} was not found: {files[0]} does not exist; give the folder that holds arena as "
+        "data_dir, or leave the table out"
+    )
+
+
+def _from_file(name: str, file: Path) -> ArenaTable:
+    target, drop = MORE_TABLES[name]
+    table = read_table(file)
+    table = table.take(pa.array(_drawn_rows(table.num_rows)))
+    encoder = TableEncoder.fit(table, target=target, drop=drop, impute="median")
+    columns = {
+        column: table[column].to_numpy()
+        for column in table.column_names
+        if pa.types.is_integer(table[column].type) or pa.types.is_floating(table[column].type)
+    }
+    return ArenaTable(name, encoder.target(table), partial(_encode, encoder, table), columns=columns)
+
+
+def _drawn_rows(n_rows: int) -> Int[NDArray, "m"]:
+    """The rows of a table that take part, in their order."""
+    return np.sort(np.random.default_rng(0).permutation(n_rows)[:MOST_ROWS])
+
+
+def _encode(encoder: TableEncoder, table: pa.Table, train: Int[NDArray, "m"]) -> Float[NDArray, "n p"]:
+    """As ``lvd fit`` codes a table: text in categories, missing numbers by the medians of the training rows."""
+    columns = learn_from(encoder.columns, table.take(pa.array(train)))
+    X = replace(encoder, columns=columns).transform(table)
+    return X[:, X[train].std(axis=0) > 0]
+
+
+def _logistic_noise(name: str) -> ArenaTable:
+    """Ten normal inputs, two of which drive the noise and three others the mean; 5,000 rows."""
+    rng = np.random.default_rng(123)
+    X = rng.normal(size=(5000, 10))
+    scale = 0.2 + 1.5 / (1.0 + np.exp(-3.0 * (X[:, 0] + X[:, 1])))
+    mean = X[:, 2] * X[:, 3] + np.sin(2.0 * X[:, 4])
+    y = mean + scale * rng.normal(size=len(X))
+    return ArenaTable(name, y, lambda train: X, Truth(mean, scale, norm.cdf))
+
+
+def _noisy_corner(name: str) -> ArenaTable:
+    """Three uniform inputs; noise with heavy tails, ten times as large in a fifth of the rows; 3,000 rows."""
+    rng = np.random.default_rng(123)
+    X = rng.uniform(-1.0, 1.0, size=(3000, 3))
+    scale, mean = np.where(X[:, 0] > 0.6, 2.0, 0.2), np.cos(4.0 * X[:, 1])
+    y = mean + scale * rng.standard_t(4, size=len(X))
+    return ArenaTable(name, y, lambda train: X, Truth(mean, scale, partial(t.cdf, df=4)))
+
+
+def _bad_weather(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    """Rain, snow, or more than 31 degrees (0.8 in the table's units)."""
+    wet = columns["weathersit_3"] + columns["weathersit_4"] > 0
+    return wet | (columns["temp"] >= 0.8)
+
+
+def _dear_places(columns: Mapping[str, NDArray], y: Float[NDArray, "n"]) -> Bool[NDArray, "n"]:
+    """The seven of seventy zip codes with the highest mean price."""
+    zips, of_row = np.unique(columns["zipcode"], return_inverse=True)
+    means = np.bincount(of_row, y) / np.bincount(of_row)
+    return np.isin(of_row, np.argsort(means)[-max(1, len(zips) // 10) :])
+
+
+OUTSIDE: dict[str, tuple[str, Callable[[Mapping[str, NDArray], NDArray], NDArray]]] = {
+    "concrete-old": ("concrete", lambda columns, y: columns["age"] >= 90),
+    "bike-weather": ("bike", _bad_weather),
+    "house-dear": ("house", _dear_places),
+    "turbine-last": ("turbine", lambda columns, y: np.arange(len(y)) >= 4 * len(y) // 5),  # of five years
+}
+"""A table each, and the rows of it that come from outside."""
+
+SYNTHETIC: dict[str, Callable[[str], ArenaTable]] = {"logistic": _logistic_noise, "corner": _noisy_corner}
+ARENA_TABLES: tuple[str, ...] = (*SMALL_DATASETS, *MORE_TABLES, *SYNTHETIC)
+TUNED_ON: tuple[str, ...] = (*SMALL_DATASETS, *SYNTHETIC)
+"""Where settings of ours may be chosen; the others are only reported on."""

@@ -1,0 +1,1 @@
+"""The paper: protocols, runs, tables, figures and pages."""

@@ -1,0 +1,96 @@
+"""A bandwidth for each row: how far to look for enough calibration rows, told by the training rows alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lvd._parallel import in_chunks
+from lvd._typing import Float, NDArray
+from lvd.engine import fused
+from lvd.engine.sums import weighted_sums
+
+MOST_TRAINING_ROWS = 4096
+GRID = np.geomspace(1.0, 50.0, 40)
+"""Bandwidths are chosen from these."""
+LEAST_LEVEL = 0.9
+"""Lower levels look as far as this one: a handful of rows would be enough for a finite radius, and tells noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSample:
+    """Training rows in scaled coordinates, as many as tell bandwidths well enough."""
+
+    points: Float[Tensor, "r k"]
+
+    @classmethod
+    def of(cls, training: Float[Tensor, "n k"]) -> TrainingSample:
+        """Every so many of the rows."""
+        every = max(1, -(-len(training) // MOST_TRAINING_ROWS))
+        return cls(training[::every].clone(memory_format=torch.contiguous_format))
+
+    @cached_property
+    def blocks(self) -> Any:
+        """The rows as compiled sums take them."""
+        from lvd.engine.compiled import make_blocks
+
+        points = self.points.numpy()
+        return make_blocks(points, np.median(points, axis=0))
+
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The rows as the fused GPU kernel reads them."""
+        from lvd.engine.triton_engine import TrainingPoints
+
+        return TrainingPoints(self.points, GRID)
+
+
+def adaptive_bandwidths(
+    queries: Float[Tensor, "n k"], sample: TrainingSample, *, n_calib: int, level: float, mass: float
+) -> Float[Tensor, "n"]:
+    """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``.
+
+    Levels below 0.9 count as that. The sum runs over n training rows: it is the weight that m calibration rows like
+    them are expected to have; below ``mass = 1`` the radius would be infinite in expectation. Calibration rows take
+    no part, so that for a fixed centre this is a fixed kernel with its maximum at the centre: the local guarantee
+    holds unchanged.
+    """
+    level = max(level, LEAST_LEVEL)
+    wanted = mass * level / (1.0 - level) * len(sample.points) / n_calib
+    if queries.device.type == "cpu":
+        return _by_compiled_sums(queries.numpy(), sample.blocks, wanted)
+    if fused.fuses_on(queries.device, queries.shape[1]):
+        return sample.on_gpu.bandwidths(queries, wanted)
+    return _by_bisection(queries, sample.points, wanted)
+
+
+def _by_compiled_sums(queries: Float[NDArray, "n k"], blocks: Any, wanted: float) -> Float[Tensor, "n"]:
+    from lvd.engine.compiled import smallest_bandwidths
+
+    result, precisions = np.empty(len(queries)), GRID**-2.0
+    in_chunks(
+        lambda rows: smallest_bandwidths(queries[rows], blocks, precisions, wanted, GRID, result[rows]),
+        len(queries),
+        8 * blocks.n_rows,
+    )
+    return torch.from_numpy(result)
+
+
+def _by_bisection(
+    queries: Float[Tensor, "n k"], training: Float[Tensor, "r k"], wanted: float
+) -> Float[Tensor, "n"]:
+    """The same by sums over all training rows, half the grid at a time."""
+    steps, ones = queries.new_tensor(GRID), training.new_ones(len(training), 1)
+    low = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
+    high = torch.full_like(low, len(GRID) - 1)
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        enough = weighted_sums(queries, training, ones, steps[middle])[:, 0] >= wanted
+        low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
+        low = torch.minimum(low, high)
+    return steps[high]

@@ -1,0 +1,179 @@
+"""Why a radius is what it is: the calibration rows behind it, and what is missing where it is infinite."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lvd._typing import Float, NDArray
+from lvd.calibration.calibration import Group
+from lvd.engine import Queries, SortedRows
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A calibration row that carries weight for a query.
+
+    `index` is its place in the calibration set, `weight` its share of all the weight (including the query's own, at
+    infinity), `similarity` its kernel value, `score` what was calibrated, `target` its y where known, and `label`
+    its name where it has one. `error` is the size of its error in units of y, where that is known; a score may be
+    something else.
+    """
+
+    index: int
+    weight: float
+    similarity: float
+    score: float
+    target: float | None = None
+    label: str | None = None
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one radius rests on.
+
+    `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
+    when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
+    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius`
+    is how far the upper end is above the prediction, `lower_radius` how far the lower end is below, and
+    `usual_radius` half the usual width. `group` is the query's group where there are groups. Where scores are
+    errors in units of the error to expect, `expected_error` is that of the query, and `usual_radius` is an
+    error. `measure` is what a score is called, and `half_width` half the width of an interval that no radius tells.
+    """
+
+    confidence_level: float
+    radius: float
+    n_effective: float
+    weight_at_infinity: float
+    rows_missing: int
+    usual_radius: float
+    neighbors: tuple[Neighbor, ...]
+    lower_radius: float | None = None
+    group: Group = None
+    bandwidth: float = 1.0
+    expected_error: float | None = None
+    measure: str = "error"
+    half_width: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """One plain sentence."""
+        return self._why_infinite() if math.isinf(self.radius) else self._why_finite()
+
+    def _why_infinite(self) -> str:
+        nearest = max((neighbor.similarity for neighbor in self.neighbors), default=0.0)
+        where = "" if self.group is None else f" of group {self.group!r}"
+        if not self.neighbors:
+            known = f"there is no calibration row{where}"
+        elif nearest < 0.5:
+            nobody = f"no calibration row{where} is similar to this one"
+            known = f"{nobody} (the nearest has a similarity of {nearest:.2g} of 1)"
+        else:
+            known = f"it rests on only about {_rounded(self.n_effective)} similar calibration rows{where}"
+        rows = "row" if self.rows_missing == 1 else "rows"
+        remedy = f"{self.rows_missing} more {rows}{where} like it would make it finite"
+        return f"Infinite at {_in_percent(self.confidence_level)}: {known}; {remedy}."
+
+    def _why_finite(self) -> str:
+        level = _in_percent(self.confidence_level)
+        half = self.radius if self.lower_radius is None else (self.radius + self.lower_radius) / 2.0
+        rests = f"It rests on roughly {_rounded(self.n_effective)} similar calibration rows"
+        if self.expected_error is not None:
+            half = half * self.expected_error if self.half_width is None else self.half_width
+            rests = f"An error of about {self.expected_error:.3g} is to be expected here. {rests}"
+        if self.measure == "depth":
+            rarity = f"{2.0 ** max(self.radius, 0.0):.3g}"
+            shown = f"{level} of which had an error no rarer than 1 in {rarity} of those to expect there"
+        elif self.expected_error is not None:
+            shown = f"{level} of which had at most {self.radius:.3g} times the error expected of them"
+        elif self.lower_radius is None:
+            measure = "an error" if self.measure == "error" else f"a {self.measure}"
+            shown = f"{level} of which had {measure} of at most {self.radius:.3g}"
+        else:
+            rest = _in_percent((1.0 - self.confidence_level) / 2.0)
+            below, above = f"{-self.lower_radius:.3g}", f"{self.radius:.3g}"
+            shown = f"at most {rest} of which had an error below {below}, and as many above {above}"
+        return f"{_compared(half, self.usual_radius)}{rests}, {shown}."
+
+
+def _compared(half: float, usual: float) -> str:
+    """How wide the interval is beside that of an average row."""
+    if math.isinf(usual) or usual == 0.0:
+        return ""
+    ratio = half / usual
+    if 0.9 <= ratio <= 1.1:
+        return "About as wide as for an average row. "
+    return f"{ratio:.2g} times as wide as for an average row. "
+
+
+def _rounded(number: float) -> str:
+    """A number of rows to three digits."""
+    return f"{float(f'{number:.3g}'):,.10g}"
+
+
+def _in_percent(share: float) -> str:
+    return f"{100 * share:.10g}%"
+
+
+def rows_missing(total_weight: float, level: float) -> int:
+    """How many more calibration rows of weight 1 would make the radius finite.
+
+    With weights summing to S, r such rows do when ``S + r >= level (S + r + 1)``.
+    """
+    count = max(0, math.ceil(level / (1.0 - level) - total_weight - 1e-9))
+    while total_weight + count < level * (total_weight + count + 1.0):
+        count += 1
+    return count
+
+
+def explain_radius(
+    query: Queries,
+    rows: SortedRows,
+    level: float,
+    n_neighbors: int,
+    targets: Float[NDArray, "m"] | None = None,
+    *,
+    group: Group = None,
+    two_sided: bool = False,
+) -> Evidence:
+    """The evidence behind the radius of one query, in scaled coordinates; `targets` in calibration order."""
+    scores, ratios, order = (part.cpu().numpy() for part in (rows.scores, rows.weights, rows.order))
+    # The weights of the radii, to the bit.
+    point, points = query.points[0].cpu().numpy(), rows.points.cpu().numpy()
+    kernel, own = gaussian_weights(point, points, float(query.precisions)), float(query.above)
+    weights = ratios * kernel
+    total = float(weights.sum())
+    nearest = np.argsort(-weights, kind="stable")[:n_neighbors]
+    neighbors = tuple(
+        Neighbor(
+            int(order[i]),
+            float(weights[i] / (total + own)),
+            float(kernel[i]),
+            float(scores[i]),
+            None if targets is None else float(targets[order[i]]),
+        )
+        for i in nearest
+    )
+    side = (1.0 + level) / 2.0 if two_sided else level
+    upper, usual = (weighted_quantile(scores, w, own, side) for w in (weights, ratios))
+    lower = None
+    if two_sided:
+        lower, usual_lower = (weighted_quantile(-scores, w, own, side) for w in (weights, ratios))
+        usual = (usual + usual_lower) / 2.0
+    squares = float(np.square(weights).sum())
+    return Evidence(
+        confidence_level=level,
+        radius=upper,
+        n_effective=total**2 / squares if squares > 0.0 else 0.0,
+        weight_at_infinity=own / (total + own),
+        rows_missing=rows_missing(total / own, side),
+        usual_radius=usual,
+        neighbors=neighbors,
+        lower_radius=lower,
+        group=group,
+        bandwidth=1.0 if query.bandwidths is None else float(query.bandwidths),
+    )

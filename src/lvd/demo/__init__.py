@@ -1,0 +1,1 @@
+"""The demo: what ``lvd demo`` computes and draws."""

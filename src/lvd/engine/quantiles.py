@@ -1,0 +1,357 @@
+"""The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
+
+On the CPU float32 differences come first, with the error bound of :func:`lvd.engine.compiled.find_ranks`. What
+they cannot decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the
+oracle: the radii are the oracle's to the bit, at every number of rows. On a GPU with Triton
+:mod:`lvd.engine.triton_engine` does the same in fused kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lvd._parallel import chunk_slices, in_chunks
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.engine import fused
+from lvd.engine.oracle import gaussian_weights, weighted_quantile
+from lvd.engine.sums import squared_distances
+
+SINGLE_ROWS = 100_000
+"""With more rows nearly every query needs float64 in the end, so it starts there."""
+LANE_ROWS, LANE_QUERIES = 2048, 8
+"""Up to so many rows, so many queries or more are answered beside each other."""
+LARGEST_RATIO = 1e15
+"""Float32 holds likelihood ratios up to here with room to spare."""
+GPU_EXACT_ROWS = 32_768
+"""Up to this many rows a GPU settles what float32 cannot decide, which takes at most as long again; above, where it
+may take a hundred times as long, it does so only if asked to, and else takes the wider candidate."""
+GPU_TOLERANCE = 4e-6
+"""Largest relative error of a cumulative weight that float32 may cause on a GPU; queries past it go to float64."""
+GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
+"""The smallest own weight of a query that float32 can do there: beside a smaller one, smaller weights matter."""
+CHUNK_WEIGHTS = 2**24
+NONE, NO_VALUES = np.empty(0), np.empty((0, 0, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Points in scaled coordinates, and, where they are not the usual ones, masses and bandwidths of each.
+
+    By default mass 1 sits at +inf, the query's own, none at -inf, and the bandwidth is 1.
+    """
+
+    points: Float[Tensor, "n k"]
+    mass_above: Float[Tensor, "n"] | None = None
+    mass_below: Float[Tensor, "n"] | None = None
+    bandwidths: Float[Tensor, "n"] | None = None
+
+    @cached_property
+    def above(self) -> Float[Tensor, "n"]:
+        """The masses at +inf."""
+        return self.points.new_ones(len(self)) if self.mass_above is None else self.mass_above
+
+    @cached_property
+    def below(self) -> Float[Tensor, "n"]:
+        """The masses at -inf."""
+        return self.points.new_zeros(len(self)) if self.mass_below is None else self.mass_below
+
+    @property
+    def precisions(self) -> Float[Tensor, "n"]:
+        """``1 / h^2``; by these operations, as a power's last digit depends on how many are taken at a time."""
+        return torch.ones_like(self.above) if self.bandwidths is None else 1.0 / self.bandwidths.square()
+
+    def __getitem__(self, rows: Any) -> Queries:
+        columns = (self.mass_above, self.mass_below, self.bandwidths)
+        return Queries(self.points[rows], *(None if column is None else column[rows] for column in columns))
+
+    def __len__(self) -> int:
+        return self.points.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class SortedRows:
+    """Calibration rows in ascending order of their scores, ready for queries.
+
+    A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without shift, and
+    h is the query's bandwidth times, with `bandwidths`, the row's own. `order` tells where each row was before.
+    `exact` asks a GPU to settle all radii, however many rows there are; the CPU always does.
+    """
+
+    points: Float[Tensor, "m k"]
+    scores: Float[Tensor, "m"]
+    order: Int[Tensor, "m"]
+    ratios: Float[Tensor, "m"] | None = None
+    bandwidths: Float[Tensor, "m"] | None = None
+    exact: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        points: Float[Tensor, "m k"],
+        scores: Float[Tensor, "m"],
+        *,
+        ratios: Float[Tensor, "m"] | None = None,
+        bandwidths: Float[Tensor, "m"] | None = None,
+        exact: bool = False,
+    ) -> SortedRows:
+        """Sort; ties keep their order."""
+        order = torch.argsort(scores, stable=True)
+        ratios, bandwidths = (None if column is None else column[order] for column in (ratios, bandwidths))
+        return cls(points[order], scores[order], order, ratios, bandwidths, exact)
+
+    def __len__(self) -> int:
+        return self.scores.shape[0]
+
+    def numbered(self, indices: Int[Tensor, "m"]) -> SortedRows:
+        """The same rows, when they are those `indices` of a larger set."""
+        return replace(self, order=indices[self.order])
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "m"]:
+        """The likelihood ratios, 1 where there are none."""
+        return torch.ones_like(self.scores) if self.ratios is None else self.ratios
+
+    @cached_property
+    def precisions(self) -> Float[Tensor, "m"] | None:
+        """``1 / h^2`` of the rows' own bandwidths."""
+        return None if self.bandwidths is None else 1.0 / self.bandwidths.square()
+
+    @cached_property
+    def ends(self) -> Float[Tensor, "e"]:
+        """The scores, with +inf at rank m and -inf at rank -1, the last place."""
+        return torch.cat([self.scores, self.scores.new_tensor([torch.inf, -torch.inf])])
+
+    @cached_property
+    def on_host(self) -> tuple[NDArray, NDArray, NDArray, NDArray | float]:
+        """Points, scores, likelihood ratios and precisions in the host's memory, for the oracle."""
+        points, scores, ratios = (part.cpu().numpy() for part in (self.points, self.scores, self.weights))
+        return points, scores, ratios, 1.0 if self.precisions is None else self.precisions.cpu().numpy()
+
+    @cached_property
+    def single(self) -> Any:
+        """The rows in float32 blocks around the median of each coordinate, which one row far out does not move."""
+        return self._blocks(np.median(self.points.numpy(), axis=0))
+
+    @cached_property
+    def double(self) -> Any:
+        """The rows in float64 blocks."""
+        return self._blocks(None)
+
+    @cached_property
+    def largest(self) -> Float[NDArray, "two"]:
+        """The largest precision ``1 / h^2`` and likelihood ratio."""
+        precision = 1.0 if self.precisions is None else float(self.precisions.max())
+        return np.array([precision, 1.0 if self.ratios is None else float(self.ratios.max())])
+
+    def _blocks(self, centre: Float[NDArray, "k"] | None) -> Any:
+        from lvd.engine.compiled import make_blocks
+
+        ratios = None if self.ratios is None else self.ratios.numpy()
+        precisions = None if self.precisions is None else self.precisions.numpy()
+        return make_blocks(self.points.numpy(), centre, ratios, precisions)
+
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The same rows as the fused GPU kernels read them, a FusedCalibration; its module needs Triton."""
+        from lvd.engine.triton_engine import FusedCalibration, Limits
+
+        least_own = max(GPU_SELF_WEIGHT * float(self.largest[1]), LEAST_GPU_SELF_WEIGHT)
+        limits = Limits(GPU_TOLERANCE, least_own, self.exact or len(self) <= GPU_EXACT_ROWS)
+        return FusedCalibration(self.points, self.scores, self.ratios, limits)
+
+
+class LocalSummary(NamedTuple):
+    """What the weights of n queries say; :meth:`LocalConformal.summary` has an example.
+
+    Parameters
+    ----------
+    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
+    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
+        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
+    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, on a GPU up to
+        32,768 calibration rows, and above that with ``LocalConformal(exact=True)``. Elsewhere a radius may be that
+        of a level higher by 1e-5, never of a lower one.
+    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
+        where no values were given.
+    """
+
+    radius: Any
+    n_effective: Any
+    exact: Any
+    mean: Any = None
+
+
+def local_quantile(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool = False,
+    values: Float[Tensor, "m"] | None = None,
+) -> LocalSummary:
+    """The weighted quantile of the rows' scores for each query and level (the paper's Eq. 8).
+
+    With `moments` also Kish's effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights vanish, and with
+    `values`, one for each row in the order of its score, the mean ``sum w v / sum w``.
+    """
+    if len(rows) == 0 or len(queries) == 0:
+        return _of_nothing(queries, rows, levels)
+    if queries.points.device.type == "cpu":
+        return _on_cpu(queries, rows, levels, moments=moments, values=values)
+    served = rows.bandwidths is None and (queries.bandwidths is None or rows.ratios is None)
+    if served and fused.fuses_on(queries.points.device, queries.points.shape[1]):
+        return _on_gpu(queries, rows, levels, moments=moments, values=values)
+    return _from_whole_weights(queries, rows, levels, values=values)
+
+
+def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
+    """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
+    distances = squared_distances(queries.points, rows.points)
+    if queries.bandwidths is not None:
+        distances *= queries.precisions[:, None]
+    if rows.precisions is not None:
+        distances *= rows.precisions
+    return distances.neg_().exp_()
+
+
+def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalSummary:
+    exact = torch.ones(len(queries), dtype=torch.bool, device=queries.points.device)
+    nothing = torch.zeros_like(queries.above)
+    return LocalSummary(_by_oracle(queries, rows, levels), nothing, exact, nothing + torch.nan)
+
+
+def _on_cpu(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool,
+    values: Float[Tensor, "m"] | None,
+) -> LocalSummary:
+    # Float32 keeps more digits of centred values.
+    centre = np.nan if values is None else float(values.mean())
+    centred = None if values is None else (values - centre).numpy()
+    columns = 3 if moments or values is not None else 0
+    in_single = len(rows) <= SINGLE_ROWS and rows.largest[1] <= LARGEST_RATIO
+    blocks = rows.single if in_single else rows.double
+    ranks, certain, sums = _ranks_of(queries, rows, blocks, levels, columns, centred)
+    if in_single and not certain.all():
+        rest = np.flatnonzero(~certain)
+        again = _ranks_of(queries[rest], rows, rows.double, levels, columns, centred)
+        ranks[rest], certain[rest], sums[rest] = again
+    radius = torch.from_numpy(rows.ends.numpy()[ranks])
+    if not certain.all():
+        rest = np.flatnonzero(~certain)
+        radius[rest], certain[rest] = _by_oracle(queries[rest], rows, levels), True
+    exact = torch.from_numpy(certain)
+    if not columns:
+        return LocalSummary(radius, None, exact)
+    total, squares, products = sums.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size, mean = np.where(squares == 0.0, 0.0, total**2 / squares), centre + products / total
+    return LocalSummary(radius, torch.from_numpy(size), exact, torch.from_numpy(mean))
+
+
+def _ranks_of(  # noqa: PLR0917
+    queries: Queries,
+    rows: SortedRows,
+    blocks: Any,
+    levels: Float[NDArray, "l"],
+    n_moments: int,
+    values: Float[NDArray, "m"] | None,
+) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
+    """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
+    from lvd.engine.compiled import find_ranks, find_ranks_among_few, in_blocks
+
+    n, points = len(queries), queries.points.numpy()
+    above = NONE if queries.mass_above is None else queries.mass_above.numpy()
+    below = NONE if queries.mass_below is None else queries.mass_below.numpy()
+    precisions = NONE if queries.bandwidths is None else queries.precisions.numpy()
+    laid = NO_VALUES if values is None else in_blocks([values], blocks)
+    ranks, certain, sums = np.empty((n, len(levels)), np.int64), np.empty(n, bool), np.empty((n, n_moments))
+
+    few = len(rows) <= LANE_ROWS and n >= LANE_QUERIES and blocks.points.dtype == np.float32
+    few = few and rows.bandwidths is None and not n_moments
+
+    def work(part: slice) -> None:
+        asked = points[part], above[part], below[part], precisions[part], blocks, rows.largest, levels
+        if few:
+            find_ranks_among_few(*asked, ranks[part], certain[part])
+        else:
+            find_ranks(*asked, laid, ranks[part], certain[part], sums[part])
+
+    in_chunks(work, n, len(rows))
+    return ranks, certain, sums
+
+
+def _on_gpu(
+    queries: Queries,
+    rows: SortedRows,
+    levels: Float[NDArray, "l"],
+    *,
+    moments: bool,
+    values: Float[Tensor, "m"] | None,
+) -> LocalSummary:
+    """By the fused kernels; what they leave unsettled by the oracle."""
+    from lvd.engine.triton_engine import Given
+
+    # Float32 keeps more digits of centred values.
+    centre = 0.0 if values is None else values.mean()
+    given = torch.zeros_like(rows.scores) if moments and values is None else values
+    given = None if given is None else given - centre
+    precisions = None if queries.bandwidths is None else queries.precisions
+    masses = queries.mass_above, queries.mass_below
+    answer = rows.on_gpu.answer(queries.points, levels, Given(*masses, precisions, given))
+    rest = answer.unsettled
+    if len(rest):
+        answer.radius[rest] = _by_oracle(queries[rest], rows, levels)
+        answer.exact[rest] = True
+    mean = None if values is None else answer.mean + centre
+    return LocalSummary(answer.radius, answer.n_effective, answer.exact, mean)
+
+
+def _from_whole_weights(
+    queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"], *, values: Float[Tensor, "m"] | None
+) -> LocalSummary:
+    """In plain float64 operations, a chunk of queries at a time: for what no fused kernel serves."""
+    wanted = torch.as_tensor(levels, device=rows.scores.device)
+    parts = []
+    for chunk in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // len(rows))):
+        some = queries[chunk]
+        weights = similarities(some, rows).mul_(rows.weights)
+        cumulative = weights.cumsum(1).add_(some.below[:, None])
+        total = cumulative[:, -1:] + some.above[:, None]
+        ranks = torch.searchsorted(cumulative, wanted * total)
+        ranks[some.below[:, None] >= wanted * total] = -1
+        ranks[(total == 0.0).expand_as(ranks)] = len(rows)
+        summed = weights.sum(1)
+        size = torch.where(summed > 0.0, summed.square() / weights.square().sum(1), 0.0)
+        mean = torch.full_like(size, torch.nan) if values is None else weights @ values / summed
+        parts.append((rows.ends[ranks], size, mean))
+    radius, size, mean = (torch.cat(part) for part in zip(*parts, strict=True))
+    return LocalSummary(radius, size, torch.ones_like(size, dtype=torch.bool), mean)
+
+
+def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
+    """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
+    points, scores, ratios, own = rows.on_host
+    asked = [
+        part.cpu().numpy() for part in (queries.points, queries.precisions, queries.above, queries.below)
+    ]
+    result = np.empty((len(queries), len(levels)))
+
+    def work(part: slice) -> None:
+        for i in range(part.start, part.stop):
+            query, precision, above, below = (column[i] for column in asked)
+            weights = ratios * gaussian_weights(query, points, precision * own)
+            for j, level in enumerate(levels.tolist()):
+                result[i, j] = weighted_quantile(scores, weights, float(above), level, float(below))
+
+    in_chunks(work, len(queries), len(rows), together=1)
+    return torch.as_tensor(result, device=rows.scores.device)

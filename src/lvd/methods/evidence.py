@@ -1,0 +1,124 @@
+"""What stands behind intervals: predictions with their evidence, and explanations of single rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lvd._typing import Float, Int, NDArray
+from lvd.calibration.explanation import Evidence, Neighbor
+from lvd.regions import Region
+
+
+class Prediction(NamedTuple):
+    """What :meth:`LVDRegressor.predict_with_evidence` gives for n rows, L levels and T targets.
+
+    Parameters
+    ----------
+    y_pred : the predictions, (n,); for several targets (n, T).
+    intervals : the prediction intervals, (n, 2, L); for several targets (n, 2, L, T).
+    n_effective : the effective sample size of each row's local weights, (n,); for several targets (n, T).
+    embeddings : the network's last hidden layer, (n, h).
+    known : whether training rows are similar to each row, (n,).
+    regions : for scores of all targets together, a :class:`lvd.Region` of them for each level; else none.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+    >>> reg = lvd.LVDRegressor(random_state=0).fit(X, X[:, 0])
+    >>> known, far = reg.predict_with_evidence([[0.0, 0.0], [1e3, 1e3]], 0.5).n_effective
+    >>> bool(known > 1.0), float(far)
+    (True, 0.0)
+    """
+
+    y_pred: Any
+    intervals: Any
+    n_effective: Any
+    embeddings: Any
+    known: Any
+    regions: tuple[Region, ...] = ()
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The target that makes a joint region large: its expected error at the row, in units of its usual one."""
+
+    target: int
+    times: float
+    name: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Which target it is."""
+        name = f"target {self.target}" if self.name is None else self.name
+        return (
+            "The region holds all targets together. Compared with other rows it is largest in "
+            f"{name}, where the expected error is {self.times:.2g} times the usual one."
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One row's interval and the evidence for it; `label` is the row's name, where it has one.
+
+    Where the region is joint, the evidence is that of all targets, and `largest` names one of them. `reason` says
+    why the row is unknown, if it is, and `column` is the number of the input that decides it alone, if one does;
+    `remark` is what the score has to say about the row's errors.
+    """
+
+    row: int
+    target: int
+    y_pred: float
+    lower: float
+    upper: float
+    evidence: Evidence
+    label: str | None = None
+    known: bool = True
+    guarantee: str = "local"
+    when_unknown: str = "infinite"
+    largest: Largest | None = None
+    reason: str | None = None
+    column: int | None = None
+    remark: str | None = None
+
+    @property
+    def score_name(self) -> str | None:
+        """What neighbours' scores are beside their errors; None where they are the same, or of all targets."""
+        if self.largest is not None:
+            return None
+        if self.evidence.measure != "error":
+            return self.evidence.measure
+        return None if self.evidence.expected_error is None else "times expected"
+
+    @property
+    def sentence(self) -> str:
+        """Why the interval is as wide as it is, or infinite."""
+        unknown = ""
+        if self.reason is not None:
+            if self.when_unknown == "infinite":
+                return f"Unknown: {self.reason}, so it gets no finite interval."
+            unknown = f"Unknown: {self.reason}. "
+        other = (
+            ""
+            if self.guarantee == "local"
+            else f"The guarantee of this interval is {self.guarantee}. With the local one: "
+        )
+        together = "" if self.largest is None else f" {self.largest.sentence}"
+        remark = "" if self.remark is None else f" {self.remark}"
+        return f"{unknown}{other}{self.evidence.sentence}{together}{remark}"
+
+
+def in_units_of_y(
+    evidence: Evidence, indices: Int[NDArray, "k"], errors: Float[NDArray, "m"], measure: str
+) -> Evidence:
+    """The same neighbours with their errors, counted among all calibration rows whether or not they have the
+    target."""
+    neighbors: list[Neighbor] = []
+    for one in evidence.neighbors:
+        index = int(indices[one.index])
+        error = None if np.isnan(errors[index]) else float(errors[index])
+        neighbors.append(replace(one, index=index, error=error))
+    return replace(evidence, neighbors=tuple(neighbors), measure=measure)

@@ -1,0 +1,153 @@
+"""Boosted trees of several quantiles at once: one structure for all of them, and a value for each in every leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lvd._parallel import in_chunks
+from lvd._typing import Float, Int, NDArray
+from lvd._validation import InputError
+
+MOST_TREES, PATIENCE, RATE = 100, 15, 0.1
+MOST_LEAVES, LEAST_SHARE = 8, 40
+"""A leaf holds a 40th of the rows or more."""
+N_BINS = 64
+MOST_COLUMNS = 64
+"""A tree sees at most so many columns, drawn for it."""
+OUTER = 0.2
+"""Quantiles below and above this share are stopped apart from those in the middle."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileTrees:
+    """A sum of trees with a column of values for each quantile: the nodes of all of them in one list.
+
+    At a node a row goes left if its feature is at most the threshold; a leaf is its own left and right.
+    """
+
+    baseline: Float[NDArray, "k"]
+    roots: Int[NDArray, "r"]
+    features: Int[NDArray, "m"]
+    thresholds: Float[NDArray, "m"]
+    left: Int[NDArray, "m"]
+    right: Int[NDArray, "m"]
+    values: Float[NDArray, "m k"]
+
+    def _check_parameters(self) -> None:
+        """Refuse nodes at which a row would leave the trees or never come to a leaf."""
+        n_nodes, numbers = len(self.features), np.arange(len(self.features))
+        shapes = {len(part) for part in (self.thresholds, self.left, self.right, self.values)}
+        sides = np.stack([self.left, self.right]) if shapes <= {n_nodes} else np.full((2, 1), -1)
+        leaves = (sides == numbers).all(axis=0) if shapes <= {n_nodes} else np.array([False])
+        fine = shapes <= {n_nodes} and bool(
+            (leaves | ((sides > numbers) & (sides < n_nodes)).all(axis=0)).all()
+            and (self.features >= 0).all()
+            and ((self.roots >= 0) & (self.roots < n_nodes)).all()
+            and self.values.shape[1:] == self.baseline.shape
+        )
+        if not fine:
+            raise InputError(
+                "the nodes of the trees of quantiles do not belong together; save the model again"
+            )
+
+    def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n k"]:
+        """The sum of the leaves that each row reaches."""
+        from lvd.scores.compiled_quantile_trees import add_leaves
+
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        result = np.tile(self.baseline, (len(rows), 1))
+        trees = self.roots, self.features, self.thresholds, self.left, self.right, self.values
+        in_chunks(lambda part: add_leaves(rows[part], trees, result[part]), len(rows), 100 * len(self.roots))
+        return result
+
+
+def boosted_quantiles(
+    X: Float[NDArray, "n p"],
+    z: Float[NDArray, "n"],
+    weights: Float[NDArray, "n"],
+    folds: Int[NDArray, "n"],
+    taus: Float[NDArray, "k"],
+    *,
+    seed: int,
+) -> tuple[QuantileTrees, Float[NDArray, "n k"]]:
+    """The mean of boosted quantiles, one for each fold left out, and those of the rows by trees without their fold.
+
+    Every tree takes a step along the pinball loss of all quantiles. The lower, middle and upper ones keep as many
+    trees each, perhaps none, as serve them best on the rows left out, which count by their weights.
+    """
+    from lvd.scores.compiled_quantile_trees import grow_tree, leaf_quantiles, pinball_gradients
+
+    generator, n_columns = np.random.default_rng(seed), X.shape[1]
+    edges = [_edges(column) for column in X.T]
+    bins = np.stack([np.searchsorted(*pair) for pair in zip(edges, X.T, strict=True)], 1).astype(np.uint8)
+    inside = [np.flatnonzero(folds != fold) for fold in range(folds.max() + 1)]
+    baselines = np.array([np.quantile(z[rows], taus) for rows in inside])
+    current = [np.tile(baseline, (len(z), 1)) for baseline in baselines]
+    forests: list[list[tuple[NDArray, ...]]] = [[] for _ in inside]
+    losses = [held_out_loss(z, weights, folds, np.stack(current), taus)]
+    thirds = np.digitize(taus, [OUTER, 1.0 - OUTER])
+    best = np.zeros(3, np.int64)
+    for number in range(1, MOST_TREES + 1):
+        columns = np.sort(generator.permutation(n_columns)[:MOST_COLUMNS])
+        for rows, quantiles, forest in zip(inside, current, forests, strict=True):
+            gradients = pinball_gradients(z, quantiles, taus)
+            limits = N_BINS, MOST_LEAVES, max(10, len(rows) // LEAST_SHARE)
+            tree, leaf = grow_tree(bins, rows.copy(), gradients, columns, limits)
+            values = RATE * leaf_quantiles(z[:, None] - quantiles, rows, leaf, taus, len(tree[0]))
+            np.add(quantiles, values[leaf], out=quantiles)
+            forest.append((*tree, values))
+        losses.append(held_out_loss(z, weights, folds, np.stack(current), taus))
+        of_thirds = np.array([[loss[thirds == third].sum() for third in range(3)] for loss in losses])
+        best = of_thirds.argmin(axis=0)
+        if number - best.max() >= PATIENCE:
+            break
+    kept = np.arange(len(losses) - 1)[:, None] < best[thirds]
+    forests = [
+        [(*tree[:-1], tree[-1] * share) for tree, share in zip(forest, kept, strict=True)][: best.max()]
+        for forest in forests
+    ]
+    crossed = np.empty((len(z), len(taus)))
+    for fold, (baseline, forest) in enumerate(zip(baselines, forests, strict=True)):
+        crossed[folds == fold] = _joined(baseline, forest, edges).predict(X[folds == fold])
+    together = [(*tree[:-1], tree[-1] / len(forests)) for forest in forests for tree in forest]
+    return _joined(baselines.mean(axis=0), together, edges), crossed
+
+
+def pinball(z: Float[NDArray, "n"], quantiles: Float[NDArray, "*_ k"], taus: Float[NDArray, "k"]) -> NDArray:
+    """``max(tau (z - q), (tau - 1) (z - q))`` of each row and quantile."""
+    rest = z[:, None] - quantiles
+    return np.maximum(taus * rest, (taus - 1.0) * rest)
+
+
+def held_out_loss(
+    z: Float[NDArray, "n"],
+    weights: Float[NDArray, "n"],
+    folds: Int[NDArray, "n"],
+    quantiles: Float[NDArray, "f n k"],
+    taus: Float[NDArray, "k"],
+) -> Float[NDArray, "k"]:
+    """The pinball loss of each quantile, where those of fold f are judged by the rows of that fold."""
+    own = quantiles[folds, np.arange(len(z))]
+    return weights @ pinball(z, own, taus)
+
+
+def _edges(column: Float[NDArray, "n"]) -> Float[NDArray, "e"]:
+    """Where a column is cut: its quantiles, but the largest value."""
+    probabilities = np.linspace(0.0, 1.0, N_BINS + 1)[1:]
+    return np.unique(np.quantile(column, probabilities, method="lower"))[:-1]
+
+
+def _joined(
+    baseline: Float[NDArray, "k"], forest: list[tuple[NDArray, ...]], edges: list[NDArray]
+) -> QuantileTrees:
+    """The trees in one list of nodes, with thresholds in place of bins."""
+    if not forest:
+        none = np.empty(0, np.int64)
+        return QuantileTrees(baseline, none, none, np.empty(0), none, none, np.empty((0, len(baseline))))
+    starts = np.cumsum([0, *(len(tree[0]) for tree in forest)])[:-1]
+    offsets = np.repeat(starts, [len(tree[0]) for tree in forest])
+    features, bins, left, right, values = (np.concatenate(parts) for parts in zip(*forest, strict=True))
+    thresholds = np.array([edges[f][b] if b >= 0 else 0.0 for f, b in zip(features, bins, strict=True)])
+    return QuantileTrees(baseline, starts, features, thresholds, left + offsets, right + offsets, values)

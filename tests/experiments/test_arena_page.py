@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from experiments.arena.measures import ArenaResult
+from experiments.arena.page import (
+    choices_grid,
+    failures_grid,
+    make_boards,
+    outside_grid,
+    write_arena_page,
+)
+from experiments.arena.summary import ArenaBoard
+from lvd import InputError
+
+
+def result(table, method, winkler, seed=0, *, model="network", level=0.9, **others):
+    given = {
+        "rows": 100, "finite": 1.0, "coverage": 0.9, "tail_coverage": 0.8, "worst_slab": 0.7, "ert": 0.05,
+        "ert_under": 0.03, "ert_over": 0.02, "groups": "9/10 8/10", "width": winkler, "median_width": 1.0,
+        "auroc": 0.6, "width_error": 0.1, "fit_seconds": 1.0, "predict_seconds": 0.1,
+    }  # fmt: skip
+    return ArenaResult(table, model, seed, level, method, winkler=winkler, **(given | others))
+
+
+def small_arena():
+    return [
+        *(result("a", "split", 10.0, seed) for seed in (0, 1)),
+        *(result("b", "split", 2.0, seed) for seed in (0, 1)),
+        result("a", "lvd", 6.0, 0),
+        result("a", "lvd", 8.0, 1),
+        *(result("b", "lvd", 2.2, seed) for seed in (0, 1)),
+        *(result("a", "ten-lines", 8.0, seed) for seed in (0, 1)),
+        *(result("b", "ten-lines", 1.6, seed, ert=0.01) for seed in (0, 1)),
+        result("a", "cv-plus", math.nan, error="ValueError: too | few"),
+    ]
+
+
+def test_scores_are_means_over_seeds_beside_split():
+    board = ArenaBoard(small_arena(), "network", 0.9)
+    assert board.score("a", "lvd") == pytest.approx(0.7)
+    assert board.score("b", "lvd") == pytest.approx(1.1)
+    assert math.isnan(board.score("a", "cv-plus"))
+    standings = {row.method: row for row in board.standings}
+    assert standings["lvd"].score == pytest.approx(0.9)
+    assert (standings["lvd"].wins, standings["lvd"].losses) == (1, 1)
+    assert standings["ten-lines"].ert == pytest.approx(0.03)
+    assert "cv-plus" not in standings
+
+
+def test_a_seed_that_split_lacks_does_not_count():
+    board = ArenaBoard([*small_arena(), result("a", "lvd", 1e9, 7)], "network", 0.9)
+    assert board.score("a", "lvd") == pytest.approx(0.7)
+
+
+def test_ranks_by_hand_and_the_critical_difference():
+    board = ArenaBoard(small_arena(), "network", 0.9)
+    assert board.ranks() == {"split": 2.5, "lvd": 2.0, "ten-lines": 1.5}
+    # Demsar (2006), table 5: q = 2.343 for three methods
+    assert board.critical_difference() == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 2)), rel=1e-3)
+
+
+def test_the_way_to_the_floor():
+    results = [result("c", "split", 10.0, floor=5.0), result("c", "lvd", 6.0, floor=5.0), *small_arena()]
+    way = {row.method: row.way for row in ArenaBoard(results, "network", 0.9).standings}
+    assert way["lvd"] == pytest.approx(0.8)
+    assert way["split"] == 0.0
+
+
+def test_bands_hold_the_mean_and_grow_with_the_spread(rng):
+    def board(spread):
+        scores = 1.0 + spread * rng.normal(size=(12, 4))
+        tables = [
+            one
+            for table, seeds in enumerate(scores)
+            for seed, score in enumerate(seeds)
+            for one in (result(f"t{table}", "split", 1.0, seed), result(f"t{table}", "lvd", score, seed))
+        ]
+        return {row.method: row for row in ArenaBoard(tables, "network", 0.9).standings}["lvd"]
+
+    narrow, wide = board(0.01), board(0.2)
+    for row in (narrow, wide):
+        assert row.score_band[0] < row.score < row.score_band[1]
+    assert np.diff(wide.score_band) > 5 * np.diff(narrow.score_band)
+
+
+def test_levels_and_models_are_kept_apart():
+    others = [result("a", "split", 1.0, level=0.5), result("a", "split", 1.0, model="trees")]
+    boards = make_boards([*others, *small_arena()])
+    assert [(board.model, board.level) for board in boards] == [
+        ("network", 0.9), ("trees", 0.9), ("network", 0.5),
+    ]  # fmt: skip
+
+
+def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
+    written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
+    text = (tmp_path / "arena.md").read_text()
+    assert [path.name for path in written] == ["arena-network.svg", "arena-network-ranks.svg", "arena.md"]
+    assert "**This is only a part of the arena**: 2 of 20 tables and 2 of 10 seeds" in text
+    assert "| b | 1.100 | ten lines | 0.800 |" in text
+    assert "| a | 0.700 |" not in text  # there LVD is the best
+    assert "Of 2 tables LVD is better on 1 and worse on 1." in text
+    assert "| CV+ | network | a | 1 | ValueError: too \\| few |" in text
+    assert "<svg" in (tmp_path / "images" / "arena-network.svg").read_text()
+
+
+def test_equal_reasons_are_told_once():
+    failed = [result(table, "cv-plus", math.nan, seed, error="E") for table in "ab" for seed in (0, 1)]
+    (line,) = failures_grid(failed).rows
+    assert [entry.text for entry in line] == ["CV+", "network", "a, b", "4", "E"]
+
+
+def test_a_page_without_the_main_level_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"needs results at level 0\.9"):
+        write_arena_page([result("a", "split", 1.0, level=0.5)], [], tmp_path / "arena.md")
+    assert not list(tmp_path.iterdir())
+
+
+class TestChoices:
+    def test_each_wish_names_the_first_by_the_figures(self):
+        grid = choices_grid(make_boards(small_arena()))
+        texts = {row[0].text: row[1].text for row in grid.rows}
+        assert texts["the best interval score"] == "ten lines (0.800, ERT 0.030)"
+        assert texts["coverage near each row, with a promise"] == "LVD (0.900, ERT 0.050)"
+        assert texts["the best score with fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
+        assert texts["the best score with more than 5,000 rows"] == "\N{EN DASH}"
+
+    def test_what_takes_long_to_fit_is_no_quick_choice(self):
+        slow = [
+            dataclasses.replace(one, fit_seconds=9.0) if one.method == "ten-lines" else one
+            for one in small_arena()
+        ]
+        texts = {row[0].text: row[1].text for row in choices_grid(make_boards(slow)).rows}
+        assert texts["a fit that takes at most 1.5 times split's"] == "LVD (0.900, ERT 0.050)"
+
+
+def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
+    outside = [
+        result("concrete-old", "split", 5.0, outside_rows=9, outside_flagged=0.0, outside_coverage=0.4),
+        result("concrete-old", "lvd", 5.0, finite=0.99, outside_rows=9, outside_flagged=1.0),
+    ]
+    (board,) = make_boards([*small_arena(), *outside])
+    assert board.tables == ["a", "b"]
+    rows = {row[0].text: [one.text for one in row[1:]] for row in outside_grid(board).rows}
+    assert rows["split"] == ["0.0", "0.0", "40.0"]
+    assert rows["LVD"] == ["1.0", "100.0", "\N{EN DASH}"]
+    write_arena_page([*small_arena(), *outside], [], tmp_path / "arena.md")
+    assert "Rows from outside, network" in (tmp_path / "arena.md").read_text()

@@ -1,0 +1,1 @@
+"""Extensions as a user would write them, outside the package."""

@@ -1,0 +1,123 @@
+"""Depths in a distribution that training rows have fixed keep every promise; in one that the calibration rows have
+shaped they do not.
+
+X ~ N(0, 1), the error given x is 0.3 + |x| times a lognormal number less its median. The distribution in which
+depths are measured is another one, of another shape, centre and scale: coverage does not rest on its being right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+import lvd
+from lvd.calibration.guarantees import calibrated_radius, randomized_radius, standing
+from lvd.engine import Queries, SortedRows, local_quantile
+from lvd.scores.distributional import BoundDistribution
+from lvd.scores.residuals import BoundResidual
+from lvd.scores.shapes import GRID, kept_apart
+
+LEVEL, N_CALIB = np.array([0.9]), 120
+CENTRES = np.array([-1.5, 0.0, 1.5])
+
+
+def draw(rng, x):
+    """The errors of rows at x."""
+    return (0.3 + np.abs(x)) * (np.exp(rng.normal(size=len(x))) - 1.0)
+
+
+def fixed(x, calibration):
+    """Quantiles of exponential errors around a mistaken centre, twice as large as they are on one side."""
+    return (0.5 + np.maximum(x, 0.0))[:, None] * (-np.log1p(-GRID) - 0.2)
+
+
+def peeking(x, calibration):
+    """The mutant: quantiles of the errors of the seven nearest calibration rows."""
+    known, errors = calibration
+    nearest = np.argsort(np.abs(x[:, None] - known), axis=1)[:, :7]
+    return kept_apart(np.quantile(errors[nearest], GRID, axis=1).T, 1e-3)
+
+
+def bound_to(quantiles):
+    zeros, ones = np.zeros((len(quantiles), 1)), np.ones((len(quantiles), 1))
+    return BoundDistribution(zeros, ones, BoundResidual(zeros, ones, ones, ones), (quantiles,))
+
+
+def covers(rng, shape, draw_row, radius):
+    """One trial: a fresh calibration set, and whether the interval of one new row covers."""
+    x = rng.normal(size=N_CALIB)
+    new = draw_row(rng)
+    errors, error = draw(rng, x), draw(rng, new)
+    scores = bound_to(shape(x, (x, errors)))(errors[:, None])[:, 0, 0]
+    calibration = SortedRows.of(torch.as_tensor(x[:, None]), torch.as_tensor(scores))
+    found = radius(torch.as_tensor(new[:, None]), calibration).numpy()
+    bound = bound_to(shape(new, (x, errors)))
+    lower, upper = bound.intervals(found[:, None, :, None], LEVEL)[0, :, 0, 0]
+    return bool(lower <= error[0] <= upper)
+
+
+def pvalue(shape, draw_row, radius, n_trials):
+    """Of coverage at the level or more."""
+    hits = sum(covers(np.random.default_rng(trial), shape, draw_row, radius) for trial in range(n_trials))
+    return binomtest(hits, n_trials, 0.9, alternative="less").pvalue
+
+
+def near(centre):
+    """A row with a density proportional to N(0, 1) times the kernel at the centre."""
+    return lambda rng: 2.0 * centre / 3.0 + rng.normal(size=1) / 3.0**0.5
+
+
+def at(centre):
+    """The radius at the centre, as for a row there."""
+    return lambda query, rows: local_quantile(Queries(torch.full_like(query, centre)), rows, LEVEL).radius
+
+
+@pytest.mark.parametrize("centre", CENTRES)
+def test_the_local_promise(centre):
+    assert pvalue(fixed, near(centre), at(centre), 1500) > 1e-6
+    assert pvalue(peeking, near(centre), at(centre), 1500) < 1e-6
+
+
+GUARANTEES = {
+    "randomized": lambda query, rows: randomized_radius(Queries(query), rows, LEVEL, seed=0),
+    "calibrated": lambda query, rows: calibrated_radius(Queries(query), rows, standing(rows), LEVEL),
+}
+
+
+@pytest.mark.parametrize("radius", GUARANTEES.values(), ids=GUARANTEES)
+def test_the_promise_on_average(radius):
+    anywhere = lambda rng: rng.normal(size=1)  # noqa: E731
+    assert pvalue(fixed, anywhere, radius, 600) > 1e-6
+    assert pvalue(peeking, anywhere, radius, 600) < 1e-6
+
+
+class TestSkewedTown:
+    """In one town of five prices scatter six times as much, and upwards."""
+
+    @staticmethod
+    def homes(n, seed):
+        rng = np.random.default_rng(seed)
+        X, town = rng.normal(size=(n, 3)), rng.random(n) < 0.2
+        noise = np.where(town, 1.2, 0.2) * np.exp(0.8 * rng.normal(size=n))
+        return np.column_stack([X, town]), 2.0 * X[:, 0] + noise, town
+
+    def misses(self, score):
+        """The shares of homes below and above their intervals, in the town and elsewhere."""
+        X, y, town = self.homes(8000, 0)
+        reg = lvd.LVDRegressor("trees", conformity_score=score, when_unknown="widen", random_state=0)
+        lower, upper = reg.fit(X[:4000], y[:4000]).predict_interval(X[4000:], 0.9)[1][:, :, 0].T
+        sides = np.stack([y[4000:] < lower, y[4000:] > upper], axis=1)
+        there = town[4000:]
+        return sides[there].mean(0), sides[~there].mean(0)
+
+    def test_a_twentieth_is_missed_on_either_side(self, full_training):
+        there, elsewhere = self.misses("distributional")
+        assert (np.abs(there - 0.05) < 0.025).all()
+        assert (np.abs(elsewhere - 0.05) < 0.025).all()
+
+    def test_a_symmetric_score_misses_on_one_side(self, full_training):
+        there, _ = self.misses("scaled")
+        assert there[1] > 0.07
+        assert there[0] < 0.01

@@ -1,0 +1,183 @@
+"""Every row trains and calibrates: cross-validated errors are the calibration scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import KFold, TimeSeriesSplit
+from sklearn.tree import DecisionTreeRegressor
+
+import lvd
+from lvd.models.candidates import folds_of_cases
+from lvd.scores.score import TrainingRows
+
+SCALES = ("kernel", "boosted")
+KERNEL = lvd.MahalanobisKernel(2, max_iter=20, random_state=0)
+
+
+def draw(seed, n_rows=300):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n_rows, 3))
+    return X, X[:, 0] + (0.2 + (X[:, 1] > 0)) * rng.normal(size=n_rows)
+
+
+def crossed(estimator=None, score="scaled", **settings):
+    chosen = {"scaled": lvd.scores.ScaledResidual(SCALES)}.get(score, score)
+    given = {
+        "kernel": KERNEL,
+        "calibration": "cross",
+        "when_unknown": "widen",
+        "random_state": 0,
+        "conformity_score": chosen,
+    }
+    return lvd.LVDRegressor(estimator or Ridge(), **(given | settings))
+
+
+def test_all_rows_train_and_calibrate():
+    X, y = draw(0)
+    reg = crossed().fit(X, y)
+    assert reg.n_calib_ == len(reg.train_digests_) == len(y)
+    np.testing.assert_array_equal(reg.predict(X), Ridge().fit(X, y).predict(X))
+    errors = np.empty(len(y))
+    for inside, outside in KFold(5, shuffle=True, random_state=0).split(X):
+        errors[outside] = y[outside] - Ridge().fit(X[inside], y[inside]).predict(X[outside])
+    np.testing.assert_allclose(reg.residuals_calib_[:, 0], errors, rtol=1e-12, atol=1e-12)
+
+
+class Blind(TrainingRows):
+    """A broken version: the model's own errors on its training rows."""
+
+    held_out_predictions = property(lambda self: self.rows.y_pred)
+
+
+@pytest.mark.parametrize(("rows_seen", "holds"), [(TrainingRows, True), (Blind, False)])
+def test_coverage(monkeypatch, rows_seen, holds):
+    """Of a tree that remembers much; beside it the version with errors on rows that the model has seen."""
+    monkeypatch.setattr("lvd.methods.conformal.TrainingRows", rows_seen)
+    found = []
+    for seed in range(12):
+        X, y = draw(seed)
+        X_new, y_new = draw(1000 + seed, 400)
+        reg = crossed(DecisionTreeRegressor(max_depth=6, random_state=0), "absolute").fit(X, y)
+        found.append(lvd.metrics.marginal_coverage_rate(y_new, reg.predict_interval(X_new, 0.9)[1]))
+    # 4,800 rows in 12 draws: three standard errors of the mean are less than 0.02.
+    assert (np.mean(found) > 0.88) == holds
+
+
+@pytest.mark.parametrize("score", ["scaled", "distributional"])
+def test_scale_and_shape_of_a_row_do_not_see_its_fold(score):
+    """With a model that predicts a constant, errors planted in one fold change nothing that measures its rows."""
+    X, y = draw(1, 400)
+    model, fold = DummyRegressor(strategy="constant", constant=0.0), KFold(5, shuffle=True, random_state=0)
+    planted = next(iter(fold.split(X)))[1]
+    wild = y.copy()
+    wild[planted] *= 1.3
+    chosen = lvd.scores.DistributionalResidual(("boosted",)) if score == "distributional" else None
+    chosen = chosen or lvd.scores.ScaledResidual(("boosted",))
+    one, other = (crossed((model, lambda rows: rows), chosen).fit(X, targets) for targets in (y, wild))
+    np.testing.assert_array_equal(one.units_calib_[planted], other.units_calib_[planted])
+    rest = np.setdiff1d(np.arange(len(y)), planted)
+    assert (one.units_calib_[rest] != other.units_calib_[rest]).any()
+
+
+def test_and_neither_does_the_kernels_scale():
+    from lvd.scores.scales import KernelScale
+
+    rng = np.random.default_rng(0)
+    points, errors, folds = rng.normal(size=(200, 2)), rng.exponential(size=200), np.arange(200) % 5
+    scale = KernelScale()
+    before = scale.fit(points, errors, 0, folds)
+    bandwidth, strength = scale.bandwidth_, scale.strength_
+    planted = folds == 2
+    after = scale.fit(points, np.where(planted, 1.01 * errors, errors), 0, folds)
+    assert (scale.bandwidth_, scale.strength_) == (bandwidth, strength)
+    np.testing.assert_allclose(after[planted], before[planted], rtol=1e-9)
+    assert (after[~planted] > before[~planted]).all()
+
+
+class TestFolds:
+    def test_rows_of_one_case_stay_together(self):
+        cases = np.repeat(np.arange(30), 3)
+        for inside, outside in folds_of_cases(cases, 5, 0):
+            assert not set(cases[inside]) & set(cases[outside])
+
+    def test_a_splitter(self):
+        X, y = draw(0)
+        reg = crossed(folds=KFold(4)).fit(X, y)
+        first = Ridge().fit(X[75:], y[75:]).predict(X[:75])
+        np.testing.assert_allclose(reg.residuals_calib_[:75, 0], y[:75] - first, rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize(
+        ("folds", "message"),
+        [
+            (1, "folds must be a whole number from 2 to the number of rows.*got 1"),
+            ("5", "folds must be a whole number"),
+            (TimeSeriesSplit(3), "must hold each row out once, which TimeSeriesSplit does not"),
+        ],
+    )
+    def test_others_are_refused(self, folds, message):
+        with pytest.raises(lvd.InputError, match=message):
+            crossed(folds=folds).fit(*draw(0))
+
+    def test_few_rows(self):
+        with pytest.raises(lvd.InputError, match="at least 20 rows, got 19"):
+            crossed().fit(*draw(0, 19))
+
+
+class TestRefusals:
+    def test_a_trained_model(self):
+        X, y = draw(0)
+        with pytest.raises(lvd.InputError, match="which a trained one does not allow; leave prefit out"):
+            crossed(Ridge().fit(X, y), prefit=True).fit(X, y)
+
+    def test_rows_set_aside(self):
+        with pytest.raises(lvd.InputError, match="calib_size must be left out with calibration='cross'"):
+            crossed(calib_size=0.3).fit(*draw(0))
+
+    def test_other_guarantees(self):
+        X, y = draw(0)
+        reg = crossed().fit(X, y)
+        with pytest.raises(lvd.InputError, match="guarantee 'calibrated' speaks of calibration rows"):
+            reg.predict_interval(X, guarantee="calibrated")
+
+    def test_scores_without_out_of_fold_values(self):
+        with pytest.raises(lvd.InputError, match="SidedResidual has no out-of-fold scores"):
+            crossed(score="sided").fit(*draw(0))
+
+    def test_unknown_words(self):
+        with pytest.raises(lvd.InputError, match="calibration must be one of 'split', 'cross', got 'both'"):
+            crossed(calibration="both").fit(*draw(0))
+
+
+class TestTogether:
+    def test_it_says_what_it_promises(self):
+        X, y = draw(0)
+        reg = crossed().fit(X, y)
+        assert "cross-validated" in reg.promise
+        assert "cross-validated" in reg.explain(X[:1])[0].sentence
+        reg.conformalize(*draw(5))
+        assert "cross-validated" not in reg.promise
+
+    def test_is_saved_without_its_fold_models(self, tmp_path):
+        X, y = draw(0)
+        reg = crossed().fit(X, y)
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_interval(X)[1], reg.predict_interval(X)[1])
+        assert loaded.promise == reg.promise
+
+    def test_several_targets_some_missing_groups_and_updates(self):
+        X, y = draw(0)
+        targets = np.stack([y, -2.0 * y], axis=1)
+        model = lvd.NetRegressor(hidden_sizes=(8,), n_batches=50, random_state=0)
+        targets[::7, 1] = np.nan
+        groups = np.where(X[:, 2] > 0, "a", "b")
+        reg = crossed(model, "absolute").fit(X, targets, groups=groups)
+        counts = [len(one.calibration_.scores) for one in reg.calibrators_]
+        assert counts == [300, 300 - 43]
+        intervals = reg.predict_interval(X[:9], groups=groups[:9])[1]
+        assert intervals.shape == (9, 2, 1, 2)
+        reg.update(X[:10], targets[:10], groups=groups[:10]).forget(50)
+        assert reg.n_calib_ == 50

@@ -1,0 +1,177 @@
+"""What people do with a distribution: one-sided bounds, thresholds, selections and decisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.linear_model import Ridge
+
+import lvd
+
+KERNEL = lvd.MahalanobisKernel(2, max_iter=20, random_state=0)
+
+
+def town(seed, n_rows):
+    """Errors are lognormal: small below the prediction, large above."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n_rows, 2))
+    return X, X[:, 0] + np.exp(0.8 * rng.normal(size=n_rows)) - np.exp(0.32)
+
+
+def regressor(method=lvd.LVDRegressor, **settings):
+    chosen = {"conformity_score": "absolute", "random_state": 0, "confidence_level": [0.5, 0.9]} | settings
+    if method is lvd.LVDRegressor:
+        chosen = {"kernel": KERNEL, "when_unknown": "widen"} | chosen
+    return method(Ridge(), **chosen)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = town(0, 600)
+    return regressor(when_unknown=None).fit(X, y)
+
+
+class TestOneSided:
+    @pytest.mark.parametrize("method", [lvd.LVDRegressor, lvd.SplitConformalRegressor])
+    def test_shapes_and_order(self, method):
+        X, y = town(0, 600)
+        reg = regressor(method).fit(X, y)
+        y_pred, upper = reg.predict_interval(X[:9], side="upper")
+        _, lower = reg.predict_interval(X[:9], side="lower")
+        assert upper.shape == lower.shape == (9, 2, 2)
+        assert np.isneginf(upper[:, 0]).all()
+        assert np.isposinf(lower[:, 1]).all()
+        assert (upper[:, 1] >= y_pred[:, None]).all()
+        assert (lower[:, 0] <= y_pred[:, None]).all()
+        assert (upper[:, 1, 1] >= upper[:, 1, 0]).all()
+
+    @pytest.mark.parametrize("broken", [False, True])
+    @pytest.mark.parametrize("side", ["lower", "upper"])
+    def test_all_misses_are_on_that_side(self, side, broken):
+        """Fresh calibration rows for each test row, so that counts are binomial.
+
+        The broken version takes the end of a two-sided interval, which suits symmetric errors.
+        """
+        X, y = town(1, 300)
+        reg = regressor(lvd.SplitConformalRegressor).fit(X, y)
+        n_trials, hits = 600, 0
+        for trial in range(n_trials):
+            reg.conformalize(*town(10_000 + trial, 49))
+            X_new, y_new = town(90_000 + trial, 1)
+            if broken:
+                interval = reg.predict_interval(X_new, 0.9)[1][0, :, 0]
+            else:
+                interval = reg.predict_interval(X_new, 0.95, side=side)[1][0, :, 0]
+            hits += y_new[0] <= interval[1] if side == "upper" else y_new[0] >= interval[0]
+        rejected = binom.cdf(hits, n_trials, 0.95) < 1e-4
+        # Below, these errors are small: there the broken version is only too wide.
+        assert rejected == (broken and side == "upper")
+
+    def test_local_and_unknown(self, fitted):
+        far = fitted.predict_interval([[50.0, 50.0]], side="upper")[1]
+        assert np.isinf(far).all()
+
+    def test_refusals(self, fitted):
+        X, y = town(0, 60)
+        with pytest.raises(lvd.InputError, match="side must be one of 'lower', 'upper', got 'left'"):
+            fitted.predict_interval(X, side="left")
+        with pytest.raises(lvd.InputError, match="'transductive' has no one-sided intervals"):
+            fitted.predict_interval(X, side="upper", guarantee="transductive")
+        plus = lvd.JackknifePlusRegressor(Ridge(), cv=3, random_state=0).fit(X, y)
+        with pytest.raises(lvd.InputError, match="takes no side="):
+            plus.predict_interval(X, side="upper")
+
+
+class TestDistribution:
+    def test_samples_and_mean_are_those_of_the_atoms(self, fitted):
+        X, _ = town(3, 4)
+        found = fitted.predict_distribution(X)
+        places, masses = found.atoms()
+        inner, share = places[:, 1:-1], masses[:, 1:-1] / masses[:, 1:-1].sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(found.mean(), (inner * share).sum(axis=1))
+        drawn = found.sample(4000, random_state=0)
+        assert drawn.shape == (4, 4000)
+        assert np.isin(drawn[0], inner[0]).all()
+        spread = np.sqrt((share * (inner - found.mean()[:, None]) ** 2).sum(axis=1))
+        assert (np.abs(drawn.mean(axis=1) - found.mean()) < 6.0 * spread / np.sqrt(4000)).all()
+        np.testing.assert_array_equal(drawn, found.sample(4000, random_state=0))
+
+    def test_in_pieces_it_is_the_same(self, fitted, monkeypatch):
+        X, y = town(3, 7)
+        whole = fitted.predict_distribution(X)
+        expected = [whole.mean(), whole.crps(y), *whole.atoms()]
+        monkeypatch.setattr("lvd.methods.predictive.MOST_ATOMS", 400)
+        for found, wanted in zip([whole.mean(), whole.crps(y), *whole.atoms()], expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+    def test_of_an_unknown_row_nothing_is_invented(self, fitted):
+        found = fitted.predict_distribution([[50.0, 50.0]])
+        assert found.quantile([0.1, 0.9]).tolist() == [[-np.inf, np.inf]]
+        assert found.cdf([3.0]).tolist() == [0.5]
+        assert np.isnan(found.sample(3, random_state=0)).all()
+        assert np.isnan(found.mean()).all()
+        assert np.isnan(found.crps([1.0])).all()
+        exceedance = fitted.exceeds([[50.0, 50.0]], 0.0)
+        assert np.isnan(exceedance.probability[0])
+        assert exceedance.p_value[0] == 1.0
+        decision = fitted.decide([[50.0, 50.0]], [1, 2], lambda action, y: action * y)
+        assert decision.index.tolist() == [-1]
+        assert np.isnan(decision.action).all()
+
+
+class TestThresholds:
+    @pytest.mark.parametrize("broken", [False, True])
+    def test_wrong_claims_are_as_rare_as_promised(self, broken):
+        """A claim at p <= 0.2 is wrong with probability 0.2 at most; the broken version forgets the row itself and
+        looks at the other side."""
+        X, y = town(1, 300)
+        reg = regressor().fit(X, y)
+        n_trials, wrong = 300, 0
+        for trial in range(n_trials):
+            reg.conformalize(*town(20_000 + trial, 49))
+            X_new, y_new = town(80_000 + trial, 1)
+            p_value = reg.exceeds(X_new, y_new[0], guarantee="marginal").p_value[0]
+            # At the threshold y itself the claim "above" is wrong whenever it is made.
+            wrong += (1.0 - p_value if broken else p_value) <= (0.4 if broken else 0.2)
+        assert (binom.sf(wrong - 1, n_trials, 0.2) < 1e-6) == broken
+
+    def test_selected_rows_are_mostly_right(self):
+        X, y = town(2, 800)
+        X_new, y_new = town(3, 2000)
+        reg = regressor(when_unknown="widen").fit(X, y)
+        chosen = lvd.select(reg.exceeds(X_new, -0.9, guarantee="marginal").p_value, 0.2)
+        assert chosen.sum() > 20
+        assert (y_new[chosen] <= -0.9).mean() < 0.25
+        assert (y_new <= -0.9).mean() > 0.24
+
+    def test_nothing_is_selected_where_nothing_is_sure(self):
+        assert not lvd.select([0.5, 0.9, 1.0], 0.1).any()
+        with pytest.raises(lvd.InputError, match=r"p_values must lie in \[0, 1\], got 0.5 to 2"):
+            lvd.select([0.5, 2.0])
+
+
+class TestDecide:
+    def test_an_order_is_a_quantile(self, fitted):
+        X, _ = town(4, 20)
+        actions = np.linspace(-3.0, 8.0, 2201)
+
+        def cost(order, demand):
+            return np.where(demand > order, 9.0 * (demand - order), order - demand)
+
+        found = fitted.decide(X, actions, cost)
+        places, masses = fitted.predict_distribution(X).atoms()
+        order = np.argsort(places[:, 1:-1], axis=1)
+        reached = np.cumsum(np.take_along_axis(masses[:, 1:-1], order, axis=1), axis=1)
+        at = (reached < 0.9 * reached[:, -1:]).sum(axis=1)
+        best = np.take_along_axis(np.take_along_axis(places[:, 1:-1], order, axis=1), at[:, None], axis=1)[
+            :, 0
+        ]
+        np.testing.assert_allclose(found.action, best, atol=0.006)
+
+    def test_costs_are_checked(self, fitted):
+        X, _ = town(4, 2)
+        with pytest.raises(lvd.InputError, match="must give a number for each y"):
+            fitted.decide(X, [1.0], lambda action, y: 3.0)
+        with pytest.raises(lvd.InputError, match="actions must be a list of at least one action"):
+            fitted.decide(X, [], lambda action, y: y)
