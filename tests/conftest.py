@@ -39,6 +39,8 @@ BRIEF = {
     "lvd.methods.mc_dropout.LEAST_BATCHES": 100,
     "lvd.scores.scales.MOST_EPOCHS": 3,
     "lvd.scores.scales.MOST_TREES": 20,
+    "lvd.scores.shapes.MOST_STEPS": 60,
+    "lvd.scores.quantile_trees.MOST_TREES": 20,
 }
 """How long the defaults train in tests: few tests are about how well they predict."""
 

@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 import lvd
 from lvd._progress import listening
 from lvd.methods.conformal import InterpolationWarning
+from lvd.scores import DistributionalResidual, JointResidual, ScaledResidual
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,18 @@ def test_the_paper_is_a_preset(rows):
         for choices in ({"preset": "paper"}, explicit)
     )
     np.testing.assert_array_equal(paper, spelled)
+
+
+def test_the_default_score(rows):
+    X, y = rows
+    settings = {"estimator": lvd.NetRegressor(n_batches=20), "random_state": 0}
+    assert isinstance(lvd.LVDRegressor(**settings).fit(X, y).score_, DistributionalResidual)
+    joint = lvd.LVDRegressor(joint="box", **settings).fit(X, np.column_stack([y, -y]))
+    assert isinstance(joint.score_, JointResidual)
+    assert isinstance(joint.score_.residual_, ScaledResidual)
+    asked = lvd.LVDRegressor(joint="box", conformity_score="distributional", **settings)
+    with pytest.raises(lvd.InputError, match="conformity_score must be 'scaled', 'absolute' or"):
+        asked.fit(X, np.column_stack([y, -y]))
 
 
 @pytest.mark.parametrize(

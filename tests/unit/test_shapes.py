@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -379,6 +381,11 @@ class TestRegressor:
         )
         assert "Errors above the prediction are about" in one.sentence
         assert "below the prediction are about" in reg.explain(np.array([[-0.5, 0.0]]), 0.9)[0].sentence
+
+    def test_an_error_too_rare_for_a_number(self, reg):
+        (one,) = reg.explain(self.NEW[:1], 0.9)
+        deep = replace(one.evidence, radius=5000.0)
+        assert "no rarer than 1 in 1.07e+301 of those" in deep.sentence
 
     def test_where_the_model_is_biased_it_says_so(self):
         rng = np.random.default_rng(0)

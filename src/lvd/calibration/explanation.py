@@ -12,6 +12,9 @@ from lvd.calibration.calibration import Group
 from lvd.engine import Queries, SortedRows
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
+DEEPEST = 1000.0
+"""A depth beyond this is told as this one: twice as rare at every further unit, it would be no number."""
+
 
 @dataclass(frozen=True)
 class Neighbor:
@@ -86,7 +89,7 @@ class Evidence:
             half = half * self.expected_error if self.half_width is None else self.half_width
             rests = f"An error of about {self.expected_error:.3g} is to be expected here. {rests}"
         if self.measure == "depth":
-            rarity = f"{2.0 ** max(self.radius, 0.0):.3g}"
+            rarity = f"{2.0 ** min(max(self.radius, 0.0), DEEPEST):.3g}"
             shown = f"{level} of which had an error no rarer than 1 in {rarity} of those to expect there"
         elif self.expected_error is not None:
             shown = f"{level} of which had at most {self.radius:.3g} times the error expected of them"

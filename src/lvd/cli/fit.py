@@ -26,6 +26,7 @@ WEIGHTS = {
     "learning the kernel": 0.5,
     "errors on rows held out": 5.0,
     "learning how large errors are": 1.0,
+    "learning the shape of errors": 1.0,
     "testing the intervals": 0.5,
 }
 """About how long the stages of a fit take, beside each other."""
@@ -115,9 +116,9 @@ def fit(
     preset: Annotated[
         PresetName,
         typer.Option(
-            help="default: errors scaled by the expected error, a kernel learned from the errors, a bandwidth for "
-            "each row. paper: the paper's method, absolute errors and a kernel learned from the target; faster, "
-            "but intervals are often infinite."
+            help="default: the distribution of errors at each row, a kernel learned from the errors, a bandwidth "
+            "for each row. paper: the paper's method, absolute errors and a kernel learned from the target; "
+            "faster, but intervals are often infinite."
         ),
     ] = "default",
     model: Annotated[
@@ -132,9 +133,9 @@ def fit(
         ScoreName | None,
         typer.Option(
             show_default="that of the preset",
-            help="What is calibrated: absolute errors; errors scaled or normalized by the expected error; "
-            "distributional, by the distribution of errors at each row, where they are not symmetric; signed "
-            "errors, each end by itself; sided errors, each side in its own units.",
+            help="What is calibrated: distributional, how rare an error is in the distribution learned for the "
+            "row, so that each end has its own distance; absolute errors; errors scaled or normalized by the "
+            "expected error; signed errors, each end by itself; sided errors, each side in its own units.",
         ),
     ] = None,
     calibration: Annotated[

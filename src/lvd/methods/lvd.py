@@ -56,7 +56,7 @@ class Preset:
 
 
 PRESETS = {
-    "default": Preset("scaled", "errors", "adaptive", "infinite", "auto"),
+    "default": Preset("distributional", "errors", "adaptive", "infinite", "auto"),
     "paper": Preset("absolute", "y", 1.0, "widen", "paper"),
 }
 
@@ -92,12 +92,14 @@ class LVDRegressor(ConformalMethod):
         regressor or Pipeline, LightGBM, XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a
         trained model, a function `predict`. Or a pair of a model and its embedding: of a torch module the name of
         the layer whose input it is, of others a function from rows to embeddings.
-    preset : the values of the next four parameters where they are None. ``"default"``: errors scaled by the error
-        to expect, a kernel of the errors, a bandwidth for each row, and infinite intervals for unknown rows.
+    preset : the values of the next four parameters where they are None. ``"default"``: how deep errors are in the
+        distribution learned for each row, a kernel of the errors, a bandwidth for each row, and infinite intervals
+        for unknown rows.
         ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
-    conformity_score : what is calibrated: ``"scaled"`` errors (:class:`lvd.scores.ScaledResidual`);
-        ``"distributional"``, for errors that are not symmetric: how deep they are in the distribution that is
-        learned for each row (:class:`lvd.scores.DistributionalResidual`); ``"absolute"`` ones; ``"normalized"`` by
+    conformity_score : what is calibrated: ``"distributional"``, how deep an error is in the distribution that is
+        learned for each row, so that both ends are right where errors are not symmetric
+        (:class:`lvd.scores.DistributionalResidual`); ``"scaled"`` errors, the same on both sides
+        (:class:`lvd.scores.ScaledResidual`); ``"absolute"`` ones; ``"normalized"`` by
         a second model's prediction of the error; ``"signed"``, with a quantile for each end; ``"sided"``, errors
         measured by what is usual on their side; ``"quantile"``, learned quantiles moved by what similar calibration
         rows ask for; or a score of :mod:`lvd.scores`.
@@ -111,7 +113,7 @@ class LVDRegressor(ConformalMethod):
     joint : for several targets, a region that holds them together instead of an interval for each (see
         :meth:`predict_region`): a ``"box"``, intervals that hold together, or an ``"ellipsoid"``, smaller where the
         errors are correlated. One kernel of the errors serves all targets, and `conformity_score` is ``"scaled"``,
-        or ``"absolute"`` for the same units at every row.
+        which is then the default, or ``"absolute"`` for the same units at every row.
     kernel : a :class:`MahalanobisKernel` of your settings, or another :class:`lvd.kernels.Kernel`; one that is
         fitted already is used as it is.
     support : the rule that decides which rows are known, a :class:`lvd.support.SupportRule`; None takes
@@ -266,6 +268,8 @@ class LVDRegressor(ConformalMethod):
 
     def _conformity_score(self) -> ConformityScore:
         given = self.settings.conformity_score
+        if self.joint is not None and self.conformity_score is None and given == "distributional":
+            given = "scaled"  # errors of several targets together have no sides
         score = as_score(given) if self.joint is None else _joint_score(self.joint, given)
         if score.joint and self.settings.kernel_target != "errors":
             raise InputError(
