@@ -16,9 +16,8 @@ import pytest
 import lvd
 from homes import write_homes
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.cli.fit import PresetName, ScoreName, WhenUnknown
+from lvd.cli.fit import PresetName, WhenUnknown
 from lvd.cli.shared import Guarantee
-from lvd.methods.conformal import SCORES
 from lvd.methods.lvd import PRESETS
 from lvd.tables.table_model import TableModel
 
@@ -61,7 +60,6 @@ def grouped(lvd_here, tables):
 
 def test_the_names_are_those_of_the_library():
     assert set(get_args(PresetName)) == set(PRESETS)
-    assert set(get_args(ScoreName)) == set(SCORES) - {"box", "ellipsoid"}  # which --joint chooses
     assert set(get_args(Guarantee)) == set(GUARANTEES)
     assert {preset.when_unknown for preset in PRESETS.values()} == set(get_args(WhenUnknown))
 
@@ -257,7 +255,7 @@ def test_groups_of_numbers_in_other_formats(lvd_here, tmp_path):
     ("options", "message"),
     [
         (("--preset", "papers"), "Invalid value for '--preset'"),
-        (("--score", "relative"), "Invalid value for '--score'"),
+        (("--score", "relative"), "--score must be one of 'absolute', 'distributional'"),
         (("--guarantee", "global"), "Invalid value for '--guarantee'"),
         (("--when-unknown", "guess"), "Invalid value for '--when-unknown'"),
         (("--groups", "distrct"), "the table has no column 'distrct'; did you mean 'district'?"),

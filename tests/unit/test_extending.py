@@ -111,7 +111,9 @@ class TestTogether:
     def test_is_loaded_only_by_who_trusts_it(self, fitted, tmp_path):
         X, reg = fitted
         reg.save(tmp_path / "model")
-        with pytest.raises(lvd.InputError, match=r"a class of its user's own; if you trust it, name it as"):
+        with pytest.raises(
+            lvd.InputError, match=r"its user's own, whose code would run; if you trust it, give trusted="
+        ):
             lvd.load(tmp_path / "model")
         loaded = lvd.load(tmp_path / "model", trusted=[LeafKernel, ForestSupport, RelativeResidual])
         np.testing.assert_array_equal(loaded.predict_interval(X)[1], reg.predict_interval(X)[1])

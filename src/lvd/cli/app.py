@@ -48,10 +48,12 @@ OPTIONS = {
             "impute",
             "joint",
             "keep",
+            "kernel",
             "preset",
             "row",
             "skip_invalid",
             "split",
+            "support",
             "target",
             "when_unknown",
             "window",
@@ -62,6 +64,7 @@ OPTIONS = {
     "confidence_level": "--level",
     "conformity_score": "--score",
     "n_newest": "--newest",
+    "trusted": "--trust",
 }
 """The parameters of the library that are options here."""
 

@@ -9,10 +9,13 @@ from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.shared import (
     Data,
+    GuaranteeOfFit,
     Json,
     Levels,
     Model,
     SkipInvalid,
+    Trust,
+    load_model,
     show_metrics,
     together_lines,
     warn_of_training_rows,
@@ -34,7 +37,9 @@ def evaluate_table(
     ] = None,
     by: Annotated[str | None, option("COLUMN", "Also report the coverage by this column's values.")] = None,
     level: Levels = None,
+    guarantee: GuaranteeOfFit = None,
     skip_invalid: SkipInvalid = False,
+    trust: Trust = None,
     json: Json = False,
 ) -> None:
     """Measure the intervals where the true values are known.
@@ -65,9 +70,8 @@ def evaluate_table(
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
     from lvd.tables.reading import read_rows
-    from lvd.tables.table_model import TableModel
 
-    fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     consequence = "its errors are too small; evaluate on rows that it has not seen"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.shared import Data, Json, Level, Model
+from lvd.cli.shared import Data, Json, Level, Model, Trust, load_model
 
 if TYPE_CHECKING:
     from lvd.methods.evidence import Explanation
@@ -33,6 +33,7 @@ def explain_row(
     *,
     level: Level = None,
     neighbors: Annotated[int, typer.Option(min=1, help="How many calibration rows to list.")] = 10,
+    trust: Trust = None,
     json: Json = False,
 ) -> None:
     """Say why one row's interval is as wide as it is, or infinite.
@@ -46,9 +47,8 @@ def explain_row(
     column, rows are shown with its cell.
     """
     from lvd.tables.reading import read_rows
-    from lvd.tables.table_model import TableModel
 
-    fitted = TableModel.load(model)
+    fitted = load_model(model, trust)
     explanations = fitted.explain(read_rows(data), row, level, n_neighbors=neighbors)
     by_target = dict(zip(fitted.encoder.targets, explanations, strict=True))
     if json:

@@ -15,7 +15,7 @@ from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_files, check_free
+from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_files, check_free, own_class
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,6 @@ QUICK = {
 CalibrationName = Literal["split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
-ScoreName = Literal["absolute", "distributional", "normalized", "quantile", "scaled", "signed", "sided"]
 JointShape = Literal["box", "ellipsoid"]
 WhenUnknown = Literal["infinite", "widen"]
 
@@ -54,6 +53,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
     "lvd fit sales.csv --target price --impute median --report report.html --out model  # from file to page",
     "lvd fit sales.csv --target price --split time:sold --out sales-model",
+    "lvd fit homes.csv --target price --kernel my_parts:LeafKernel --out homes-model  # a part of your own",
 )
 
 
@@ -130,12 +130,31 @@ def fit(
         ),
     ] = None,
     score: Annotated[
-        ScoreName | None,
-        typer.Option(
-            show_default="that of the preset",
-            help="What is calibrated: distributional, how rare an error is in the distribution learned for the "
-            "row, so that each end has its own distance; absolute errors; errors scaled or normalized by the "
-            "expected error; signed errors, each end by itself; sided errors, each side in its own units.",
+        str | None,
+        option(
+            "NAME|MODULE:CLASS",
+            "What is calibrated: distributional, how rare an error is in the distribution learned for the row, so "
+            "that each end has its own distance; absolute errors; errors scaled or normalized by the expected error; "
+            "signed errors, each end by itself; sided errors, each side in its own units; quantile, learned "
+            "quantiles; or a score of your own.",
+            "that of the preset",
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        option(
+            "MODULE:CLASS",
+            "A kernel of your own, which says which rows are similar. Its code runs; other commands load it only "
+            "with --trust MODULE:CLASS.",
+            "learned from the errors",
+        ),
+    ] = None,
+    support: Annotated[
+        str | None,
+        option(
+            "MODULE:CLASS",
+            "A rule of your own, which says which rows are known.",
+            "near training rows, within their ranges",
         ),
     ] = None,
     calibration: Annotated[
@@ -272,6 +291,9 @@ def fit(
     """
     from lvd import LVDRegressor
     from lvd._validation import InputError, resolve_device
+    from lvd.kernels import Kernel
+    from lvd.scores import ConformityScore
+    from lvd.support import SupportRule
     from lvd.tables.column_values import guess_types
     from lvd.tables.reading import read_table, table_format
     from lvd.tables.row_split import RowSplit
@@ -346,7 +368,9 @@ def fit(
         else _estimator(model, epochs, device, seed),
         prefit=checkpoint is not None,
         preset=preset,
-        conformity_score=score,
+        conformity_score=_own_part(score, ConformityScore) if score is not None and ":" in score else score,
+        kernel=None if kernel is None else _own_part(kernel, Kernel),
+        support=None if support is None else _own_part(support, SupportRule),
         calibration=calibration,
         joint=joint,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
@@ -395,6 +419,20 @@ def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None)
     if groups is None:
         return table
     return table.set_column(table.column_names.index(groups), groups, cells[groups])
+
+
+def _own_part(name: str, contract: type[Any]) -> Any:
+    """An object of a class of the user's own, with the settings that its constructor has by default."""
+    from lvd._validation import InputError
+
+    cls = own_class(name)
+    try:
+        part = cls()
+    except TypeError as error:
+        raise InputError(f"{name} needs settings ({error}); give its parameters defaults") from error
+    if not isinstance(part, contract):
+        raise InputError(f"{name} must derive from {contract.__module__}.{contract.__name__}")
+    return part
 
 
 def _as_bandwidth(text: str) -> float | str:

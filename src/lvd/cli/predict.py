@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import Guarantee, Json, Levels, Model, SkipInvalid, check_files
+from lvd.cli.shared import GuaranteeOfFit, Json, Levels, Model, SkipInvalid, Trust, check_files, load_model
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -35,11 +35,9 @@ def predict(
     ],
     *,
     level: Levels = None,
-    guarantee: Annotated[
-        Guarantee | None,
-        typer.Option(show_default="that of lvd fit", help="What the intervals promise; see lvd fit --help."),
-    ] = None,
+    guarantee: GuaranteeOfFit = None,
     skip_invalid: SkipInvalid = False,
+    trust: Trust = None,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster (extra ray).")
     ] = "local",
@@ -85,19 +83,20 @@ def predict(
     """
     from lvd._validation import InputError
     from lvd.tables.reading import count_rows, find_files, read_rows
-    from lvd.tables.table_model import TableModel
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
     if address is not None and engine != "ray":
         raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
+    if trust and engine == "ray":
+        raise InputError(
+            "--trust is for this machine: a Ray cluster may lack the module; leave --engine ray out"
+        )
     paths = find_files(data)
     counts = [count_rows(path) for path in paths]
     if out != "-":
         check_files({"--out": Path(out)}, model, *paths)
-    fitted = TableModel.load(model, skip_invalid=skip_invalid)
-    if guarantee is not None:
-        fitted = replace(fitted, guarantee=guarantee)
+    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     total = None if None in counts else sum(count for count in counts if count is not None)
     with console.progress("predicting", total) as on_rows:
         if engine == "ray":

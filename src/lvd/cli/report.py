@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from lvd.cli import console
 from lvd.cli.console import option
-from lvd.cli.shared import Data, Level, Model, SkipInvalid, check_files, warn_of_training_rows
+from lvd.cli.shared import (
+    Data,
+    GuaranteeOfFit,
+    Level,
+    Model,
+    SkipInvalid,
+    Trust,
+    check_files,
+    check_new,
+    load_model,
+    warn_of_training_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +61,7 @@ def report(
         ),
     ] = "split",
     level: Level = None,
+    guarantee: GuaranteeOfFit = None,
     fitted_on: Annotated[
         Path | None,
         option(
@@ -58,6 +72,8 @@ def report(
         str | None, option("COLUMN", "Column of SMILES, which are drawn (needs RDKit).", "that of lvd fit")
     ] = None,
     skip_invalid: SkipInvalid = False,
+    trust: Trust = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the page at --out.")] = False,
 ) -> None:
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
@@ -76,10 +92,10 @@ def report(
     other models, --smiles draws the rows, and with --fitted-on the neighbours too.
     """
     from lvd.tables.reading import read_table
-    from lvd.tables.table_model import TableModel
 
+    check_new(out, force=force)
     check_files({"--out": out}, model, data, fitted_on)
-    fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     content = write_page(
         fitted,
         read_table(data, as_text=True),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +33,22 @@ Levels = Annotated[
         "Confidence level between 0 and 1; repeat for several levels.",
         "that of lvd fit",
         "--level",
+    ),
+]
+GuaranteeOfFit = Annotated[
+    Guarantee | None,
+    typer.Option(
+        "--guarantee", show_default="that of lvd fit", help="What the intervals promise; see lvd fit --help."
+    ),
+]
+Trust = Annotated[
+    list[str] | None,
+    option(
+        "MODULE:CLASS",
+        "Trust a class of your own that is a part of the model, as lvd fit --kernel was given it: its code runs. "
+        "Repeat for several.",
+        "none, and none of its code runs",
+        "--trust",
     ),
 ]
 Level = Annotated[
@@ -60,6 +78,31 @@ _COLUMNS = {
     "finite": ("finite_fraction", ".1%"),
     "AUROC": ("residual_auroc", ".1%"),
 }
+
+
+def own_class(name: str) -> type[Any]:
+    """The class MODULE:CLASS that an option names, of a module in the current folder or of an installed package."""
+    from lvd.store import class_named
+
+    folder = str(Path.cwd())
+    if folder not in sys.path:  # which an installed command does not look in
+        sys.path.append(folder)
+    return class_named(name)
+
+
+def load_model(
+    folder: Path,
+    trust: Sequence[str] | None,
+    *,
+    skip_invalid: bool = False,
+    guarantee: Guarantee | None = None,
+) -> TableModel:
+    """The model with the classes that are trusted, and another guarantee where one is given."""
+    from lvd.tables.table_model import TableModel
+
+    trusted = [own_class(name) for name in trust or ()]
+    fitted = TableModel.load(folder, skip_invalid=skip_invalid, trusted=trusted)
+    return fitted if guarantee is None else replace(fitted, guarantee=guarantee)
 
 
 def check_files(
@@ -94,11 +137,17 @@ def check_apart(written: Mapping[str, Path | None], *inputs: str | Path | None) 
 def check_free(out: Path, *, force: bool) -> None:
     """A model may be written there: nothing is there, or, with --force, an older model."""
     from lvd import store
+
+    check_new(out, force=force)
+    store.check_replaceable(out)
+
+
+def check_new(out: Path, *, force: bool) -> None:
+    """Nothing is there yet, or --force allows to replace it."""
     from lvd._validation import InputError
 
     if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
-    store.check_replaceable(out)
 
 
 def warn_of_training_rows(

@@ -17,8 +17,10 @@ from lvd.cli.shared import (
     Level,
     Model,
     SkipInvalid,
+    Trust,
     check_files,
     check_free,
+    load_model,
     warn_of_training_rows,
 )
 
@@ -49,6 +51,7 @@ def update_model(
         ),
     ] = None,
     skip_invalid: SkipInvalid = False,
+    trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model at --out.")] = False,
     allow_repeated: Annotated[
         bool,
@@ -72,7 +75,6 @@ def update_model(
     from lvd.store import locked
     from lvd.tables.model_card import ModelCard, Source
     from lvd.tables.reading import read_schema, read_table
-    from lvd.tables.table_model import TableModel
     from lvd.tables.watching import update
 
     table = read_table(data, as_text=True)
@@ -82,7 +84,7 @@ def update_model(
     if out is not None:
         check_free(out, force=force)
     with listening(console.foretell), locked(place):
-        fitted = TableModel.load(model, skip_invalid=skip_invalid)
+        fitted = load_model(model, trust, skip_invalid=skip_invalid)
         source = Source.of(data, table.num_rows, len(read_schema(data)))
         card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
         with console.working(f"adding {table.num_rows:,} rows"):
@@ -117,6 +119,7 @@ def monitor_model(
         int, typer.Option(min=1, help="How many of the latest rows the reported coverage is over.")
     ] = 200,
     skip_invalid: SkipInvalid = False,
+    trust: Trust = None,
     json: Json = False,
 ) -> None:
     """Check whether a model's intervals still hold on newly labelled rows, and if not, since when.
@@ -127,10 +130,9 @@ def monitor_model(
     calibrates on recent rows only; if the predictions themselves have become poor, fit again.
     """
     from lvd.tables.reading import read_rows
-    from lvd.tables.table_model import TableModel
     from lvd.tables.watching import watch
 
-    fitted = TableModel.load(model, skip_invalid=skip_invalid)
+    fitted = load_model(model, trust, skip_invalid=skip_invalid)
     with console.working("watching"):
         report = watch(fitted, read_rows(data), level, false_alarm_rate=false_alarm_rate, window=window)
     consequence = "they cannot show drift; watch rows that it has not seen"

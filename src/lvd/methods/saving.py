@@ -57,7 +57,7 @@ def load(
     folder: str | os.PathLike[str],
     estimator: Any = None,
     *,
-    trusted: Sequence[type[Any]] = (),
+    trusted: Sequence[type[Any] | str] = (),
     **parts: Any,
 ) -> Any:
     """What ``save(folder)`` wrote: the same method, with the same bits in every prediction.
@@ -65,9 +65,9 @@ def load(
     Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
     were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` where
     only the embedding is one. The weights that were saved go into a copy of the module. Kernels, scores, support
-    rules and methods of your own are made again only if their classes are among the `trusted` ones. A model saved
-    on a GPU that this machine does not have gets ``device="auto"``, and a generator given as `random_state` comes
-    back as None.
+    rules and methods of your own are made again only if their classes, or their names as ``"module:Class"``, are
+    among the `trusted` ones. A model saved on a GPU that this machine does not have gets ``device="auto"``, and a
+    generator given as `random_state` comes back as None.
 
     Examples
     --------

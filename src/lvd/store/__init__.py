@@ -3,11 +3,12 @@
 from lvd.store.decoding import load_object
 from lvd.store.encoding import save_object
 from lvd.store.folder import check_replaceable, locked, read_manifest
-from lvd.store.storable import EXTENSIBLE, register
+from lvd.store.storable import EXTENSIBLE, class_named, register
 
 __all__ = [
     "EXTENSIBLE",
     "check_replaceable",
+    "class_named",
     "load_object",
     "locked",
     "read_manifest",

@@ -7,7 +7,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter
+from inspect import Parameter as Argument
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +15,12 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from lvd._validation import InputError, note_origin, resolve_device
+from lvd._validation import InputError, Parameter, note_origin, resolve_device
 from lvd.store.boosters import load_booster
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, Storable, extension, full_name
+from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name
 
 MOST_TIMES, LEAST_BYTES = 4, 1 << 24
 """What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the
@@ -29,7 +29,7 @@ LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
 
 def load_object(
-    folder: str | os.PathLike[str], given: Mapping[str, Any], trusted: Sequence[type[Any]] = ()
+    folder: str | os.PathLike[str], given: Mapping[str, Any], trusted: Sequence[type[Any] | str] = ()
 ) -> Any:
     """The object that :func:`save_object` wrote; of classes that are not lvd's, only `trusted` ones are made.
 
@@ -37,7 +37,7 @@ def load_object(
     made with: they are not in the folder.
     """
     contents = read_folder(folder)
-    decoder = _Decoder(contents, given, trusted)
+    decoder = _Decoder(contents, given, [class_named(one) for one in trusted])
     try:
         for entry in contents.description["objects"]:
             decoder.objects.append(decoder.object(entry))
@@ -150,10 +150,10 @@ class _Decoder:
     def _known(self, entry: Mapping[str, Any]) -> Any:
         name = entry["class"]
         if ":" in name and name not in self.classes:
-            cls = name.partition(":")[2]
             raise _NotGivenError(
-                f"this model holds a {name}, a class of its user's own; if you trust it, name it as "
-                f"lvd.load(folder, trusted=[{cls}])"
+                f"this model holds a {name}, a class of its user's own, whose code would run; if you trust "
+                "it, give ",
+                Parameter("trusted", [name]),
             )
         storable = self.classes[name]
         value = object.__new__(storable.cls)
@@ -180,7 +180,7 @@ class _Decoder:
         if unknown := saved.keys() - known.keys():
             raise InputError(f"{storable.cls.__name__} has no parameter {min(unknown)!r}")
         values = {name: saved[name] if name in saved else known[name].default for name in known}
-        if missing := [name for name, value in values.items() if value is Parameter.empty]:
+        if missing := [name for name, value in values.items() if value is Argument.empty]:
             raise InputError(f"{storable.cls.__name__} lacks its parameter {missing[0]!r}")
         if "device" in values:
             values["device"] = _available(values["device"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from importlib import import_module
 from typing import Any
+
+from lvd._validation import InputError
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
@@ -47,6 +50,25 @@ and is loaded only by somebody who names that class as trusted."""
 def full_name(cls: type[Any]) -> str:
     """The name under which a class of a user's own is saved."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def class_named(name: str | type[Any]) -> type[Any]:
+    """The class of a name like that of :func:`full_name`, whose module is imported; a class itself stays."""
+    if isinstance(name, type):
+        return name
+    module, _, path = str(name).partition(":")
+    if not path or not module:
+        raise InputError(f"a class of your own is named as MODULE:CLASS, got {name!r}")
+    try:
+        found = reduce(getattr, path.split("."), import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{name} cannot be imported ({error}); name a class of a module in the current folder or of an "
+            "installed package, as MODULE:CLASS"
+        ) from error
+    if not isinstance(found, type):
+        raise InputError(f"{name} must be a class, got {type(found).__name__}; name the class itself")
+    return found
 
 
 def storable_of(cls: type[Any]) -> Storable | None:

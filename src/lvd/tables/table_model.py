@@ -186,15 +186,24 @@ class TableModel:
         return [*names, f"calibration rows now: {self.regressor.n_calib_:,}"]
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, skip_invalid: bool = False) -> TableModel:
-        """What :meth:`save` wrote; with `skip_invalid` it leaves out rows that it cannot read."""
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        skip_invalid: bool = False,
+        trusted: Sequence[type[Any] | str] = (),
+    ) -> TableModel:
+        """What :meth:`save` wrote; with `skip_invalid` it leaves out rows that it cannot read.
+
+        Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
+        """
         columns = saving.load_columns(folder)
         encoder: RowEncoder | None = None
         if isinstance(columns, dict):
             content = columns.get("encoder")
             all_columns = not isinstance(content, dict) or "columns" in content
             encoder = (TableEncoder if all_columns else CellEncoder).from_dict(content)
-        regressor = saving.load(folder)
+        regressor = saving.load(folder, trusted=trusted)
         if not isinstance(regressor, LVDRegressor) or encoder is None:
             raise InputError(
                 f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
