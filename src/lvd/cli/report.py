@@ -93,8 +93,8 @@ def report(
     """
     from lvd.tables.reading import read_table
 
-    check_new(out, force=force)
     check_files({"--out": out}, model, data, fitted_on)
+    check_new(out, force=force or out.is_dir())  # a folder is refused when it is written to
     fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     content = write_page(
         fitted,

@@ -54,9 +54,9 @@ def full_name(cls: type[Any]) -> str:
 
 def class_named(name: str | type[Any]) -> type[Any]:
     """The class of a name like that of :func:`full_name`, whose module is imported; a class itself stays."""
-    if isinstance(name, type):
+    if not isinstance(name, str):
         return name
-    module, _, path = str(name).partition(":")
+    module, _, path = name.partition(":")
     if not path or not module:
         raise InputError(f"a class of your own is named as MODULE:CLASS, got {name!r}")
     try:
