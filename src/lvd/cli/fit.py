@@ -134,8 +134,8 @@ def fit(
         option(
             "NAME|MODULE:CLASS",
             "What is calibrated: distributional, how rare an error is in the distribution learned for the row, so "
-            "that each end has its own distance; absolute errors; errors scaled or normalized by the expected error; "
-            "signed errors, each end by itself; sided errors, each side in its own units; quantile, learned "
+            "that each end has its own distance; absolute errors; errors scaled or normalized by the expected "
+            "error; signed errors, each end by itself; sided errors, each side in its own units; quantile, learned "
             "quantiles; or a score of your own.",
             "that of the preset",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -60,7 +60,9 @@ def class_named(name: str | type[Any]) -> type[Any]:
     if not path or not module:
         raise InputError(f"a class of your own is named as MODULE:CLASS, got {name!r}")
     try:
-        found = reduce(getattr, path.split("."), import_module(module))
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InputError(
             f"{name} cannot be imported ({error}); name a class of a module in the current folder or of an "
