@@ -26,6 +26,7 @@ _PACKAGES = {
     "data": "lvd.data",
     "distributed": "lvd.tables.distributed",
     "metrics": "lvd.metrics",
+    "plot": "lvd.plot",
     "scores": "lvd.scores",
     "kernels": "lvd.kernels",
     "shift": "lvd.calibration.shift",
@@ -39,7 +40,7 @@ _RENAMED = {
 }
 
 if TYPE_CHECKING:
-    from lvd import calibration, data, kernels, metrics, scores, support, testing
+    from lvd import calibration, data, kernels, metrics, plot, scores, support, testing
     from lvd._validation import InputError
     from lvd.calibration import LocalConformal, shift
     from lvd.calibration.selection import select
@@ -92,6 +93,7 @@ __all__ = [
     "kernels",
     "load",
     "metrics",
+    "plot",
     "read_trusted_checkpoint",
     "scores",
     "select",

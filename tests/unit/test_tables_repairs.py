@@ -16,6 +16,7 @@ import pytest
 
 import lvd
 from lvd._validation import InputError, check_matrix, check_vector
+from lvd.intervals import percent_name
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
 from lvd.tables.column_coding import column_from_dict, example_of_formatted
 from lvd.tables.column_values import to_numbers
@@ -26,7 +27,6 @@ from lvd.tables.review import find_useless
 from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
-from lvd.tables.writing import percent_name
 
 
 def written(folder: Path, text: str, name: str = "table.csv") -> Path:

@@ -332,6 +332,12 @@ class LocalConformal:
             found = torch.full((len(embeddings),), float(self._settings.bandwidth), dtype=torch.float64)
         return like(found, embeddings)
 
+    def bandwidths_at(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"]:
+        """What adaptive bandwidths are at these coordinates of the calibration; 1 where all have the same, which
+        the coordinates hold already."""
+        found = self._bandwidths(points)
+        return points.new_ones(len(points)) if found is None else found
+
     def distribution(
         self, embeddings: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> LocalDistribution:

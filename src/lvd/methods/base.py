@@ -6,14 +6,16 @@ import math
 import os
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from lvd._typing import ArrayLike, Float, Labels, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     RowError,
@@ -27,6 +29,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
+from lvd.intervals import interval_columns
 from lvd.models import Model
 from lvd.store import save_object
 
@@ -108,11 +111,16 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         groups: Labels = None,
         weights: Labels = None,
         random_state: RandomState = 0,
-    ) -> tuple[Any, Any]:
+        as_frame: bool = False,
+    ) -> Any:
         """Point predictions (n,) and intervals (n, 2, L) at L levels; for several targets (n, T), (n, 2, L, T).
 
         `confidence_level` is a number or a list; by default the one given to the constructor. An interval may be
         infinite: then too little is known at that row to promise a finite one.
+
+        With `as_frame` one pandas frame instead, with the rows' index: ``y_pred``, ``lower_90`` and ``upper_90``
+        for each level, and, for methods that tell it, ``known``. With several targets all names but the last
+        end in the target's number, as in ``y_pred_0``.
 
         With `side` ``"upper"`` or ``"lower"`` the interval has that end alone, and all misses are beyond it; for
         methods with a calibration step.
@@ -127,9 +135,56 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         if side is not None:
             choices["side"] = check_choice(side, "side", ("lower", "upper"))
         with proven(self):
-            y_pred, intervals = self._predict_interval(self._check_inputs(X), levels, **choices)
-            ends = self._as_given(self._clip(self._proven(intervals)))
-            return like(self._as_given(self._proven(y_pred)), X), intervals_like(ends, X)
+            inputs = self._check_inputs(X)
+            y_pred, intervals = self._predict_interval(inputs, levels, **choices)
+            y_pred, ends = self._proven(y_pred), self._clip(self._proven(intervals))
+            if as_frame:
+                return self._frame(X, y_pred, ends, levels, self._known(inputs))
+            return like(self._as_given(y_pred), X), intervals_like(self._as_given(ends), X)
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: of a fitted regressor its promise, sizes and coverage, above scikit-learn's
+        diagram."""
+        diagram = estimator_html_repr(self)
+        if not hasattr(self, "model_"):
+            return diagram
+        facts = {"promise": self.promise} | self._sizes()
+        rows = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in facts.items()
+        )
+        return f"<div><table><caption>{type(self).__name__}</caption>{rows}</table>{diagram}</div>"
+
+    def _sizes(self) -> dict[str, str]:
+        """How many rows stand behind the intervals, and what they cover of them, for people."""
+        return {}
+
+    def _known(self, X: Any) -> Bool[NDArray, "n"] | None:
+        """Which rows training rows resemble; None for methods that do not tell."""
+        return None
+
+    def _frame(
+        self,
+        X: ArrayLike,
+        y_pred: Float[NDArray, "n t"],
+        intervals: Float[NDArray, "n 2 l t"],
+        levels: Float[NDArray, "l"],
+        known: Bool[NDArray, "n"] | None,
+    ) -> Any:
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError:
+            raise InputError(
+                "as_frame=True gives a pandas frame, and pandas is not installed; run: pip install pandas, or "
+                "leave as_frame out"
+            ) from None
+        names = [""] if self.single_target_ else [f"_{target}" for target in range(self.n_targets_)]
+        columns: dict[str, NDArray] = interval_columns(y_pred, intervals, levels, names)
+        if known is not None:
+            columns["known"] = known
+        index = getattr(X, "index", None)
+        return DataFrame(columns, index=None if callable(index) else index)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""

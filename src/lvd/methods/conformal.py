@@ -30,6 +30,7 @@ from lvd._validation import (
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.calibration.explanation import rows_missing
+from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
@@ -328,6 +329,37 @@ class ConformalMethod(IntervalRegressor):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)
             return rows, self.score_.bind(rows)
 
+    def calibration_coverage(self, confidence_level: Levels | None = None) -> Any:
+        """The share of calibration rows that intervals would cover which are made without that row.
+
+        Of up to 500 rows; a number for one level, an array for a list, with a last dimension for several targets.
+        It is an estimate of the coverage of new rows, to look at; :func:`lvd.metrics` measures on rows of your own.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> X = np.random.default_rng(0).normal(size=(400, 2))
+        >>> reg = lvd.SplitConformalRegressor("trees", random_state=0).fit(X, X[:, 0])
+        >>> 0.85 < float(reg.calibration_coverage(0.9)) < 0.95
+        True
+        """
+        self._check_calibrated()
+        given = self.confidence_level if confidence_level is None else confidence_level
+        plans = [self.score_.plan(level) for level in self._levels(given).tolist()]
+        found = np.array([[own_coverage(one, plan) for one in self.calibrators_] for plan in plans])
+        answer = found[:, 0] if len(self.calibrators_) == 1 else found
+        return answer if np.ndim(given) else answer[0]
+
+    def _sizes(self) -> dict[str, str]:
+        sizes = {"trained on": f"{len(self.train_digests_):,} rows"}
+        if not hasattr(self, "n_calib_"):
+            return sizes | {"calibrated by": "no rows yet: call conformalize"}
+        plans = {level: self.score_.plan(level) for level in self._levels(None).tolist()}
+        shares = [min(own_coverage(one, plan) for one in self.calibrators_) for plan in plans.values()]
+        told = [f"{share:.1%} at level {level:g}" for level, share in zip(plans, shares, strict=True)]
+        judged = f"{', '.join(told)} (calibration rows, each judged without itself)"
+        return sizes | {"calibrated by": f"{self.n_calib_:,} rows", "coverage": judged}
+
     def predict_region(
         self,
         X: ArrayLike,
@@ -438,6 +470,11 @@ class ConformalMethod(IntervalRegressor):
             vars(rows)["support"] = Support.all_of(found)
         support: Support = vars(rows)["support"]
         return support
+
+    def _known(self, X: Any) -> Bool[NDArray, "n"] | None:
+        if self.support_ is None:
+            return None
+        return self._check_support(EvaluatedRows(X, self.model_.evaluate(X))).known
 
     def _check_calibrated(self) -> None:
         if hasattr(self, "n_calib_"):

@@ -18,6 +18,7 @@ from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError, Parameter, check_choice, check_levels, present_rows, row_digests
 from lvd.calibration.guarantees import GUARANTEES
+from lvd.intervals import percent_name
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction
@@ -41,7 +42,6 @@ from lvd.tables.writing import (
     PredictReport,
     Unseen,
     check_names_free,
-    percent_name,
     write_predictions,
 )
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -195,11 +194,6 @@ def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequen
                 f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table",
                 *((", or leave it out with ", Parameter("drop", [name])) if noun == "column" else ()),
             )
-
-
-def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
-    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def _csv_header(names: list[str]) -> bytes:
