@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -260,6 +261,11 @@ def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Fl
             hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
             raise InputError(Parameter(name), f" must lie in (0, 1), got {level:g}{hint}")
     return levels
+
+
+def percent_name(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import numpy as np
 from scipy.special import betaincinv
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
-from lvd._validation import check_fraction
+from lvd._validation import check_fraction, percent_name
 
 
 def from_radius(
@@ -47,11 +46,6 @@ def binomial_band(
     lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
     upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
     return lower, upper
-
-
-def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
-    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def interval_columns(

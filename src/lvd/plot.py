@@ -55,7 +55,7 @@ def intervals(
     along, name = (y_pred, "prediction") if feature is None else _column(X, feature)
     order = np.argsort(along, kind="stable")
     x, y_pred, ends = along[order], y_pred[order], ends[order]
-    finite: NDArray = np.isfinite(ends).all(axis=1)
+    finite = np.isfinite(ends[:, 0]) & np.isfinite(ends[:, 1])
     room = max(float(np.ptp(x)) / 200.0, np.spacing(np.abs(x).max()))
     for number in range(len(levels))[::-1]:
         some = finite[:, number]

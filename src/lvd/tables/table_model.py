@@ -16,9 +16,16 @@ import pyarrow.compute as pc
 from lvd._files import refusing
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, Levels, NDArray
-from lvd._validation import InputError, Parameter, check_choice, check_levels, present_rows, row_digests
+from lvd._validation import (
+    InputError,
+    Parameter,
+    check_choice,
+    check_levels,
+    percent_name,
+    present_rows,
+    row_digests,
+)
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import percent_name
 from lvd.methods import saving
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction
