@@ -156,12 +156,13 @@ def read_arena(source: Path) -> list[ArenaResult]:
 
 
 def unpack_arena(table: Path, folder: Path) -> None:
-    """Lay the results of a compact table into a folder, so that a run goes on from them; newer ones stay."""
+    """Lay the results of a compact table into a folder, so that a run goes on from them; those there are stay."""
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
         file = ArenaJob(*place, (), ()).file(folder)
-        if not file.exists():
-            write_arena(results, file)
+        newer = read_arena(file) if file.exists() else []
+        done = {(one.method, one.level) for one in newer}
+        write_arena([*newer, *(one for one in results if (one.method, one.level) not in done)], file)
 
 
 def write_arena(results: Sequence[ArenaResult], path: Path) -> None:

@@ -108,16 +108,16 @@ def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToInt
     return calibrated_intervals(make(split.estimator), split, level)
 
 
-def lvd_regressor(split: ArenaSplit, level: float, preset: str) -> LVDRegressor:
+def lvd_regressor(split: ArenaSplit, level: float, **parameters: Any) -> LVDRegressor:
     """LVD around the shared model: learned once, and calibrated for each level as if it were the only one."""
 
     def learn() -> LVDRegressor:
         regressor = LVDRegressor(
-            split.estimator, preset=preset, calib_size=None, device="cpu", random_state=split.seed
+            split.estimator, calib_size=None, device="cpu", random_state=split.seed, **parameters
         )
         return regressor.fit(split.X_train, split.y_train)
 
-    regressor = split.stages.once(f"LVD {preset}", learn)
+    regressor = split.stages.once(f"LVD {sorted(parameters.items())}", learn)
     regressor.set_params(confidence_level=level)
     return regressor.conformalize(split.X_calib, split.y_calib)
 
@@ -126,12 +126,12 @@ def lvd_intervals(
     split: ArenaSplit,
     level: float,
     *,
-    preset: str = "default",
     guarantee: str = "local",
     when_unknown: str | None = None,
+    **parameters: Any,
 ) -> ToIntervals:
     """LVD with one of its promises."""
-    regressor = lvd_regressor(split, level, preset)
+    regressor = lvd_regressor(split, level, **parameters)
 
     def intervals(X: Rows) -> Float[NDArray, "n 2"]:
         regressor.set_params(when_unknown=when_unknown)  # each time, since the regressor is shared
@@ -140,23 +140,38 @@ def lvd_intervals(
     return intervals
 
 
-def lvd_unscaled(split: ArenaSplit, level: float) -> ToIntervals:
-    """LVD's default with absolute errors: its kernel and bandwidths, and no scale."""
-    kernel = lvd_regressor(split, level, "default").kernels_[0]
-    regressor = LVDRegressor(
-        split.estimator, kernel=kernel, confidence_level=level, conformity_score="absolute"
-    )
-    return calibrated_intervals(regressor, split, level)
+def lvd_crossed(split: ArenaSplit, level: float) -> LVDRegressor:
+    """LVD on training and calibration rows together, as CV+ has them; its levels do not share what they learn."""
+
+    def learn() -> LVDRegressor:
+        regressor = LVDRegressor(
+            split.estimator,
+            calibration="cross",
+            confidence_level=level,
+            device="cpu",
+            random_state=split.seed,
+        )
+        return regressor.fit(*split.rows_but_test)
+
+    return split.stages.once(f"LVD cross {level}", learn)
 
 
-def known_rows(split: ArenaSplit, level: float, X: Rows) -> Bool[NDArray, "n"]:
-    """The rows that LVD's default says it knows, which no level changes."""
+def crossed_intervals(split: ArenaSplit, level: float) -> ToIntervals:
+    """Intervals of LVD on training and calibration rows together."""
+    regressor = lvd_crossed(split, level)
+    return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
+
+
+def known_rows(
+    split: ArenaSplit, level: float, X: Rows, learn: Callable[..., LVDRegressor] = lvd_regressor
+) -> Bool[NDArray, "n"]:
+    """The rows that LVD says it knows, which no level changes."""
 
     def ask() -> Bool[NDArray, "n"]:
-        evidence: Any = lvd_regressor(split, level, "default").predict_with_evidence(X, level)
+        evidence: Any = learn(split, level).predict_with_evidence(X, level)
         return np.asarray(evidence.known)
 
-    return split.stages.once(f"known {digest(X)}", ask)
+    return split.stages.once(f"known {learn.__name__} {digest(X)}", ask)
 
 
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
@@ -194,8 +209,7 @@ def cv_plus(split: ArenaSplit, level: float) -> ToIntervals:
         regressor = JackknifePlusRegressor(
             split.estimator, cv=CV_FOLDS, n_jobs=1, progress=False, device="cpu", random_state=split.seed
         )
-        X, y = np.concatenate([split.X_train, split.X_calib]), np.concatenate([split.y_train, split.y_calib])
-        return regressor.fit(X, y)
+        return regressor.fit(*split.rows_but_test)
 
     regressor = split.stages.once("CV+", learn)
     return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
@@ -238,11 +252,9 @@ def epistemic_scores(split: ArenaSplit, level: float) -> ToIntervals:
     return lambda X: from_radius(predict(X), distribution.quantile(X, float(share)))
 
 
-def of_the_default(
-    title: str, settings: str, learn: Callable[..., ToIntervals] = lvd_intervals, **choices: str
-) -> Contestant:
-    """LVD by its default model, with these choices."""
-    return Contestant(title, partial(learn, **choices), settings, ours=True, known=known_rows)
+def lvd_form(title: str, settings: str, **choices: Any) -> Contestant:
+    """LVD in one of its forms, all of which know the same rows."""
+    return Contestant(title, partial(lvd_intervals, **choices), settings, ours=True, known=known_rows)
 
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -327,16 +339,23 @@ CONTESTANTS: dict[str, Contestant] = {
     "lvd-paper": Contestant(
         "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
     ),
-    "lvd": of_the_default("LVD", "LVDRegressor(), local"),
+    "lvd": lvd_form("LVD", "LVDRegressor(), local"),
+    "lvd-cross": Contestant(
+        "LVD, cross",
+        crossed_intervals,
+        "LVDRegressor(calibration='cross'): 5 folds of training and calibration rows together",
+        ours=True,
+        known=partial(known_rows, learn=lvd_crossed),
+    ),
+    "lvd-scaled": lvd_form(
+        "LVD, scaled", "LVDRegressor(conformity_score='scaled')", conformity_score="scaled"
+    ),
     **{
-        f"lvd-{guarantee}": of_the_default(f"LVD, {guarantee}", "the same model", guarantee=guarantee)
+        f"lvd-{guarantee}": lvd_form(f"LVD, {guarantee}", "the default's model", guarantee=guarantee)
         for guarantee in ("calibrated", "randomized", "transductive")
     },
-    "lvd-widen": of_the_default(
-        "LVD, widened", "the same model; unknown rows get a finite interval too", when_unknown="widen"
-    ),
-    "lvd-unscaled": of_the_default(
-        "LVD, no scale", "the same kernel and bandwidths, absolute errors", lvd_unscaled
+    "lvd-widen": lvd_form(
+        "LVD, widened", "the default's model; unknown rows get a finite interval too", when_unknown="widen"
     ),
 }
 """All contestants by name, in the order of the page."""

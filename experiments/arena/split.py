@@ -92,6 +92,11 @@ class ArenaSplit:
         return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
 
     @property
+    def rows_but_test(self) -> tuple[Float[NDArray, "n p"], Float[NDArray, "n"]]:
+        """Training and calibration rows, for methods that train and calibrate on the same ones."""
+        return np.concatenate([self.X_train, self.X_calib]), np.concatenate([self.y_train, self.y_calib])
+
+    @property
     def held_out_errors(self) -> Float[NDArray, "n"]:
         """Absolute errors of the training rows by models that have not seen them."""
         return np.abs(self.y_train - self.held_out)

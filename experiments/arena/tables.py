@@ -9,18 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from scipy.stats import norm, t
 
 from experiments.paper.runs import SMALL_DATASETS
 from lvd import InputError
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.data import load
+from lvd.data.cells import read_file
 from lvd.data.datasets import search_folders
 from lvd.intervals import from_radius
-from lvd.tables.column_coding import learn_from
-from lvd.tables.reading import read_table
-from lvd.tables.table_encoder import TableEncoder
 
 MOST_ROWS = 10_000
 """Larger tables are cut to this many rows, drawn once with a fixed seed: so ten seeds take an hour on 16 cores."""
@@ -113,16 +110,23 @@ def arena_file(name: str, data_dir: Path | None) -> Path:
 
 
 def _from_file(name: str, file: Path) -> ArenaTable:
+    """The numbers of a file, a column for each category of a text; what is missing is NaN.
+
+    As ``lvd fit`` codes a table, without the packages that it needs for it.
+    """
     target, drop = MORE_TABLES[name]
-    table = read_table(file)
-    table = table.take(pa.array(_drawn_rows(table.num_rows)))
-    encoder = TableEncoder.fit(table, target=target, drop=drop, impute="median")
-    columns = {
-        column: table[column].to_numpy()
-        for column in table.column_names
-        if pa.types.is_integer(table[column].type) or pa.types.is_floating(table[column].type)
-    }
-    return ArenaTable(name, encoder.target(table), partial(_encode, encoder, table), columns=columns)
+    cells = read_file(file)
+    kept = _drawn_rows(len(cells[target]))
+    columns: dict[str, NDArray] = {}
+    for column, texts in cells.items():
+        try:
+            columns[column] = np.array([float(text or "nan") for text in texts])[kept]
+        except ValueError:
+            here = np.array(texts)[kept]
+            columns |= {f"{column}={category}": (here == category) * 1.0 for category in np.unique(here)}
+    inputs = [column for column in columns if column != target and column.split("=")[0] not in drop]
+    X = np.column_stack([columns[column] for column in inputs])
+    return ArenaTable(name, columns[target], partial(_filled, X), columns=columns)
 
 
 def _drawn_rows(n_rows: int) -> Int[NDArray, "m"]:
@@ -130,10 +134,9 @@ def _drawn_rows(n_rows: int) -> Int[NDArray, "m"]:
     return np.sort(np.random.default_rng(0).permutation(n_rows)[:MOST_ROWS])
 
 
-def _encode(encoder: TableEncoder, table: pa.Table, train: Int[NDArray, "m"]) -> Float[NDArray, "n p"]:
-    """As ``lvd fit`` codes a table: text in categories, missing numbers by the medians of the training rows."""
-    columns = learn_from(encoder.columns, table.take(pa.array(train)))
-    X = replace(encoder, columns=columns).transform(table)
+def _filled(X: Float[NDArray, "n p"], train: Int[NDArray, "m"]) -> Float[NDArray, "n q"]:
+    """Missing numbers by the medians of the training rows; columns that are constant there are left out."""
+    X = np.where(np.isnan(X), np.nanmedian(X[train], axis=0), X)
     return X[:, X[train].std(axis=0) > 0]
 
 

@@ -14,16 +14,17 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from experiments.paper.runs import BenchRun, grouped
 from lvd import InputError, __version__
 from lvd._files import atomic_path, write_text
 from lvd._typing import Float, Int, NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ def path_of(folder: Path, run: BenchRun) -> Path:
 
 def write_result(folder: Path, result: Result) -> None:
     """Store a result; a reader sees all of it or nothing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     columns = {"row": result.rows, "y": result.y}
     for index, level in enumerate(result.run.levels):
         ends = (result.y_pred[:, index], *result.intervals[:, :, index].T)
@@ -73,6 +77,8 @@ def write_result(folder: Path, result: Result) -> None:
 
 def read_result(path: Path) -> Result:
     """The result stored in one file."""
+    import pyarrow.parquet as pq
+
     with _explained(path):
         table = pq.read_table(path)
         about = _about(table.schema)
@@ -87,6 +93,8 @@ def read_result(path: Path) -> Result:
 
 def read_error(path: Path) -> str | None:
     """The error of a stored run, None if it went well; its rows are not read."""
+    import pyarrow.parquet as pq
+
     with _explained(path):
         return _about(pq.read_schema(path))["error"]
 
@@ -108,6 +116,8 @@ def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
     """The results of a folder by the split that they are of; their rows are not read."""
 
     def split_of(file: Path) -> tuple[str, str, int]:
+        import pyarrow.parquet as pq
+
         with _explained(file):
             return _about(pq.read_schema(file))["run"].split
 
@@ -125,7 +135,7 @@ def _about(schema: pa.Schema) -> dict[str, Any]:
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
         raise InputError(
             f"{path} is not a result of the experiments ({error}); delete it and run again"
         ) from error

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -185,6 +187,46 @@ def test_a_run_goes_on_from_a_compact_table(tmp_path):
     )
 
 
+def test_a_compact_table_adds_what_a_folder_lacks_and_replaces_nothing(tmp_path, split):
+    old = [
+        dataclasses.replace(measured(split, np.zeros((len(split.y_test), 2))), method=name, width=1.0)
+        for name in FAST
+    ]
+    contest.write_arena(old, tmp_path / "arena.csv")
+    (tmp_path / "runs").mkdir()
+    newer = dataclasses.replace(old[0], width=2.0)
+    contest.write_arena([newer], tmp_path / "runs" / "corner-trees-0.csv")
+    contest.unpack_arena(tmp_path / "arena.csv", tmp_path)
+    assert {one.method: one.width for one in contest.read_arena(tmp_path)} == {"split": 2.0, "ten-lines": 1.0}
+
+
+def test_our_forms_need_no_more_than_the_numerical_packages(tmp_path):
+    """Tables and results are read, and contestants learned, where neither Arrow nor the command line is there."""
+    absent = ("pyarrow", "pandas", "typer", "rich", "jinja2", "matplotlib", "mapie", "crepes", "lightgbm")
+    program = (
+        "import runpy, sys\n"
+        f"for name in {absent}: sys.modules[name] = None\n"
+        "runpy.run_module('experiments.arena', run_name='__main__')\n"
+    )
+    words = (
+        "--tables",
+        "corner",
+        "--models",
+        "trees",
+        "--seeds",
+        "0",
+        "--levels",
+        "0.9",
+        "--methods",
+        "split",
+    )
+    command = [sys.executable, "-c", program, *words, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "1 results\n"), done.stderr
+    (result,) = contest.read_arena(tmp_path)
+    assert result.method == "split"
+
+
 def broken(split, level):
     raise ValueError("it is\nbroken")
 
@@ -271,3 +313,9 @@ def test_lvd_runs_in_all_its_forms(split, name):
     assert result.error == ""
     assert 0.84 < result.coverage < 0.99
     assert math.isnan(result.known) if name == "lvd-paper" else result.known > 0.97
+
+
+def test_the_crossed_form_trains_on_the_calibration_rows_too(split):
+    regressor = contestants.lvd_crossed(split, 0.9)
+    assert regressor.n_calib_ == len(split.y_train) + len(split.y_calib)
+    assert regressor.crossed_

@@ -1,0 +1,37 @@
+"""``python -m experiments.arena``: run the arena where only lvd's numerical packages are installed.
+
+The same as ``python -m experiments arena``, which needs typer; each goes on from what the other has done. Rivals
+whose package is missing are recorded with that reason.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+from experiments.arena.contest import ARENA_LEVELS, plan_arena, run_arena
+from experiments.arena.contestants import CONTESTANTS
+from experiments.arena.split import ARENA_MODELS
+from experiments.arena.tables import ARENA_TABLES, OUTSIDE
+from experiments.paper.runs import parse_levels, parse_names, parse_seeds
+
+if __name__ == "__main__":  # workers read this file, too
+    parser = ArgumentParser(prog="python -m experiments.arena")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tables", default="all")
+    parser.add_argument("--models", default="all")
+    parser.add_argument("--methods", default="all")
+    parser.add_argument("--seeds", default="0:10")
+    parser.add_argument("--levels", default=",".join(map(str, ARENA_LEVELS)))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--data-dir", type=Path)
+    given = parser.parse_args()
+    jobs = plan_arena(
+        tables=parse_names(given.tables, (*ARENA_TABLES, *OUTSIDE)),
+        models=parse_names(given.models, ARENA_MODELS),
+        methods=parse_names(given.methods, CONTESTANTS),
+        seeds=parse_seeds(given.seeds),
+        levels=parse_levels(given.levels),
+        data_dir=given.data_dir,
+    )
+    print(run_arena(jobs, given.out, workers=given.workers, data_dir=given.data_dir), "results")
