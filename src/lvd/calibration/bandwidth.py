@@ -51,7 +51,7 @@ class TrainingSample:
 
 
 def adaptive_bandwidths(
-    queries: Float[Tensor, "n k"], sample: TrainingSample, *, n_calib: int, level: float, mass: float
+    queries: Float[Tensor, "n k"], sample: TrainingSample, *, n_calib: float, level: float, mass: float
 ) -> Float[Tensor, "n"]:
     """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``.
 

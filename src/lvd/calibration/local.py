@@ -500,7 +500,19 @@ class LocalConformal:
             self._made["on host"] = twin._take(rows, known.scores.cpu())
         return self._made["on host"]
 
-    def _bandwidths(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"] | None:
+    def placed(
+        self, embeddings: ArrayLike, n_expected: Sequence[float], level: float
+    ) -> tuple[Float[Tensor, "n k"], list[Float[Tensor, "n"]]]:
+        """Rows in the kernel's coordinates, and their bandwidths where so many calibration rows are expected to
+        give finite radii at this level: for calibration rows that come and go."""
+        self._calibration()
+        points = _coordinates(self._settings, embeddings)
+        found = [self._bandwidths(points, max(1.0, number), level) for number in n_expected]
+        return points, [torch.ones(len(points)) if one is None else one for one in found]
+
+    def _bandwidths(
+        self, points: Float[Tensor, "n k"], n_expected: float | None = None, level: float | None = None
+    ) -> Float[Tensor, "n"] | None:
         """The bandwidths of rows in scaled coordinates; None where all have the same."""
         settings = self._settings
         if settings.bandwidth != "adaptive":
@@ -511,8 +523,8 @@ class LocalConformal:
         return adaptive_bandwidths(
             points,
             self._made["sample"],
-            n_calib=self.rows_expected_,
-            level=float(check_levels(settings.confidence_level).max()),
+            n_calib=self.rows_expected_ if n_expected is None else n_expected,
+            level=float(check_levels(settings.confidence_level).max()) if level is None else level,
             mass=settings.mass,
         )
 

@@ -8,6 +8,8 @@ from lvd.methods.discriminative_jackknife import DiscriminativeJackknifeRegresso
 from lvd.methods.jackknife_plus import JackknifePlusRegressor
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.mc_dropout import MCDropoutRegressor
+from lvd.methods.online_intervals import OnlineIntervals
+from lvd.methods.online_saving import put_state, take_state
 from lvd.methods.pbp import PBPRegressor
 from lvd.methods.saving import register_method
 from lvd.methods.split import (
@@ -15,6 +17,7 @@ from lvd.methods.split import (
     MADSplitRegressor,
     SplitConformalRegressor,
 )
+from lvd.store import register
 
 ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     LVDRegressor,
@@ -31,6 +34,7 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
 
 for _method in ALL_METHODS:
     register_method(_method)
+register(OnlineIntervals, root=True, take_apart=take_state, complete=put_state)
 
 __all__ = [
     "ALL_METHODS",
@@ -43,6 +47,7 @@ __all__ = [
     "LVDRegressor",
     "MADSplitRegressor",
     "MCDropoutRegressor",
+    "OnlineIntervals",
     "PBPRegressor",
     "SharedRowsWarning",
     "SplitConformalRegressor",

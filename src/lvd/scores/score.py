@@ -200,7 +200,7 @@ class BoundScore(ABC):
     ) -> Float[NDArray, "n 2 l t"]:
         """All y that score at most the radii of the columns that each level asks for; see :class:`Plan`."""
 
-    def __getitem__(self, rows: slice) -> Any:
+    def __getitem__(self, rows: slice | Int[NDArray, "k"]) -> Any:
         """The score bound to some of the rows; all that belongs to single rows has two dimensions or more."""
 
         def some(part: Any) -> Any:

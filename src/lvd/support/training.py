@@ -7,7 +7,7 @@ sees only the directions in which errors change, and a row may be far out in all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -185,6 +185,16 @@ class TrainingSupport(SupportRule):
         self.levels_, self.parts_ = levels_of(rows.inputs), PartKinds.of(rows.inputs)
         return self
 
+    def near(self, rows: EvaluatedRows, observed: EvaluatedRows) -> Bool[NDArray, "n"]:
+        """Which rows are as near to one of the observed rows as known rows are to a training row."""
+        alone = self.inputs_ is None and self.parts_ is None
+        near = _near_those(
+            self.embedding_, rows.embeddings, observed.embeddings, FAR if alone else FAR_EMBEDDED
+        )
+        if self.inputs_ is not None and rows.numbers is not None and observed.numbers is not None:
+            near &= _near_those(self.inputs_, rows.numbers, observed.numbers, FAR_INPUTS)
+        return near
+
     def check(self, rows: EvaluatedRows) -> Support:
         """The first reason counts: ranges, parts, levels, distances."""
         found = []
@@ -200,6 +210,13 @@ class TrainingSupport(SupportRule):
         if any(self.levels_):
             found.append(new_levels(self.levels_, rows.inputs))
         return Support.all_of([*found, Support.of(near, "no training row is similar to this one")])
+
+
+def _near_those(
+    space: Neighborhood, rows: Float[NDArray, "n p"], others: Float[NDArray, "m p"], times: float
+) -> Bool[NDArray, "n"]:
+    placed = _standardise(others, space.mean, space.scale)
+    return replace(space, rows=placed).near(space.place(rows), times)
 
 
 def _standardise(

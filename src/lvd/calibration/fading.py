@@ -1,0 +1,118 @@
+"""Calibration rows whose weights fade with age, and local quantiles of their scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lvd._typing import Float, Int, NDArray
+from lvd._validation import InputError
+
+FADED = 12.0
+"""After so many half-lives, the longest of those in use, a row weighs less than 0.0003 and is forgotten."""
+
+
+def fades(ages: Float[NDArray, "m"], half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h m"]:
+    """The logarithms of weights that halve every so many rows; an infinite half-life keeps all of them at 1."""
+    return -math.log(2.0) * ages / half_lives[:, None]
+
+
+def ranked_quantiles(
+    weights: Float[NDArray, "h m"], own: Float[NDArray, "h"], levels: Float[NDArray, "h l"]
+) -> Int[NDArray, "h l"]:
+    """Ranks of weighted quantiles of rows in rising order, m beyond the last; each query's own weight is at
+    +inf."""
+    summed = np.cumsum(weights, axis=1)
+    total = own + (summed[:, -1] if summed.shape[1] else 0.0)
+    ranks = np.stack(
+        [np.searchsorted(one, some) for one, some in zip(summed, levels * total[:, None], strict=True)]
+    )
+    return np.where(levels >= 1.0, weights.shape[1], ranks)
+
+
+class FadingRows:
+    """The newest rows with their scores, at most `most` of them, and where they are in order of their scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lvd.calibration.fading import FadingRows
+    >>> rows = FadingRows(np.zeros((9, 1)), np.arange(1.0, 10.0), np.arange(9.0), most=9)
+    >>> ways = np.array([1.0, np.inf])  # half-lives
+    >>> rows.quantiles(np.zeros((1, 1)), np.ones((1, 2)), 9.0, ways, np.array([[0.5], [0.9]]))
+    array([[[8.],
+            [9.]]])
+    >>> rows.add(np.zeros((1, 1)), np.array([0.5]), np.array([9.0]), longest=np.inf)
+    >>> len(rows), rows.scores.min()
+    (9, np.float64(0.5))
+    """
+
+    def __init__(
+        self,
+        points: Float[NDArray, "m k"],
+        scores: Float[NDArray, "m"],
+        times: Float[NDArray, "m"],
+        *,
+        most: int,
+    ) -> None:
+        if not len(points) == len(scores) == len(times):
+            raise InputError("faded rows need a point, a score and a time each")
+        self.points, self.scores, self.times, self.most = points[-most:], scores[-most:], times[-most:], most
+        self.order = np.argsort(self.scores, kind="stable")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def add(
+        self,
+        points: Float[NDArray, "n k"],
+        scores: Float[NDArray, "n"],
+        times: Float[NDArray, "n"],
+        *,
+        longest: float,
+    ) -> None:
+        """Take new rows, and forget the oldest ones and those whose weight has faded."""
+        joined = np.concatenate([self.times, times])
+        kept = joined > joined.max(initial=0.0) - FADED * longest
+        if kept.sum() > self.most:
+            kept &= joined >= np.partition(joined[kept], -self.most)[-self.most]
+        self.points = np.concatenate([self.points, points])[kept]
+        self.scores = np.concatenate([self.scores, scores])[kept]
+        self.times = joined[kept]
+        self.order = np.argsort(self.scores, kind="stable")
+
+    def masses(self, now: float, half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h"]:
+        """How much the rows weigh together, wherever they are."""
+        return np.exp(fades(now - self.times, half_lives)).sum(axis=1)
+
+    def quantiles(
+        self,
+        queries: Float[NDArray, "n k"],
+        bandwidths: Float[NDArray, "n h"],
+        now: float,
+        half_lives: Float[NDArray, "h"],
+        levels: Float[NDArray, "h l"],
+    ) -> Float[NDArray, "n h l"]:
+        """Local quantiles of the scores for each query, half-life and level.
+
+        A row weighs its similarity to the query times what is left of it at its age. Where that is too little for a
+        finite quantile, rows count wherever they are; where even that is too little, it is infinite.
+        """
+        ends = np.append(self.scores[self.order], np.inf)
+        faded = fades(now - self.times, half_lives)[:, self.order]
+        placed = self.points[self.order]
+        own = np.ones(len(half_lives))
+        anywhere = ranked_quantiles(np.exp(faded), own, levels)
+        result = np.empty((len(queries), *levels.shape))
+        for number, (query, widths) in enumerate(zip(queries, bandwidths, strict=True)):
+            distances = np.square(placed - query).sum(axis=1)
+            weights = np.exp(faded - distances / np.square(widths)[:, None])
+            ranks = ranked_quantiles(weights, own, levels)
+            result[number] = ends[np.where(ranks < len(self), ranks, anywhere)]
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """All there is to know, to save it."""
+        return {"points": self.points, "scores": self.scores, "times": self.times}

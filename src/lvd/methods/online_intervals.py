@@ -1,0 +1,616 @@
+"""Intervals over time: a calibrated regressor whose weights fade with age and whose level adapts to its misses."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+
+from lvd._parallel import few_threads
+from lvd._typing import ArrayLike, Bool, Float, Labels, NDArray
+from lvd._validation import (
+    InputError,
+    Parameter,
+    check_choice,
+    check_levels,
+    check_positive,
+    check_same_length,
+    check_targets,
+    intervals_like,
+    like,
+    present_rows,
+    proven,
+    to_numpy,
+)
+from lvd.calibration import LocalConformal
+from lvd.calibration.fading import FadingRows
+from lvd.calibration.level_adaptation import RULES, AdaptedLevel
+from lvd.intervals import binomial_band
+from lvd.methods.lvd import LVDRegressor
+from lvd.models import Evaluation
+from lvd.models.candidates import Folds
+from lvd.models.model import Fitted
+from lvd.scores import (
+    BoundScore,
+    EvaluatedRows,
+    NormalizedResidual,
+    QuantileResidual,
+    SignedResidual,
+    TrainingRows,
+)
+from lvd.store import save_object
+from lvd.support import TrainingSupport
+
+HALF_LIVES = (300.0, 1000.0, 3000.0)
+"""``half_life="auto"`` chooses among these, in rows."""
+JUDGED_OVER = 1000.0
+"""The interval scores by which a half-life is chosen halve every so many rows."""
+SHARES = np.array(
+    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0]
+)
+"""Miss rates, as shares of the wanted one, between which the rate that would just have covered a row is found."""
+MOST_LEVEL = 0.99
+"""Bandwidths are wide enough for a finite interval at the level in force, up to this one."""
+NEAR_ROWS = 2000
+"""What has been observed is known: a row near one of so many of the newest rows."""
+FEWEST_TO_LEARN, N_BLOCKS = 500, 5
+"""Rows to learn kernels and scores from, and the folds in the order of time that hold them out."""
+COUNTS = ("n_predicted", "n_unknown", "n_infinite", "n_observed", "n_counted", "n_missed")
+SHOWN = 1000
+"""The status speaks of up to so many of the latest rows."""
+
+
+class OnlinePrediction(NamedTuple):
+    """Predictions (n,) and intervals (n, 2, 1), for several targets (n, T) and (n, 2, 1, T); `keys` name the
+    rows when their labels come, and `known` says which rows are like rows that trained the model or were
+    observed."""
+
+    y_pred: Any
+    intervals: Any
+    keys: NDArray
+    known: Bool[NDArray, "n"]
+
+
+class Observed(NamedTuple):
+    """How many labels were taken, and how many were not: those of rows whose label was known already, or that were
+    never predicted or too long ago."""
+
+    n_taken: int
+    n_ignored: int
+
+
+@dataclass(frozen=True)
+class OnlineStatus:
+    """How the intervals of one target fare: of the latest `n_recent` labelled rows and in the long run.
+
+    `coverage` of those has an exact 95% band; `level` is the one that is asked for now, in place of
+    `confidence_level`. Of all `n_predicted` rows `n_infinite` got an infinite interval, and `n_waiting` have
+    no label yet. `long_run_bound` is how far the long-run coverage can be below the level, for any sequence.
+    """
+
+    confidence_level: float
+    n_predicted: int
+    n_observed: int
+    n_waiting: int
+    n_infinite: int
+    n_unknown: int
+    n_recent: int
+    coverage: float
+    coverage_band: tuple[float, float]
+    long_run_coverage: float
+    long_run_bound: float
+    level: float
+    half_life: float
+    n_rows_kept: int
+    mean_width: float
+
+    @property
+    def sentence(self) -> str:
+        """In plain words."""
+        if not self.n_recent:
+            return f"No label has been observed yet; {self.n_waiting:,} rows wait for theirs."
+        return (
+            f"{self.coverage:.1%} of the latest {self.n_recent:,} labelled rows were covered, "
+            f"{self.long_run_coverage:.1%} of all {self.n_observed:,}; {self.confidence_level:.0%} is wanted, and "
+            f"{self.level:.1%} is asked for now. Rows count half after {self.half_life:,.0f} more."
+        )
+
+
+class Waiting(NamedTuple):
+    """A row whose label is to come: what is needed to score it, and for each target what its interval was.
+
+    `ends` holds h x (1 + g) intervals of each target: of each half-life at the level that it asks for, and at
+    g fixed miss rates. `passed_over` are targets whose interval is infinite because the row is unknown, which
+    teaches nothing about the level; `left` are those whose label is to come.
+    """
+
+    time: int
+    model: int
+    known: bool
+    evaluation: Evaluation
+    issued: Float[NDArray, "t 2"]
+    ends: Float[NDArray, "t h g 2"]
+    passed_over: Bool[NDArray, "t"]
+    left: Bool[NDArray, "t"]
+
+
+class OnlineIntervals:
+    """Prediction intervals for rows that come one after the other, while the world changes.
+
+    Around a calibrated :class:`LVDRegressor`: rows are predicted before their labels are known, and observed when
+    they are, in any order, late, or never. Calibration rows lose half of their weight every `half_life` rows,
+    on top of their similarity to the row in question, and the level that is asked for adapts to the misses seen.
+
+    The promise, for any sequence, also a hostile one: among T observed rows there are at most ``alpha T + C``
+    misses, with ``alpha = 1 - confidence_level`` and C of :meth:`long_run_bound`; rows whose interval is
+    infinite because they are unknown are not counted. If `max_infinite` forbids the infinite interval that the
+    promise needs, twice the largest score seen takes its place, and each miss of it doubles that: for scores
+    below b there are at most ``log2(b / first) + 1`` more misses. That intervals also hold near each row is an
+    aim, not a promise.
+
+    Parameters
+    ----------
+    regressor : a calibrated :class:`LVDRegressor` with a score for each target; it is left as it is.
+    confidence_level : the coverage that is wanted; by default the regressor's.
+    level : how the level adapts: ``"dtaci"`` (Gibbs and Candès 2024), ``"aci"`` (Gibbs and Candès 2021), or
+        ``"pid"`` (Angelopoulos, Candès and Tibshirani 2023).
+    half_life : after how many rows calibration rows count half; infinity keeps all of them. ``"auto"`` chooses
+        among 300, 1,000 and 3,000 by the interval score of the rows seen.
+    max_rows : how many calibration rows are kept.
+    max_waiting : how many rows may wait for their label; those that wait longest are given up.
+    max_infinite : the largest share of infinite intervals, of unknown rows and of those that must not miss.
+        Beyond it an unknown row gets the interval that similar rows suggest.
+    refit_every : after how many observed rows the kernel, the scale and the shape of errors are learned anew
+        from the newest rows; None never does.
+    retrain : called with this object after every `refit_every` observed rows: a new calibrated regressor, or
+        None to keep the old one. The model itself is never changed otherwise.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(900, 2))
+    >>> y = X[:, 0] + 0.1 * rng.normal(size=900)
+    >>> reg = lvd.LVDRegressor("trees", random_state=0).fit(X[:600], y[:600])
+    >>> online = lvd.OnlineIntervals(reg)
+    >>> for row in range(600, 900, 10):
+    ...     found = online.predict_interval(X[row : row + 10])
+    ...     online.observe(found.keys, y[row : row + 10])  # doctest: +ELLIPSIS
+    Observed(n_taken=10, n_ignored=0)...
+    >>> (status,) = online.status()
+    >>> status.n_observed, bool(status.coverage > 0.8)
+    (300, True)
+    """
+
+    def __init__(
+        self,
+        regressor: LVDRegressor,
+        *,
+        confidence_level: float | None = None,
+        level: str = "dtaci",
+        half_life: float | str = "auto",
+        max_rows: int = 10_000,
+        max_waiting: int = 10_000,
+        max_infinite: float = 0.02,
+        refit_every: int | None = None,
+        retrain: Callable[[OnlineIntervals], LVDRegressor | None] | None = None,
+    ) -> None:
+        self.regressor = regressor
+        self.confidence_level = confidence_level
+        self.level = level
+        self.half_life = half_life
+        self.max_rows = max_rows
+        self.max_waiting = max_waiting
+        self.max_infinite = max_infinite
+        self.refit_every = refit_every
+        self.retrain = retrain
+        self._check_parameters()
+        self._begin()
+
+    def _check_parameters(self) -> None:
+        check_choice(self.level, "level", RULES)
+        for name in ("max_rows", "max_waiting"):
+            check_positive(getattr(self, name), name, integer=True)
+        if self.refit_every is not None:
+            check_positive(self.refit_every, "refit_every", integer=True)
+        if not (isinstance(self.max_infinite, int | float) and 0.0 <= self.max_infinite <= 1.0):
+            raise InputError(Parameter("max_infinite"), f" must lie in [0, 1], got {self.max_infinite!r}")
+        if self.half_life != "auto":
+            if isinstance(self.half_life, str):
+                raise InputError(
+                    Parameter("half_life"), f' must be a number of rows or "auto", got {self.half_life!r}'
+                )
+            check_positive(self.half_life, "half_life")
+        _check_regressor(self.regressor)
+        if self.confidence_level is not None:
+            check_levels(self.confidence_level)
+
+    def _begin(self) -> None:
+        """The state before the first row."""
+        self._alpha = 1.0 - float(self.regressor._levels(self.confidence_level)[0])
+        rates = self._alpha * SHARES
+        self._rates = rates[rates < 1.0]
+        self._half_lives = np.array(
+            HALF_LIVES if self.half_life == "auto" else [self.half_life], dtype=np.float64
+        )
+        n_ways = len(self._half_lives)
+        self.levels_ = [AdaptedLevel(self._alpha, self.level, n_ways) for _ in range(self.n_targets)]
+        self.losses_ = np.zeros((self.n_targets, n_ways))
+        self.counts_ = {name: np.zeros(self.n_targets, np.int64) for name in COUNTS}
+        self.largest_ = np.zeros(self.n_targets)
+        targets = self.regressor.y_calib_
+        self.seen_range_ = np.stack([np.nanmin(targets, axis=0), np.nanmax(targets, axis=0)])
+        self.recent_: list[deque[tuple[bool, float]]] = [deque(maxlen=SHOWN) for _ in range(self.n_targets)]
+        self.newest_: deque[tuple[int, Evaluation, NDArray]] = deque(maxlen=self._most_newest)
+        self.waiting_: dict[Any, Waiting] = {}
+        self.done_: dict[Any, None] = {}
+        self.time_ = self.most_late_ = self.n_models_ = 0
+        self.n_complete_ = self.refitted_at_ = 0
+        self._take_regressor(self.regressor)
+
+    @property
+    def n_targets(self) -> int:
+        """How many targets the model has; each has calibration rows and a level of its own."""
+        return int(self.regressor.n_targets_)
+
+    @property
+    def _most_newest(self) -> int:
+        return NEAR_ROWS if self.refit_every is None else max(self.max_rows, NEAR_ROWS)
+
+    def _take_regressor(self, regressor: LVDRegressor, times: Float[NDArray, "m"] | None = None) -> None:
+        """Calibrate by a regressor's calibration rows; without `times` as if they had come just now."""
+        self.regressor_ = regressor
+        self._last: tuple[list[Any], BoundScore, list[NDArray]] | None = None
+        self.rows_ = []
+        for target, calibrator in enumerate(regressor.calibrators_):
+            known = calibrator.calibration_
+            scores = to_numpy(known.scores)[:, 0]
+            when = self.time_ - np.arange(len(scores), 0.0, -1.0)
+            if times is not None:
+                when = times[present_rows(regressor.y_calib_[:, target])]
+            self.rows_.append(FadingRows(to_numpy(known.rows.points), scores, when, most=self.max_rows))
+            self.largest_[target] = scores.max()
+
+    def predict_interval(self, X: ArrayLike, *, keys: Labels = None) -> OnlinePrediction:
+        """Predictions and intervals of rows whose labels are to come.
+
+        `keys`, texts or whole numbers, name the rows when their labels come; by default they are numbered. A row
+        whose key waits for its label gets the interval that it was given before, and is not counted again.
+        """
+        with proven(self.regressor_):
+            inputs = self.regressor_._check_inputs(X)
+            names = self._new_names(keys, len(inputs))
+            new = [number for number, name in enumerate(names) if name not in self.waiting_]
+            if new:
+                rows = inputs if len(new) == len(names) else _safe_indexing(inputs, new)
+                self._predict(rows, [names[number] for number in new])
+        found = [self.waiting_[name] for name in names]
+        self._give_up()
+        y_pred = np.concatenate([one.evaluation.y_pred for one in found])
+        ends = np.stack([one.issued.T[:, None] for one in found])
+        if self.regressor.single_target_:
+            y_pred, ends = y_pred[:, 0], ends[..., 0]
+        known = np.array([one.known for one in found])
+        return OnlinePrediction(like(y_pred, X), intervals_like(ends, X), _as_keys(names), known)
+
+    def _new_names(self, keys: Labels, n_rows: int) -> list[Any]:
+        """The names of rows to predict, which differ, and whose label is not known."""
+        if keys is None:
+            return list(range(self.time_, self.time_ + n_rows))
+        names = _names(keys)
+        check_same_length(X=range(n_rows), keys=names)
+        if len(set(names)) < n_rows:
+            raise InputError("keys must differ from row to row; give each row a key of its own")
+        done = [name for name in names if name in self.done_]
+        if done:
+            raise InputError(
+                f"the label of {done[0]!r} was observed already, so it cannot be predicted again; leave "
+                "such rows out, or give new rows new keys"
+            )
+        return names
+
+    def _predict(self, inputs: Any, names: list[Any]) -> None:
+        """Put rows among those that wait, with their intervals."""
+        regressor, n_rows = self.regressor_, len(names)
+        rows, bound = regressor._bind(inputs)
+        known, n_ways = self._known(rows), len(self._half_lives)
+        shape = (n_rows, self.n_targets, n_ways, 1 + len(self._rates))
+        radii, points = np.empty(shape), []
+        for target, (calibrator, kept) in enumerate(zip(regressor.calibrators_, self.rows_, strict=True)):
+            asked = np.column_stack([self.levels_[target].rates, np.tile(self._rates, (n_ways, 1))])
+            placed, widths = self._placed(calibrator, kept, rows, float(1.0 - asked[:, 0].min()))
+            points.append(placed)
+            radii[:, target] = kept.quantiles(placed, widths, self.time_, self._half_lives, 1.0 - asked)
+        issued, passed_over = self._issued(radii, known)
+        together = np.concatenate([radii.reshape(n_rows, self.n_targets, -1), issued[:, :, None]], axis=2)
+        levels = np.full(together.shape[2], 1.0 - self._alpha)
+        ends = regressor._clip(bound.intervals(together.transpose(0, 2, 1)[:, None], levels))
+        ends = ends.transpose(0, 3, 2, 1)
+        evaluation = rows.evaluation._replace(inputs=rows.numbers, quantiles=None)
+        for number, name in enumerate(names):
+            self.waiting_[name] = Waiting(
+                self.time_ + number,
+                self.n_models_,
+                bool(known[number]),
+                row_of(evaluation, number),
+                ends[number, :, -1],
+                ends[number, :, :-1].reshape(*shape[1:], 2),
+                passed_over[number],
+                np.ones(self.n_targets, bool),
+            )
+        self.time_ += n_rows
+        self.most_late_ = max(self.most_late_, len(self.waiting_))
+        self._last = names, bound, points
+
+    def _placed(
+        self, calibrator: LocalConformal, kept: FadingRows, rows: EvaluatedRows, level: float
+    ) -> tuple[Float[NDArray, "n k"], Float[NDArray, "n h"]]:
+        """Coordinates of rows, and bandwidths that expect enough weight for a finite interval at this level."""
+        masses = kept.masses(self.time_, self._half_lives)
+        points, widths = calibrator.placed(rows.placed, masses.tolist(), min(level, MOST_LEVEL))
+        return to_numpy(points), np.stack([to_numpy(one) for one in widths], axis=1)
+
+    def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
+        """Rows like those that trained the model, or like those observed."""
+        known = self.regressor_._check_support(rows).known
+        rule = self.regressor_.support_
+        # A rule of the user's own has the last word.
+        if known.all() or not self.newest_ or not isinstance(rule, TrainingSupport):
+            return known
+        newest = [evaluation for _, evaluation, _ in self.newest_][-NEAR_ROWS:]
+        return known | rule.near(rows, EvaluatedRows(None, stacked(newest)))
+
+    def _issued(
+        self, radii: Float[NDArray, "n t h g"], known: Bool[NDArray, "n"]
+    ) -> tuple[Float[NDArray, "n t"], Bool[NDArray, "n t"]]:
+        """The radii that are given, and which are infinite because the row is unknown; counts them."""
+        chosen = self.losses_.argmin(axis=1)
+        issued = radii[:, np.arange(self.n_targets), chosen, 0].copy()
+        unknown = ~known if self.regressor_._infinite_when_unknown else np.zeros(len(known), bool)
+        passed_over = np.zeros(issued.shape, bool)
+        for row, target in np.ndindex(issued.shape):
+            self.counts_["n_predicted"][target] += 1
+            self.counts_["n_unknown"][target] += not known[row]
+            if not (unknown[row] or np.isinf(issued[row, target])):
+                continue
+            if self._may_be_infinite(target):
+                passed_over[row, target] = unknown[row]
+                issued[row, target] = np.inf
+                self.counts_["n_infinite"][target] += 1
+            elif np.isinf(issued[row, target]):
+                issued[row, target] = 2.0 * self.largest_[target]
+        return issued, passed_over
+
+    def _may_be_infinite(self, target: int) -> bool:
+        n_infinite, n_predicted = (int(self.counts_[name][target]) for name in ("n_infinite", "n_predicted"))
+        return self.max_infinite > 0.0 and n_infinite < 1.0 + self.max_infinite * n_predicted
+
+    def _give_up(self) -> None:
+        """Forget the rows that wait longest, so that memory is bounded."""
+        for name in list(self.waiting_)[: max(0, len(self.waiting_) - self.max_waiting)]:
+            del self.waiting_[name]
+
+    def observe(self, keys: Labels, y: ArrayLike) -> Observed:
+        """Take the labels of rows that were predicted, by their keys, in any order.
+
+        Labels of rows that do not wait for one are ignored, so that the same labels can be given again. With
+        several targets those that are not known yet may be NaN, and be given later.
+        """
+        names = _names(keys)
+        targets = check_targets(y, missing=self.n_targets > 1)
+        check_same_length(keys=names, y=targets)
+        if targets.shape[1] != self.n_targets:
+            raise InputError(
+                f"y has {targets.shape[1]} target column(s), but the model has {self.n_targets}; give the same"
+            )
+        places = {name: place for place, name in enumerate(names) if name in self.waiting_}
+        if places:
+            self._observe(list(places), targets[list(places.values())])
+        return Observed(len(places), len(names) - len(places))
+
+    def _observe(self, names: list[Any], y: Float[NDArray, "n t"]) -> None:
+        waiting = [self.waiting_[name] for name in names]
+        fresh = np.isfinite(y) & np.stack([one.left for one in waiting])
+        # Of another model's rows the place and the score say nothing about this one's.
+        own = np.array([one.model == self.n_models_ for one in waiting])
+        bound, points = self._bound_again(names, waiting) if own.all() else (None, None)
+        if bound is None and own.any():
+            some = np.flatnonzero(own).tolist()
+            bound, points = self._bound_again([names[i] for i in some], [waiting[i] for i in some])
+        times = np.array([float(one.time) for one in waiting])
+        for target, kept in enumerate(self.rows_):
+            for row in np.flatnonzero(fresh[:, target]).tolist():
+                self._judge(target, waiting[row], float(y[row, target]))
+            learned = fresh[own, target]
+            if bound is not None and points is not None and learned.any():
+                scores = bound(np.where(fresh, y, 0.0)[own])[learned, 0, target]
+                kept.add(points[target][learned], scores, times[own][learned], longest=self._half_lives.max())
+                self.largest_[target] = max(self.largest_[target], scores.max())
+        for name, one, row, labels in zip(names, waiting, fresh, y, strict=True):
+            self._settle(name, one._replace(left=one.left & ~row), labels)
+        if self.refit_every is not None and self.n_complete_ - self.refitted_at_ >= self.refit_every:
+            self.refitted_at_ = self.n_complete_
+            self._refit()
+
+    def _bound_again(self, names: list[Any], waiting: list[Waiting]) -> tuple[BoundScore, list[NDArray]]:
+        """The score bound to rows that wait, and their coordinates; at hand for those predicted last."""
+        if self._last is not None:
+            last, bound, points = self._last
+            places = {name: place for place, name in enumerate(last)}
+            if all(name in places for name in names):
+                some = np.array([places[name] for name in names])
+                return bound[some], [one[some] for one in points]
+        regressor = self.regressor_
+        rows = EvaluatedRows(None, stacked([one.evaluation for one in waiting]), regressor.kernels_)
+        placed = [to_numpy(one.placed(rows.placed, [], 0.9)[0]) for one in regressor.calibrators_]
+        return regressor.score_.bind(rows), placed
+
+    def _judge(self, target: int, waiting: Waiting, y: float) -> None:
+        """Learn from a label what it says about the level and the half-lives."""
+        ends = waiting.ends[target]
+        lower, upper = waiting.issued[target]
+        missed = not lower <= y <= upper
+        if not waiting.passed_over[target]:
+            covered = ((ends[:, 1:, 0] <= y) & (y <= ends[:, 1:, 1])).sum(axis=1)
+            edges = np.concatenate([[0.0], self._rates, [1.0]])
+            self.levels_[target].take((edges[covered] + edges[covered + 1]) / 2.0, missed=missed)
+            self.counts_["n_counted"][target] += 1
+        self.counts_["n_observed"][target] += 1
+        self.counts_["n_missed"][target] += missed
+        self.recent_[target].append((not missed, float(upper - lower)))
+        low, high = self.seen_range_[:, target]
+        scores = interval_score(ends[:, 0], y, self._alpha, 1.2 * (high - low))
+        self.losses_[target] = 0.5 ** (1.0 / JUDGED_OVER) * self.losses_[target] + scores
+        self.seen_range_[:, target] = min(low, y), max(high, y)
+
+    def _settle(self, name: Any, waiting: Waiting, y: Float[NDArray, "t"]) -> None:
+        """A row whose labels are all known no longer waits."""
+        self.waiting_[name] = waiting
+        if waiting.left.any():
+            return
+        del self.waiting_[name]
+        self.done_[name] = None
+        if len(self.done_) > self.max_waiting:
+            del self.done_[next(iter(self.done_))]
+        self.n_complete_ += 1
+        if waiting.model == self.n_models_ and np.isfinite(y).all():
+            self.newest_.append((waiting.time, waiting.evaluation, y))
+
+    def _refit(self) -> None:
+        """Learn the kernels and the score anew from rows that were observed, each by what has not seen its fold."""
+        retrained = None if self.retrain is None else self.retrain(self)
+        if retrained is not None:
+            _check_regressor(retrained)
+            if retrained.n_targets_ != self.n_targets:
+                raise InputError("retrain must return a regressor of the same targets")
+            self.n_models_ += 1
+            self.newest_.clear()
+            self._take_regressor(retrained)
+            return
+        if len(self.newest_) < FEWEST_TO_LEARN:
+            return
+        times, evaluations, labels = zip(*self.newest_, strict=True)
+        y, rows = np.stack(labels), EvaluatedRows(None, stacked(list(evaluations)))
+        folds = held_out_blocks(len(y), N_BLOCKS)
+        refreshed = copy.copy(self.regressor_)
+        refreshed.score_ = clone(self.regressor_.score_)
+        model = Fitted(self.regressor_.model_)
+        training = TrainingRows(rows, y, model, refreshed.device, refreshed.seed_, rows.y_pred, folds)
+        with few_threads(rows.embeddings):
+            learned = refreshed._learn(training)
+            assert learned is not None
+            refreshed._take_calibration(*learned, y, {})
+        self._take_regressor(refreshed, np.array(times, dtype=np.float64))
+
+    def long_run_bound(self, target: int = 0) -> float:
+        """C: among T counted rows there are at most ``alpha T + C`` misses, whatever the sequence."""
+        return self.levels_[target].bound(self.most_late_)
+
+    def status(self) -> list[OnlineStatus]:
+        """How each target fares."""
+        return [self._status(target) for target in range(self.n_targets)]
+
+    def _status(self, target: int) -> OnlineStatus:
+        counts = {name: int(values[target]) for name, values in self.counts_.items()}
+        covered, widths = np.array(self.recent_[target], dtype=np.float64).reshape(-1, 2).T
+        band = binomial_band(covered.sum(), len(covered)) if len(covered) else (0.0, 1.0)
+        chosen, n_observed = int(self.losses_[target].argmin()), counts["n_observed"]
+        finite = widths[np.isfinite(widths)]
+        return OnlineStatus(
+            confidence_level=1.0 - self._alpha,
+            n_predicted=counts["n_predicted"],
+            n_observed=n_observed,
+            n_waiting=sum(bool(one.left[target]) for one in self.waiting_.values()),
+            n_infinite=counts["n_infinite"],
+            n_unknown=counts["n_unknown"],
+            n_recent=len(covered),
+            coverage=float(covered.mean()) if len(covered) else math.nan,
+            coverage_band=(float(band[0]), float(band[1])),
+            long_run_coverage=1.0 - counts["n_missed"] / n_observed if n_observed else math.nan,
+            long_run_bound=min(1.0, self.long_run_bound(target) / max(1, counts["n_counted"])),
+            level=float(np.clip(1.0 - self.levels_[target].rates[chosen], 0.0, 1.0)),
+            half_life=float(self._half_lives[chosen]),
+            n_rows_kept=len(self.rows_[target]),
+            mean_width=float(finite.mean()) if len(finite) else math.nan,
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model and the state to a folder that :func:`lvd.load` reads, whole or not at all."""
+        save_object(self, folder)
+
+
+def interval_score(
+    ends: Float[NDArray, "h 2"], y: float, alpha: float, infinite: float
+) -> Float[NDArray, "h"]:
+    """The width plus ``2 / alpha`` times the distance by which y is missed; an infinite interval has the width
+    `infinite`."""
+    lower, upper = ends.T
+    score = upper - lower + 2.0 / alpha * (np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0))
+    return np.where(np.isfinite(score), score, infinite)
+
+
+def held_out_blocks(n_rows: int, n_blocks: int) -> Folds:
+    """Folds that follow each other in time: neighbours in time are alike, and would tell of each other."""
+    blocks = np.array_split(np.arange(n_rows), n_blocks)
+    return [(np.concatenate([*blocks[:n], *blocks[n + 1 :]]), block) for n, block in enumerate(blocks)]
+
+
+def _check_regressor(regressor: Any) -> None:
+    """What intervals over time can be made of."""
+    if not isinstance(regressor, LVDRegressor):
+        raise InputError(
+            f"OnlineIntervals needs a calibrated LVDRegressor, got {type(regressor).__name__}; fit one first"
+        )
+    regressor._check_calibrated()
+    score = regressor.score_
+    if score.joint or isinstance(score, NormalizedResidual | QuantileResidual | SignedResidual):
+        raise InputError(
+            Parameter("conformity_score"),
+            f" {type(score).__name__} has no single radius at every level, which levels that adapt need; fit with "
+            "'scaled', 'distributional', 'absolute' or 'sided'",
+        )
+    for calibrator in regressor.calibrators_:
+        if (
+            calibrator.calibration_.rows.groups is not None
+            or calibrator.calibration_.rows.weights is not None
+        ):
+            raise InputError(
+                "OnlineIntervals takes no regressor that was calibrated with groups= or weights=; "
+                "calibrate without, or keep one OnlineIntervals for each group"
+            )
+
+
+def _names(keys: Labels) -> list[Any]:
+    """Keys as texts or whole numbers."""
+    array = np.asarray(keys)
+    if array.ndim != 1 or not (
+        array.dtype.kind in "iuU" or all(type(key) in {str, int} for key in array.tolist())
+    ):
+        raise InputError("keys must be a list of texts or whole numbers, one for each row")
+    return array.tolist()
+
+
+def _as_keys(names: list[Any]) -> NDArray:
+    numbers = all(type(name) is int for name in names)
+    return np.array(names, dtype=np.int64 if numbers else object)
+
+
+def row_of(evaluation: Evaluation, row: int) -> Evaluation:
+    """One row of an evaluation."""
+    parts: Any = (None if part is None else part[row : row + 1] for part in evaluation)
+    return Evaluation(*parts)
+
+
+def stacked(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The rows of evaluations of one model, one below the other."""
+    columns = zip(*evaluations, strict=True)
+    joined: Any = (None if parts[0] is None else np.concatenate(parts) for parts in columns)
+    return Evaluation(*joined)
