@@ -129,6 +129,40 @@ def test_several_targets(lvd_here, tmp_path):
     assert both.index("row 1, mu: ") < both.index("row 1, alpha: ")
 
 
+def test_one_end_alone(lvd_here, homes):
+    outcome = lvd_here("predict", homes.model, homes.new, "--side", "upper", "--level", 0.95, "--out", "-")
+    written = read_columns(outcome.out)
+    assert list(written)[6:] == ["y_pred", "upper_95", "n_effective", "known"]
+    expected = lvd.load(homes.model).predict_interval(features(written), 0.95, side="upper")[1][:, 1, 0]
+    np.testing.assert_array_equal(np.array(written["upper_95"], dtype=float), expected)
+
+
+def test_thresholds(lvd_here, homes, tmp_path):
+    """Of the last row, which no training row is like, nothing is said."""
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    new.write_text("\n".join([*homes.new.read_text().splitlines(), "home-x,1e6,3,north,true,5", ""]))
+    outcome = lvd_here(
+        *("predict", homes.model, new, "--above", 300, "--above", 1e6, "--side", "lower", "--out", out)
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "lower_90: 9" in outcome.out
+    written = read_columns(out.read_text())
+    names = ["above_300", "above_300_p_value", "above_1000000", "above_1000000_p_value"]
+    assert list(written)[6:] == ["y_pred", "lower_90", "n_effective", *names, "known"]
+    X, reg = features(written), lvd.load(homes.model)
+    expected = reg.exceeds(X[:-1], 300.0)
+    for name, answer in zip(names[:2], expected, strict=True):
+        np.testing.assert_array_equal(np.array(written[name][:-1], dtype=float), answer)
+    assert written["known"][-1] == "false"
+    p_value = reg.set_params(when_unknown="infinite").exceeds(X[-1:], 300.0).p_value
+    assert p_value[0] == 1.0
+
+
+def test_thresholds_that_cannot_be(lvd_here, homes):
+    outcome = lvd_here("predict", homes.model, homes.new, "--above", "nan", "--out", "-")
+    assert (outcome.code, "--above must be a finite number, got nan" in outcome.err) == (2, True)
+
+
 def test_json_says_how_many_intervals_are_finite(lvd_here, homes, tmp_path):
     out = tmp_path / "out.csv"
     report = json.loads(lvd_here("predict", homes.model, homes.new, "--out", out, "--json").out)

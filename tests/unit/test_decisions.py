@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -118,6 +120,32 @@ class TestDistribution:
         decision = fitted.decide([[50.0, 50.0]], [1, 2], lambda action, y: action * y)
         assert decision.index.tolist() == [-1]
         assert np.isnan(decision.action).all()
+
+    @pytest.mark.parametrize("y_range", [(0.0, 1.0), (None, 1.0), (0.0, None)])
+    def test_it_stays_within_bounds(self, y_range):
+        X, y = town(4, 600)
+        low, high = (
+            end if end is not None else other for end, other in zip(y_range, (-np.inf, np.inf), strict=True)
+        )
+        reg = regressor(y_range=y_range).fit(X, np.clip(y, low, high))
+        X, y = town(5, 300)
+        found, y = reg.predict_distribution(X), np.clip(y, low, high)
+        quantiles, finite = found.quantile([0.05, 0.5, 0.95]), found.atoms()[0]
+        finite = finite[np.isfinite(finite)]
+        for values in (quantiles, finite, found.sample(20, random_state=0), found.mean()):
+            assert low <= values.min() <= values.max() <= high
+        for end, below in ((low, 0.0), (high, 1.0)):
+            if np.isfinite(end):
+                assert (found.cdf(np.full(300, end - 1e-9 if end == low else end)) == below).all()
+                assert (
+                    reg.exceeds(X, end + 1e-9 if end == high else end - 1e-9).probability == 1.0 - below
+                ).all()
+        # The values at an end are spread over the mass beyond it.
+        same = replace(found, bounds=(-np.inf, np.inf)).pit(y)
+        inside = (low < y) & (y < high)
+        np.testing.assert_array_equal(found.pit(y)[inside], same[inside])
+        assert (found.pit(y)[y == low] < same[y == low]).all()
+        assert (found.pit(y)[y == high] > same[y == high]).all()
 
 
 class TestThresholds:

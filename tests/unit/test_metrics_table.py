@@ -90,3 +90,19 @@ def test_several_targets_have_a_row_each(rng):
 def test_shapes_of_several_targets_are_checked():
     with pytest.raises(InputError, match=r"y of shape \(4, 2\) needs y_pred of the same shape"):
         metrics.summary(np.zeros((4, 2)), np.zeros((4, 2)), np.zeros((4, 2, 1)), 0.9)
+
+
+def test_with_distributions(case):
+    """The figures are over the rows of which something is known."""
+    y, y_pred, intervals = case
+
+    class Known:
+        def crps(self, y):
+            return np.where(np.arange(len(y)) < 40, np.abs(y), np.nan)
+
+        def pit(self, y):
+            return np.where(np.arange(len(y)) < 40, np.linspace(0.01, 0.99, len(y)), 0.5)
+
+    row, _ = metrics.summary(y, y_pred, intervals, [0.5, 0.9], distribution=Known()).rows
+    assert row["crps"] == pytest.approx(np.abs(y[:40]).mean())
+    assert row["pit_p_value"] == metrics.pit_histogram(np.linspace(0.01, 0.99, 50)[:40]).p_value

@@ -42,7 +42,7 @@ ONCE_MORE = 60.0
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
-        *("address", "allow_repeated", "bandwidth", "compare", "device", "drop", "false_alarm_rate"),
+        *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop", "false_alarm_rate"),
         *("fitted_on", "groups", "guarantee"),
         *(
             "impute",
@@ -51,6 +51,7 @@ OPTIONS = {
             "kernel",
             "preset",
             "row",
+            "side",
             "skip_invalid",
             "split",
             "support",

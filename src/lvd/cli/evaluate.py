@@ -56,6 +56,11 @@ def evaluate_table(
     and a penalty for each miss, over all rows, with infinity as the range of the calibration rows; and, from 600
     rows on, by the ERT, which says how far coverage is from the level row by row. Lower is better for both.
 
+    Whole distributions are judged on the first 2,000 rows: CRPS, the continuous ranked probability score, is in
+    units of the target, and lower is better. Probability integral transforms (PIT), the share of each distribution
+    below the true value, are uniform where they are right; the p-value is that of a chi-squared test, and a small
+    one comes with what is wrong, such as "are too narrow".
+
     For several targets it also says how often all true values of a row are inside at once; only a model fitted
     with --joint is made for that.
 

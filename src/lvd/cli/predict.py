@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,6 +16,8 @@ EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
     "lvd predict homes-model new-homes.parquet --level 0.5 --level 0.9 --out priced.parquet",
     "lvd predict homes-model new-homes.csv --guarantee calibrated --out priced.csv",
+    "lvd predict demand-model shops.csv --side upper --level 0.95 --out stock.csv  # enough in 95% of the cases",
+    "lvd predict homes-model new-homes.csv --above 1000000 --out priced.csv",
     "lvd predict homes-model new-homes.csv --out - | head",
     "lvd predict homes-model 'homes/*.parquet' --engine ray --address auto --out priced.parquet",
 )
@@ -36,6 +38,18 @@ def predict(
     *,
     level: Levels = None,
     guarantee: GuaranteeOfFit = None,
+    side: Annotated[
+        Literal["lower", "upper"] | None,
+        typer.Option(
+            show_default="both ends",
+            help="One end alone, with the whole error rate on its side: at level 0.95 upper is too low in 5% of "
+            "the cases, where the upper end of an interval is too low in about half as many.",
+        ),
+    ] = None,
+    above: Annotated[
+        list[float] | None,
+        option("NUMBER", "Also tell whether the target is above this; repeat for several.", "no threshold"),
+    ] = None,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
     engine: Annotated[
@@ -58,6 +72,10 @@ def predict(
     where the model has seen nothing like this row. With several targets the names end in the target's, as in
     y_pred_mu; known is one column. A model fitted with --smiles also adds nearest, the SMILES of the calibration
     row most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
+
+    With --side there is one end for each level. --above 50 adds above_50, the probability that the target is above
+    50, an estimate that is empty for unknown rows; and above_50_p_value: to say "above" where it is at most 0.05 is
+    wrong in at most 5% of similar cases. It is 1 for unknown rows, of which nothing is said.
 
     With a model fitted with --joint, the intervals of all targets hold together: they are the sides of its box, or
     the projections of its ellipsoid.
@@ -98,14 +116,17 @@ def predict(
         check_files({"--out": Path(out)}, model, *paths)
     fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     total = None if None in counts else sum(count for count in counts if count is not None)
+    asked: dict[str, Any] = {"side": side, "above": tuple(dict.fromkeys(above or ()))}
     with console.progress("predicting", total) as on_rows:
         if engine == "ray":
             from lvd.tables import distributed
 
-            report = distributed.predict_to(out, paths, fitted, level, address=address, on_rows=on_rows)
+            report = distributed.predict_to(
+                out, paths, fitted, level, address=address, on_rows=on_rows, **asked
+            )
         else:
             rows = read_rows(*paths, batch_rows=fitted.encoder.batch_rows)
-            report = fitted.predict_to(out, rows, level, on_rows=on_rows)
+            report = fitted.predict_to(out, rows, level, on_rows=on_rows, **asked)
     if json:
         console.show_json({"out": out, **asdict(report)})
     elif out != "-":
@@ -122,4 +143,5 @@ def predict(
                 f"the intervals of all targets hold together: they are the extent of one {shape} per row"
             )
         for name, fraction in report.finite_fraction.items():
-            console.show(f"lower_{name}, upper_{name}: {fraction:.1%} of the intervals are finite")
+            ends = [f"{one}_{name}" for one in ("lower", "upper") if side in (None, one)]
+            console.show(f"{', '.join(ends)}: {fraction:.1%} of the intervals are finite")

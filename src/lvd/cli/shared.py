@@ -184,6 +184,12 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by:
         )
         for verdict in report.verdicts:
             console.show(f"level {verdict.confidence_level:g}: {verdict_line(verdict)}")
+        if report.distribution is not None:
+            whole, pit = report.distribution, report.distribution.pit
+            console.show(
+                f"whole distributions: CRPS {whole.crps:.4g}; they {pit.finding} (PIT test on {pit.n_rows:,} rows: "
+                f"p = {pit.p_value:.2g})"
+            )
         for strata in report.by:
             console.show(f"\n{report.target}, coverage by {by} at level {strata.confidence_level:g}")
             console.show_table(

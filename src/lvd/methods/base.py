@@ -33,6 +33,8 @@ from lvd.intervals import interval_columns
 from lvd.models import Model
 from lvd.store import save_object
 
+SIDES = ("lower", "upper")
+"""Which end an interval with one end has."""
 PROMISES = {
     "local": (
         "For a fixed centre, a new case drawn near it by similarity scores at most the radius with at least the "
@@ -133,7 +135,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         levels = self._levels(confidence_level)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
         if side is not None:
-            choices["side"] = check_choice(side, "side", ("lower", "upper"))
+            choices["side"] = check_choice(side, "side", SIDES)
         with proven(self):
             inputs = self._check_inputs(X)
             y_pred, intervals = self._predict_interval(inputs, levels, **choices)

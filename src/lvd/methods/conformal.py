@@ -414,12 +414,16 @@ class ConformalMethod(IntervalRegressor):
         """Intervals with one end: a quantile of the signed scores, which grow with y; they hold the prediction."""
         if self.score_.joint:
             raise InputError(
-                "side= is for targets that are calibrated one by one; leave the joint region out"
+                Parameter("side", named=True),
+                " is for targets that are calibrated one by one, and here one region holds them all; leave it out",
             )
         if choices.get("guarantee") == "transductive":
             raise InputError(
-                Parameter("guarantee"),
-                " 'transductive' has no one-sided intervals; choose another, or leave side out",
+                *(
+                    Parameter("guarantee"),
+                    " 'transductive' has no one-sided intervals; choose another, or leave ",
+                ),
+                *(Parameter("side", named=True), " out"),
             )
         sign = 1.0 if side == "upper" else -1.0
         columns = [column[present_rows(column)] for column in sign * self.signed_calib_.T]

@@ -29,7 +29,7 @@ from lvd.calibration.transductive import Prior
 from lvd.engine import conformal_quantile
 from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
-from lvd.methods.base import PROMISES, local_choices
+from lvd.methods.base import PROMISES, SIDES, local_choices
 from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
 from lvd.methods.predictive import Decision, Exceedance, PredictiveDistribution
@@ -291,6 +291,7 @@ class LVDRegressor(ConformalMethod):
         *,
         guarantee: str | None = None,
         smoothed: bool = False,
+        side: str | None = None,
         groups: Labels = None,
         weights: Labels = None,
         unknown: Labels = None,
@@ -300,15 +301,20 @@ class LVDRegressor(ConformalMethod):
 
         `unknown` marks rows (true) as unknown, whatever is near them.
         """
+        if side is not None:
+            check_choice(side, "side", SIDES)
         self._check_calibrated()
         levels, (rows, bound) = self._levels(confidence_level), self._bind(self._check_inputs(X), unknown)
         choices = local_choices(guarantee, smoothed, groups, weights, random_state)
-        radius = self._radii(rows, levels, **choices)
-        intervals = self._clip(bound.intervals(radius, levels))
+        if side is None:
+            radius = self._radii(rows, levels, **choices)
+            intervals, regions = bound.intervals(radius, levels), self._regions(bound, radius)
+        else:
+            intervals, regions = self._one_sided(rows, bound, levels, side, **choices), ()
         sizes = [to_numpy(one.effective_sample_size(rows.placed, groups=groups)) for one in self.calibrators_]
         all_sizes = np.stack(sizes, axis=1) * np.ones_like(bound.y_pred)
-        y_pred, ends, size = map(self._as_given, (bound.y_pred, intervals, all_sizes))
-        embeddings, regions = like(rows.embeddings, X), self._regions(bound, radius)
+        y_pred, ends, size = map(self._as_given, (bound.y_pred, self._clip(intervals), all_sizes))
+        embeddings = like(rows.embeddings, X)
         known = self._check_support(rows).known
         return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, known, regions)
 
@@ -483,9 +489,11 @@ class LVDRegressor(ConformalMethod):
         return self.predict_distribution(X, groups=groups, weights=weights).quantile(q)
 
     def predict_distribution(
-        self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None
+        self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None, unknown: Labels = None
     ) -> PredictiveDistribution:
         """The whole distribution of y at each row: its quantiles, distribution function, mean and samples.
+
+        It stays within `y_range`; `unknown` marks rows (true) as unknown, whatever is near them.
 
         Examples
         --------
@@ -498,7 +506,7 @@ class LVDRegressor(ConformalMethod):
         True
         """
         self._check_calibrated()
-        rows, bound = self._bind(self._check_inputs(X))
+        rows, bound = self._bind(self._check_inputs(X), unknown)
         signed = [
             calibrator.rescored(column[indices])
             for (calibrator, indices), column in zip(self._by_target(), self.signed_calib_.T, strict=True)
@@ -506,7 +514,7 @@ class LVDRegressor(ConformalMethod):
         local = tuple(one.distribution(rows.placed, groups=groups, weights=weights) for one in signed)
         everyone = np.ones(len(bound.y_pred), bool)
         known = self._check_support(rows).known if self._infinite_when_unknown else everyone
-        return PredictiveDistribution(rows, bound, local, known, self.single_target_, X)
+        return PredictiveDistribution(rows, bound, local, known, self._bounds, self.single_target_, X)
 
     def exceeds(
         self,
@@ -516,6 +524,7 @@ class LVDRegressor(ConformalMethod):
         guarantee: str = "local",
         groups: Labels = None,
         weights: Labels = None,
+        unknown: Labels = None,
     ) -> Exceedance:
         """For each row the probability that y is above `threshold`, and a p-value against y being at most it.
 
@@ -535,7 +544,7 @@ class LVDRegressor(ConformalMethod):
         True
         """
         check_choice(guarantee, "guarantee", ("local", "marginal"))
-        found = self.predict_distribution(X, groups=groups, weights=weights)
+        found = self.predict_distribution(X, groups=groups, weights=weights, unknown=unknown)
         answers = found.above(threshold, equal_weights=guarantee == "marginal")
         return Exceedance(*(like(self._as_given(one), X) for one in answers))
 

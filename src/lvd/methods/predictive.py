@@ -65,6 +65,7 @@ class PredictiveDistribution:
     bound: BoundScore
     local: tuple[LocalDistribution, ...]
     known: Bool[NDArray, "n"]
+    bounds: tuple[float, float]
     single_target: bool
     given: Any
 
@@ -77,22 +78,31 @@ class PredictiveDistribution:
         signed = np.stack([one.quantile(levels) for one in self.local], axis=-1)
         result = self.bound.targets_at(signed)
         result[~self.known] = np.where(levels < 0.5, -np.inf, np.inf)[:, None]
+        result = np.clip(result, *self.bounds)
         return self._answer(result if np.ndim(q) else result[:, 0])
 
     def cdf(self, y: ArrayLike) -> Any:
         """The probability that each row's target is at most `y`, (n,)."""
-        return self._answer(self._below(y, 0.5))
+        low, high = self.bounds
+        targets, below = self._targets(y), self._below(y, 0.5)
+        return self._answer(np.where(targets < low, 0.0, np.where(targets >= high, 1.0, below)))
 
     def pit(self, y: ArrayLike, random_state: RandomState = 0) -> Any:
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
 
         As :meth:`cdf`, but the row's own mass is split at a share drawn for the row instead of half and half: the
         values of rows about which little is known would otherwise all be near 1/2. Too many values near 0 and 1
-        say that the distributions are too narrow.
+        say that the distributions are too narrow. At an end of the target's range the mass beyond it is split at
+        random too.
         """
-        seed = seed_from(random_state)
-        shares = [draw_shares(one.rows.points, seed, self.rows.keys).cpu().numpy() for one in self.local]
-        return self._answer(self._below(y, *shares))
+        seed, (low, high) = seed_from(random_state), self.bounds
+        shares, others = (
+            [draw_shares(one.rows.points, one_seed, self.rows.keys).cpu().numpy() for one in self.local]
+            for one_seed in (seed, (seed + 1) % 2**32)
+        )
+        targets, result, split = self._targets(y), self._below(y, *shares), np.stack(others, axis=1)
+        result = np.where(targets <= low, result * split, result)
+        return self._answer(np.where(targets >= high, 1.0 - (1.0 - result) * split, result))
 
     def mean(self) -> Any:
         """The mean of the finite part of each distribution, (n,); NaN where there is none."""
@@ -158,7 +168,8 @@ class PredictiveDistribution:
         """The probability that y is above the threshold, and the conformal p-value of its being at most that."""
         limits = np.broadcast_to(to_numpy(threshold).astype(np.float64), (len(self),))
         signed = self.bound.signed(np.repeat(limits[:, None], len(self.local), axis=1))
-        probability = 1.0 - self._below(limits if self.single_target else signed * 0.0 + limits[:, None], 0.5)
+        targets = limits if self.single_target else np.repeat(limits[:, None], len(self.local), axis=1)
+        probability = 1.0 - to_numpy(self.cdf(targets)).reshape(signed.shape)
         columns = []
         for one, column in zip(self.local, signed.T, strict=True):
             if equal_weights:
@@ -201,7 +212,8 @@ class PredictiveDistribution:
             unknown = ~self.known[some]
             masses[unknown] = 0.0
             masses[unknown, 0] = masses[unknown, -1] = 0.5
-            yield some, self.bound[some].targets_at(signed), masses
+            places = self.bound[some].targets_at(signed)
+            yield some, np.where(np.isinf(places), places, np.clip(places, *self.bounds)), masses
 
     def _answer(self, array: Float[NDArray, "n *rest t"]) -> Any:
         return like(array[..., 0] if self.single_target else array, self.given)

@@ -25,7 +25,7 @@ from lvd.metrics.discrimination import (
     width_coverage_correlation,
     width_error_correlation,
 )
-from lvd.metrics.distribution import crps
+from lvd.metrics.distribution import PitHistogram, crps, pinball_loss, pit_histogram
 from lvd.metrics.scorer import IntervalScorer
 from lvd.metrics.strata import (
     GroupCoverage,
@@ -41,6 +41,7 @@ __all__ = [
     "CalibrationCurve",
     "GroupCoverage",
     "IntervalScorer",
+    "PitHistogram",
     "Summary",
     "TargetCoverageRisk",
     "WorstSlab",
@@ -59,6 +60,8 @@ __all__ = [
     "mean_absolute_deviation",
     "mean_finite_width",
     "mean_log_volume",
+    "pinball_loss",
+    "pit_histogram",
     "residual_auroc",
     "size_stratified_coverage",
     "summary",

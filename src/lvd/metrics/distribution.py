@@ -2,10 +2,107 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, NDArray
-from lvd._validation import InputError, check_same_length, check_vector, to_numpy
+from lvd._typing import ArrayLike, Float, Levels, NDArray
+from lvd._validation import (
+    InputError,
+    check_levels,
+    check_positive,
+    check_same_length,
+    check_vector,
+    to_numpy,
+)
+
+Finding: TypeAlias = Literal[
+    "look right", "are too low", "are too high", "are too narrow", "are too wide", "are off"
+]
+
+BY_CHANCE, Z_BY_CHANCE = 0.05, 1.96
+"""Probability integral transforms less uniform than with this p-value are not called right."""
+
+
+@dataclass(frozen=True)
+class PitHistogram:
+    """How many probability integral transforms are in equally wide bins of (0, 1), and whether they look uniform.
+
+    `shares` are those of the bins, `low` and `high` the 95% band of a bin's share where distributions are right.
+    `finding` names the largest departure where the chi-squared test's `p_value` is below 0.05: distributions are
+    too narrow where y is too often in their tails, too low where it is too often above their middle.
+    """
+
+    n_rows: int
+    shares: tuple[float, ...]
+    low: float
+    high: float
+    p_value: float
+    finding: Finding
+
+
+def pit_histogram(pit: ArrayLike, *, n_bins: int = 10, n_calib: int | None = None) -> PitHistogram:
+    """The histogram of probability integral transforms, as ``predict_distribution(X).pit(y)`` gives them.
+
+    The test supposes independent rows. With the number `n_calib` of the calibration rows it allows for these having
+    fallen as they did by chance; without it, what is tested is this one calibration, which is never exact.
+
+    >>> pit_histogram([0.05, 0.15, 0.25, 0.95], n_bins=2).shares
+    (0.75, 0.25)
+    >>> pit_histogram(np.repeat([0.01, 0.5, 0.99], 50)).finding
+    'are too narrow'
+    """
+    values = check_vector(pit, "pit")
+    check_positive(n_bins, "n_bins", integer=True)
+    if not ((values >= 0.0) & (values <= 1.0)).all():
+        raise InputError("pit must lie in [0, 1]; give what predict_distribution(X).pit(y) returns")
+    from scipy.stats import chi2  # slow to load
+
+    n = len(values)
+    independent = n if n_calib is None else 1.0 / (1.0 / n + 1.0 / n_calib)
+    shares, expected = np.histogram(values, n_bins, (0.0, 1.0))[0] / n, 1.0 / n_bins
+    statistic = independent * np.square(shares - expected).sum() / expected
+    p_value = float(chi2.sf(statistic, n_bins - 1)) if n_bins > 1 else 1.0
+    # In standard errors of uniform values: where the middle is, and how far from it they are.
+    place = (values.mean() - 0.5) * math.sqrt(12.0 * independent)
+    spread = (np.abs(values - 0.5).mean() - 0.25) * math.sqrt(48.0 * independent)
+    finding: Finding = "look right"
+    if p_value < BY_CHANCE:
+        if max(abs(place), abs(spread)) < Z_BY_CHANCE:
+            finding = "are off"
+        elif abs(place) > abs(spread):
+            finding = "are too low" if place > 0.0 else "are too high"
+        else:
+            finding = "are too narrow" if spread > 0.0 else "are too wide"
+    band = Z_BY_CHANCE * math.sqrt(expected * (1.0 - expected) / independent)
+    return PitHistogram(
+        n, tuple(shares.tolist()), max(0.0, expected - band), min(1.0, expected + band), p_value, finding
+    )
+
+
+def pinball_loss(y: ArrayLike, quantiles: ArrayLike, q: Levels) -> float:
+    """The mean over rows and levels of ``max(q e, (q - 1) e)`` with ``e = y - quantile``.
+
+    `quantiles` has shape (n,) for one `q` in (0, 1), and (n, Q) for a list. A quantile at infinity has an infinite
+    loss.
+
+    >>> pinball_loss([0, 1], [0.5, 0.5], 0.9)
+    0.25
+    >>> pinball_loss([0, 1], [[0, 1], [0, 1]], [0.1, 0.9])
+    0.075
+    """
+    targets, levels = check_vector(y), check_levels(q, "q")
+    given = to_numpy(quantiles).astype(np.float64)
+    given = given[:, None] if given.ndim == 1 else given
+    if given.shape != (len(targets), len(levels)) or np.isnan(given).any():
+        raise InputError(
+            f"quantiles must be numbers of shape {(len(targets), len(levels))}, a row for each y and a column for "
+            f"each q, got {given.shape}"
+        )
+    error = targets[:, None] - given
+    return float(np.maximum(levels * error, (levels - 1.0) * error).mean())
 
 
 def crps(

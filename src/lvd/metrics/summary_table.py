@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Levels
-from lvd._validation import InputError, check_same_length, check_vector
+from lvd._typing import ArrayLike, Float, Levels, NDArray
+from lvd._validation import InputError, check_same_length, check_vector, to_numpy
 from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.metrics.conditional import excess_risk_of_target_coverage
 from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
 from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
+from lvd.metrics.distribution import pit_histogram
 from lvd.metrics.width import finite_fraction, mean_finite_width
 
 _COLUMNS = {
@@ -26,8 +27,10 @@ _COLUMNS = {
     "mean_finite_width": ("width", ".4g"),
     "finite_fraction": ("finite", ".1%"),
     "excess_risk_of_target_coverage": ("ERT", ".3f"),
+    "crps": ("CRPS", ".4g"),
+    "pit_p_value": ("PIT p", ".2g"),
 }
-"""Headings and formats; the first column is there for several targets, the last one where inputs are given."""
+"""Headings and formats; the first column is there for several targets, the last ones where they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,21 @@ class Summary:
 
 
 def summary(
-    y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Levels, *, X: ArrayLike | None = None
+    y: ArrayLike,
+    y_pred: ArrayLike,
+    intervals: ArrayLike,
+    levels: Levels,
+    *,
+    X: ArrayLike | None = None,
+    distribution: Any = None,
 ) -> Summary:
     """The paper's metrics at every level; `intervals` has shape (n, 2, L), as from `predict_interval`.
 
     For several targets y and y_pred have shape (n, t) and intervals (n, 2, L, t). With the inputs `X` the table
-    also has the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`. The width is the mean
-    over finite intervals, and `-` means that a figure is not defined.
+    also has the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`; with the `distribution`
+    of ``predict_distribution(X)`` it has the mean CRPS, and the p-value of :func:`pit_histogram`, both over the
+    rows of which something is known. The width is the mean over finite intervals, and `-` means that a figure is
+    not defined.
 
     >>> intervals = [[[-1, -3], [1, 3]]] * 4
     >>> print(summary([0, 0.5, 2, 2.5], [0, 0, 0, 0], intervals, [0.5, 0.9]))
@@ -76,7 +87,8 @@ def summary(
     """
     truth, predicted, array = np.asarray(y), np.asarray(y_pred), np.asarray(intervals)
     if truth.ndim < 2:
-        return Summary(tuple(_rows(truth, predicted, array, levels, X)))
+        (whole,) = _of_distribution(distribution, truth)
+        return Summary(tuple(row | whole for row in _rows(truth, predicted, array, levels, X)))
     if array.ndim != 4 or predicted.shape != truth.shape or array.shape[3] != truth.shape[1]:
         raise InputError(
             f"y of shape {truth.shape} needs y_pred of the same shape and intervals of shape (n, 2, levels, "
@@ -84,8 +96,8 @@ def summary(
         )
     return Summary(
         tuple(
-            {"target": target, **row}
-            for target in range(truth.shape[1])
+            {"target": target, **row, **whole}
+            for target, whole in enumerate(_of_distribution(distribution, truth))
             for row in _rows(truth[:, target], predicted[:, target], array[..., target], levels, X)
         )
     )
@@ -114,6 +126,23 @@ def _rows(
             ).total
         rows.append(row)
     return rows
+
+
+def _of_distribution(distribution: Any, y: Float[NDArray, "n *t"]) -> list[dict[str, float]]:
+    """The figures of whole distributions for each target; none without them."""
+    n_targets = 1 if y.ndim == 1 else y.shape[1]
+    if distribution is None:
+        return [{}] * n_targets
+    scores, pit = (
+        to_numpy(ask(y)).reshape(len(y), n_targets) for ask in (distribution.crps, distribution.pit)
+    )
+    found = []
+    for target in range(n_targets):
+        known = ~np.isnan(scores[:, target])
+        p_value = pit_histogram(pit[known, target]).p_value if known.any() else math.nan
+        mean = float(scores[known, target].mean()) if known.any() else math.nan
+        found.append({"crps": mean, "pit_p_value": p_value})
+    return found
 
 
 def _text(value: float, spec: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
 from lvd.intervals import widths
-from lvd.metrics import CalibrationCurve
+from lvd.metrics import CalibrationCurve, PitHistogram
 from lvd.metrics.strata import quantile_bins
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits
@@ -135,6 +135,30 @@ def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence
     borders = np.concatenate([main.upper, main.lower[::-1]])
     band = polyline("band", chart.x, chart.y, there_and_back, borders, element="polygon")
     return replace(chart, shapes=[band, polyline("ideal", chart.x, chart.y, ends, ends), *chart.shapes])
+
+
+def pit_chart(pit: PitHistogram) -> Chart:
+    """A bar for each bin of probability integral transforms, and the band of most bars where these are uniform."""
+    highest = 1.15 * max(pit.high, *pit.shares)
+    x, y = (
+        x_axis("share of the distribution below y", 0.0, 1.0),
+        y_axis("share of rows", 0.0, highest, percent),
+    )
+    edges = np.linspace(0.0, 1.0, len(pit.shares) + 1).tolist()
+    bars = []
+    for left, right, share in zip(edges[:-1], edges[1:], pit.shares, strict=True):
+        place = {"x": x(left) + 1.0, "y": y(share), "width": round(x(right) - x(left) - 2.0, 1)}
+        tip = f"{left:g} to {right:g}: {percent(share, 1)} of the rows"
+        bars.append(Shape("rect", "share", place | {"height": round(y(0.0) - y(share), 1)}, tip))
+    level, ends = 1.0 / len(pit.shares), np.array([0.0, 1.0])
+    there_and_back, borders = np.array([0.0, 1.0, 1.0, 0.0]), np.array([pit.high, pit.high, pit.low, pit.low])
+    band = polyline("band", x, y, there_and_back, borders, element="polygon")
+    label = (
+        f"Histogram of probability integral transforms of {pit.n_rows:,} rows: the distributions {pit.finding}. "
+        f"The largest of {len(pit.shares)} bins holds {percent(max(pit.shares), 1)}, the smallest "
+        f"{percent(min(pit.shares), 1)}."
+    )
+    return Chart(label, x, y, [*bars, band, polyline("ideal", x, y, ends, np.array([level, level]))])
 
 
 def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digits: Digits) -> Chart | None:

@@ -16,7 +16,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.intervals import covered
 from lvd.molecules.domain import scaffolds
-from lvd.page.charts import Chart, calibration_chart, finite_chart, width_error_chart
+from lvd.page.charts import Chart, calibration_chart, finite_chart, pit_chart, width_error_chart
 from lvd.page.evaluation import Evaluated, evaluate_rows
 from lvd.page.groups import (
     MOST_SLABS,
@@ -123,6 +123,7 @@ class ReportContent:
     sizes: tuple[metrics.GroupCoverage, ...]
     infinite: Infinite
     rows: dict[str, Any]
+    pit: Chart | None = None
     together: TogetherView | None = None
 
     @property
@@ -220,6 +221,7 @@ def make_report(
         sizes=metrics.size_stratified_coverage(y, intervals, level, row_ids=evaluated.row_ids),
         infinite=_infinite(evaluated, methods, [*chain(*by_groups.values()), *slabs], rows),
         rows=rows,
+        pit=None if evaluated.distribution is None else pit_chart(evaluated.distribution.pit),
         together=view_together(evaluated),
     )
 

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, present_rows
 from lvd.regions import Region
+from lvd.tables.reports import DistributionReport, report_distribution
 from lvd.tables.seen_rows import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets
-from lvd.tables.table_model import TableModel
+from lvd.tables.table_model import MOST_SCORED_ROWS, TableModel
 from lvd.tables.verdict import JudgedRows, says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
@@ -27,8 +28,8 @@ class Evaluated:
 
     `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `known` tells
     whether training rows are near, `n_repeated` counts the rows that repeat a training row, and `n_calibrating` the
-    calibration rows. `row_ids` tell rows apart. `region` is that of all targets together at the page's level, of a
-    joint model.
+    calibration rows. `row_ids` tell rows apart. `distribution` is what there is to say of whole distributions, and
+    `region` that of all targets together at the page's level, of a joint model.
     """
 
     model: TableModel
@@ -47,6 +48,7 @@ class Evaluated:
     row_ids: Int[NDArray, "n"]
     n_repeated: int
     n_calibrating: int
+    distribution: DistributionReport | None = None
     region: Region | None = None
 
     @property
@@ -91,6 +93,10 @@ def evaluate_rows(
     X, predicted = model.infer(rows, levels, numbers=numbers)
     y = read_targets(rows, [target])
     ids = row_ids(X, y, [place])
+    some = slice(MOST_SCORED_ROWS)
+    scores = model.score_distributions(rows[some], X[some], y[some, None], predicted.y_pred[some], [place])
+    residuals = model.regressor.residuals_calib_[:, place]
+    n_calib = int(np.count_nonzero(present_rows(residuals)))
     return Evaluated(
         model=model,
         table=rows,
@@ -108,5 +114,6 @@ def evaluate_rows(
         row_ids=ids[:, 0],
         n_repeated=model.count_training_rows(X),
         n_calibrating=model.count_calibration_rows(ids),
+        distribution=report_distribution(*(one[:, 0] for one in scores), n_calib),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

@@ -81,7 +81,8 @@ class BoundDistribution(BoundScore):
         errors = np.where(quantiles[row] < 0.0, quantiles[row] * below, quantiles[row] * above)
         if errors[QUARTER] > 0.0 or errors[THREE_QUARTERS] < 0.0:
             side = "low" if errors[MIDDLE] > 0.0 else "high"
-            return f"The model predicts about {abs(errors[MIDDLE]):.2g} too {side} here."
+            size = float(f"{abs(errors[MIDDLE]):.2g}")
+            return f"The model predicts about {size:,.10g} too {side} here."
         smaller, larger = sorted((-errors[LOW], errors[HIGH]))
         if larger < UNEVEN * smaller or larger <= 0.0:
             return None

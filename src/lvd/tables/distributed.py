@@ -133,6 +133,8 @@ def predict_interval(
     confidence_level: Levels | None = None,
     *,
     batch_rows: int | None = None,
+    side: str | None = None,
+    above: Sequence[float] = (),
 ) -> Any:
     """A Ray dataset with the model's predictions and intervals in added columns; computed when it is consumed.
 
@@ -145,6 +147,7 @@ def predict_interval(
     model : the folder that ``lvd fit`` wrote, on this machine, or the model loaded from it.
     confidence_level : a level or several; by default that of the fit.
     batch_rows : how many rows are predicted at a time; by default as many as the local engine takes.
+    side, above : as in :meth:`TableModel.predict`.
 
     Examples
     --------
@@ -157,30 +160,38 @@ def predict_interval(
         raise InputError(f"dataset must be a ray.data.Dataset, got {type(dataset).__name__}")
     if not isinstance(model, TableModel):
         model = TableModel.load(model)
-    return _predicted(ray, dataset, _Work.of(model, confidence_level, batch_rows))
+    return _predicted(ray, dataset, _Work.of(model, confidence_level, batch_rows, side, above))
 
 
 class _Work(NamedTuple):
-    """What is to be done with the rows: the files of a model, the levels, and how much at a time."""
+    """What is to be done with the rows: the files of a model, what it is asked, and how much at a time."""
 
     files: dict[str, bytes]
-    levels: list[float]
+    asked: dict[str, Any]
     batch_rows: int
     n_threads: int
 
     @classmethod
-    def of(cls, model: TableModel, confidence_level: Levels | None, batch_rows: int | None) -> _Work:
+    def of(
+        cls,
+        model: TableModel,
+        confidence_level: Levels | None,
+        batch_rows: int | None,
+        side: str | None,
+        above: Sequence[float],
+    ) -> _Work:
         if batch_rows is None:
             batch_rows = model.encoder.batch_rows
         check_positive(batch_rows, "batch_rows", integer=True)
         levels = model.resolve_levels(confidence_level).tolist()
-        return cls(_pack(model), levels, batch_rows, torch.get_num_threads())
+        asked = {"confidence_level": levels, "side": side, "above": tuple(above)}
+        return cls(_pack(model), asked, batch_rows, torch.get_num_threads())
 
 
 def _predicted(ray: Any, dataset: Any, work: _Work) -> Any:
     predicted = dataset.repartition(target_num_rows_per_block=work.batch_rows, strict=True).map_batches(
         Predictor,
-        fn_constructor_args=(ray.put(work.files), work.levels, work.n_threads),
+        fn_constructor_args=(ray.put(work.files), work.asked, work.n_threads),
         batch_size=work.batch_rows,  # a block each; Ray wants to be told on a GPU
         batch_format="pyarrow",
         **_share_of_cluster(ray, work.n_threads),
@@ -197,6 +208,8 @@ def predict_to(
     *,
     address: str | None = None,
     batch_rows: int | None = None,
+    side: str | None = None,
+    above: Sequence[float] = (),
     on_rows: Callable[[int], None] | None = None,
 ) -> PredictReport:
     """As :meth:`TableModel.predict_to` on these files as one table, computed on a cluster that can read them.
@@ -206,7 +219,8 @@ def predict_to(
     """
     check_same_columns(paths)
     n_given = len(read_schema(paths[0]))
-    job = [path.absolute() for path in paths], _Work.of(model, confidence_level, batch_rows), address
+    work = _Work.of(model, confidence_level, batch_rows, side, above)
+    job = [path.absolute() for path in paths], work, address
     tables = (_predict_files if import_ray().is_initialized() else _predict_apart)(*job)
     with closing(tables):  # the cluster is left also where writing fails
         predicted = ((table.select(table.column_names[:n_given]), _added(table, n_given)) for table in tables)
@@ -291,10 +305,10 @@ def _end_with_input() -> None:
 class Predictor:
     """What an actor does: it loads the model once, and adds columns to one batch after the other."""
 
-    def __init__(self, files: Any, levels: list[float], n_threads: int) -> None:
+    def __init__(self, files: Any, asked: dict[str, Any], n_threads: int) -> None:
         from threadpoolctl import threadpool_limits
 
-        self.levels = levels
+        self.asked = asked
         with tempfile.TemporaryDirectory() as folder:
             for name, content in import_ray().get(files).items():
                 Path(folder, name).write_bytes(content)
@@ -309,7 +323,7 @@ class Predictor:
         if ROW in table.column_names:
             numbers, table = table[ROW].to_numpy(), table.drop_columns([ROW])
         with noting_refusals():
-            return with_columns(table, self.model.predict(table, self.levels, numbers=numbers))
+            return with_columns(table, self.model.predict(table, numbers=numbers, **self.asked))
 
 
 def _read_files(ray: Any, paths: Sequence[Path]) -> Any:

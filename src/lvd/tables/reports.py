@@ -12,7 +12,15 @@ import pyarrow as pa
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.intervals import binomial_band
-from lvd.metrics import GroupCoverage, Summary, feature_stratified_coverage, group_coverage, summary
+from lvd.metrics import (
+    GroupCoverage,
+    PitHistogram,
+    Summary,
+    feature_stratified_coverage,
+    group_coverage,
+    pit_histogram,
+    summary,
+)
 from lvd.regions import Region, in_box
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import to_numbers, to_texts
@@ -34,15 +42,25 @@ class LevelGroups:
 
 
 @dataclass(frozen=True)
+class DistributionReport:
+    """How good the whole distributions are, on the known ones among the first rows: the mean CRPS, in units of the
+    target, and the histogram of probability integral transforms."""
+
+    crps: float
+    pit: PitHistogram
+
+
+@dataclass(frozen=True)
 class TargetReport:
-    """The metrics of one target on the `n_rows` rows that have it, the verdict at each level, and the coverage by
-    group where that was asked for."""
+    """The metrics of one target on the `n_rows` rows that have it, the verdict at each level, the coverage by
+    group where that was asked for, and what there is to say of whole distributions; None where no row is known."""
 
     target: str
     n_rows: int
     summary: Summary
     verdicts: tuple[Verdict, ...]
     by: tuple[LevelGroups, ...] = ()
+    distribution: DistributionReport | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +214,7 @@ def report_target(
     *,
     levels: Float[NDArray, "l"],
     groups: pa.ChunkedArray | None = None,
+    distribution: DistributionReport | None = None,
 ) -> TargetReport:
     """The metrics of one target at all levels, and by the values of a column of `groups`."""
     verdicts, by, values = [], [], None if groups is None else _group_values(groups)
@@ -206,7 +225,17 @@ def report_target(
             measure = feature_stratified_coverage if many else group_coverage
             by.append(LevelGroups(level, measure(rows.y, one, values, level, row_ids=rows.row_ids)))
     measured = summary(rows.y, rows.y_pred, intervals, levels)
-    return TargetReport(target, len(rows.y), measured, tuple(verdicts), tuple(by))
+    return TargetReport(target, len(rows.y), measured, tuple(verdicts), tuple(by), distribution)
+
+
+def report_distribution(
+    crps: Float[NDArray, "k"], pit: Float[NDArray, "k"], n_calib: int
+) -> DistributionReport | None:
+    """What :meth:`TableModel.score_distributions` found for one target, where it found anything."""
+    known = ~np.isnan(crps)
+    if not known.any():
+        return None
+    return DistributionReport(float(crps[known].mean()), pit_histogram(pit[known], n_calib=n_calib))
 
 
 def _group_values(values: pa.ChunkedArray) -> NDArray:

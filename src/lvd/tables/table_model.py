@@ -27,6 +27,7 @@ from lvd._validation import (
 )
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods import saving
+from lvd.methods.base import SIDES
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
@@ -37,7 +38,14 @@ from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_
 from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
-from lvd.tables.reports import EvaluateReport, FitReport, hits_together, report_target, report_together
+from lvd.tables.reports import (
+    EvaluateReport,
+    FitReport,
+    hits_together,
+    report_distribution,
+    report_target,
+    report_together,
+)
 from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.seen_rows import SeenRows, row_ids
@@ -51,6 +59,9 @@ from lvd.tables.writing import (
     check_names_free,
     write_predictions,
 )
+
+MOST_SCORED_ROWS = 2000
+"""Whole distributions are scored on so many rows at most, the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +300,12 @@ class TableModel:
         return Unseen(n_groups, int(_any_of(new, rows).sum()), examples)
 
     def infer(
-        self, rows: pa.Table, levels: Float[NDArray, "l"], *, numbers: Int[NDArray, "n"]
+        self,
+        rows: pa.Table,
+        levels: Float[NDArray, "l"],
+        *,
+        numbers: Int[NDArray, "n"],
+        side: str | None = None,
     ) -> tuple[Any, Prediction]:
         """The inputs of usable rows, and what the regressor says about them, for each target.
 
@@ -298,7 +314,7 @@ class TableModel:
         """
         X, n = self.inputs(rows, numbers=numbers), len(numbers)
         with counting_in_table(numbers):
-            found = self.regressor.predict_with_evidence(X, levels, **self.choices(rows))
+            found = self.regressor.predict_with_evidence(X, levels, side=side, **self.choices(rows))
         return X, found._replace(
             y_pred=found.y_pred.reshape(n, -1),
             intervals=found.intervals.reshape(n, 2, len(levels), -1),
@@ -317,8 +333,14 @@ class TableModel:
         confidence_level: Levels | None = None,
         *,
         numbers: RowNumbers = None,
+        side: str | None = None,
+        above: Sequence[float] = (),
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
+
+        With a `side`, ``"lower"`` or ``"upper"``, there is that end alone, and the whole error rate is on its side.
+        For each threshold `above`, as 50, there are ``above_50``, the probability that y is above it, missing for
+        an unknown row, and ``above_50_p_value``, against y being at most that, 1 for an unknown row.
 
         Of SMILES also ``nearest``, that of the most similar calibration row, and ``tanimoto``, how similar it
         is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
@@ -333,8 +355,13 @@ class TableModel:
         y_pred, n_effective = np.full(shape, np.nan), np.full(shape, np.nan)
         intervals = np.full((len(usable), 2, len(levels), shape[1]), np.nan)
         known = np.full(len(usable), None, dtype=object)
+        exceeding = np.full((2, len(above), len(usable)), np.nan)
+        self._check_above(above)
         if usable.any():
-            _, found = self.infer(rows.filter(pa.array(usable)), levels, numbers=numbers[usable])
+            some = rows.filter(pa.array(usable))
+            X, found = self.infer(some, levels, numbers=numbers[usable], side=side)
+            if above:
+                exceeding[..., usable] = self._exceeding(some, X, above)
             y_pred[usable], n_effective[usable] = found.y_pred, found.n_effective
             intervals[usable], known[usable] = found.intervals, found.known
         columns = {}
@@ -342,11 +369,31 @@ class TableModel:
             suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
             columns[f"y_pred{suffix}"] = y_pred[:, t]
             for j, level in enumerate(levels.tolist()):
-                columns[f"lower_{percent_name(level)}{suffix}"] = intervals[:, 0, j, t]
-                columns[f"upper_{percent_name(level)}{suffix}"] = intervals[:, 1, j, t]
+                for end, name in enumerate(SIDES):
+                    if side in (None, name):
+                        columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, end, j, t]
             columns[f"n_effective{suffix}"] = n_effective[:, t]
+        for threshold, probability, p_value in zip(above, *exceeding, strict=True):
+            name = f"above_{threshold:.15g}"
+            columns |= {name: probability, f"{name}_p_value": p_value}
         columns["known"] = known.astype(bool) if usable.all() else known
         return columns | self._nearest(rows, usable)
+
+    def _check_above(self, above: Sequence[float]) -> None:
+        if above and len(self.encoder.targets) > 1:
+            raise InputError(
+                *(Parameter("above", named=True), " is for models of one target, and this one predicts "),
+                f"{', '.join(self.encoder.targets)}; fit one for the target",
+            )
+        for one in above:
+            if not np.isfinite(one):
+                raise InputError(Parameter("above"), f" must be a finite number, got {one}; leave it out")
+
+    def _exceeding(self, rows: pa.Table, X: Any, above: Sequence[float]) -> Float[NDArray, "2 k n"]:
+        """The probability that y is above each threshold, and the p-value, both for the local promise."""
+        labels = self._labels(rows)
+        found = [self.regressor.exceeds(X, threshold, **labels) for threshold in above]
+        return np.moveaxis(np.array(found).reshape(len(above), 2, -1), 1, 0)
 
     def _nearest(self, rows: pa.Table, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
         """The most similar of the cells that the model keeps, for each row."""
@@ -364,8 +411,10 @@ class TableModel:
 
     def choices(self, rows: pa.Table) -> dict[str, Any]:
         """What the regressor is told beside the inputs: rows with a level that no training row has are unknown."""
-        unknown = _any_of(self.encoder.unseen(rows), rows)
-        return {"guarantee": self.guarantee, "groups": self.group_labels(rows), "unknown": unknown}
+        return {"guarantee": self.guarantee} | self._labels(rows)
+
+    def _labels(self, rows: pa.Table) -> dict[str, Any]:
+        return {"groups": self.group_labels(rows), "unknown": _any_of(self.encoder.unseen(rows), rows)}
 
     def predict_to(
         self,
@@ -373,6 +422,8 @@ class TableModel:
         batches: Batches,
         confidence_level: Levels | None = None,
         *,
+        side: str | None = None,
+        above: Sequence[float] = (),
         on_rows: Callable[[int], None] | None = None,
     ) -> PredictReport:
         """Write each batch to the file `out` (see `TableWriter`), with the columns of :meth:`predict` added.
@@ -380,7 +431,7 @@ class TableModel:
         `on_rows` is called after each batch with its number of rows.
         """
         predicted = (
-            (rows, self.predict(rows, confidence_level, numbers=numbers))
+            (rows, self.predict(rows, confidence_level, numbers=numbers, side=side, above=above))
             for numbers, rows in numbered(batches)
         )
         return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
@@ -463,8 +514,10 @@ class TableModel:
             intervals = found.intervals[..., places]
             hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
+            some = slice(max(0, MOST_SCORED_ROWS - n_rows))
+            scored = self.score_distributions(rows[some], X[some], y[some], found.y_pred[some], places)
             ids = row_ids(X, y, places)
-            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features, ids))
+            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features, *scored, ids))
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
@@ -475,7 +528,9 @@ class TableModel:
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, intervals, hits, known, features, ids = map(np.concatenate, zip(*parts, strict=True))
+        y, y_pred, intervals, hits, known, features, crps, pit, ids = map(
+            np.concatenate, zip(*parts, strict=True)
+        )
         values = None if by is None else pa.chunked_array(by_values)
         reports = []
         for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
@@ -492,7 +547,12 @@ class TableModel:
             )
             groups = None if values is None else values.take(pa.array(some))
             reports.append(
-                report_target(target, judged, intervals[some, ..., t], levels=levels, groups=groups)
+                report_target(
+                    *(target, judged, intervals[some, ..., t]),
+                    levels=levels,
+                    groups=groups,
+                    distribution=report_distribution(crps[:, t], pit[:, t], len(judged.residuals_calib)),
+                )
             )
         complete = ids[np.all(ids != 0, axis=1)]
         together = report_together(hits, complete, levels) if len(places) > 1 else ()
@@ -508,6 +568,26 @@ class TableModel:
             targets=tuple(reports),
             together=together,
         )
+
+    def score_distributions(
+        self,
+        rows: pa.Table,
+        X: Any,
+        y: Float[NDArray, "k t"],
+        y_pred: Float[NDArray, "k r"],
+        places: Sequence[int],
+    ) -> tuple[Float[NDArray, "k t"], Float[NDArray, "k t"]]:
+        """CRPS and probability integral transforms of the targets at these `places`, NaN where y or the row is
+        not known."""
+        if not len(y):
+            return np.empty_like(y), np.empty_like(y)
+        targets = y_pred.copy()  # of targets that are not known or not asked for any number will do
+        targets[:, places] = np.where(np.isnan(y), targets[:, places], y)
+        found = self.regressor.predict_distribution(X, **self._labels(rows))
+        given = targets[:, 0] if self.regressor.single_target_ else targets
+        crps, pit = (ask(given).reshape(targets.shape)[:, places] for ask in (found.crps, found.pit))
+        nothing = np.isnan(y) | np.isnan(crps)
+        return np.where(nothing, np.nan, crps), np.where(nothing, np.nan, pit)
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
         """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""

@@ -187,7 +187,8 @@ def write_predictions(
 def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
     """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
     suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    added = re.compile(rf"{'|'.join(['known', *more])}|(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}")
+    predicted = rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}|above_-?[\d.]+(e[+-]?\d+)?(_p_value)?"
+    added = re.compile(rf"{'|'.join(['known', *more])}|{predicted}")
     for noun, names in (("target", targets), ("column", inputs)):
         for name in filter(added.fullmatch, names):
             raise InputError(
@@ -215,9 +216,10 @@ def _csv_rows(table: pa.Table) -> bytes:
 
 
 def _count_finite(columns: Mapping[str, Float[NDArray, "n"]]) -> dict[str, int]:
-    """The number of finite intervals for what follows ``lower_`` in the names of the columns."""
-    names = [name.removeprefix("lower_") for name in columns if name.startswith("lower_")]
-    return {
-        name: int((np.isfinite(columns[f"lower_{name}"]) & np.isfinite(columns[f"upper_{name}"])).sum())
-        for name in names
-    }
+    """The number of intervals with finite ends for what follows ``lower_`` or ``upper_`` in the columns' names."""
+    finite: dict[str, NDArray] = {}
+    for name, values in columns.items():
+        end, _, rest = name.partition("_")
+        if end in ("lower", "upper"):
+            finite[rest] = finite.get(rest, True) & np.isfinite(values)
+    return {name: int(rows.sum()) for name, rows in finite.items()}
