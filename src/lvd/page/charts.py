@@ -147,7 +147,11 @@ def pit_chart(pit: PitHistogram) -> Chart:
     edges = np.linspace(0.0, 1.0, len(pit.shares) + 1).tolist()
     bars = []
     for left, right, share in zip(edges[:-1], edges[1:], pit.shares, strict=True):
-        place = {"x": x(left) + 1.0, "y": y(share), "width": round(x(right) - x(left) - 2.0, 1)}
+        place: dict[str, str | float] = {
+            "x": x(left) + 1.0,
+            "y": y(share),
+            "width": round(x(right) - x(left) - 2.0, 1),
+        }
         tip = f"{left:g} to {right:g}: {percent(share, 1)} of the rows"
         bars.append(Shape("rect", "share", place | {"height": round(y(0.0) - y(share), 1)}, tip))
     level, ends = 1.0 / len(pit.shares), np.array([0.0, 1.0])

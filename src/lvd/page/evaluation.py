@@ -94,7 +94,7 @@ def evaluate_rows(
     y = read_targets(rows, [target])
     ids = row_ids(X, y, [place])
     some = slice(MOST_SCORED_ROWS)
-    scores = model.score_distributions(rows[some], X[some], y[some, None], predicted.y_pred[some], [place])
+    crps, pit = model.score_distributions(rows[some], X[some], y[some, None], predicted.y_pred[some], [place])
     residuals = model.regressor.residuals_calib_[:, place]
     n_calib = int(np.count_nonzero(present_rows(residuals)))
     return Evaluated(
@@ -114,6 +114,6 @@ def evaluate_rows(
         row_ids=ids[:, 0],
         n_repeated=model.count_training_rows(X),
         n_calibrating=model.count_calibration_rows(ids),
-        distribution=report_distribution(*(one[:, 0] for one in scores), n_calib),
+        distribution=report_distribution(crps[:, 0], pit[:, 0], n_calib),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

@@ -514,8 +514,8 @@ class TableModel:
             intervals = found.intervals[..., places]
             hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
             features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
-            some = slice(max(0, MOST_SCORED_ROWS - n_rows))
-            scored = self.score_distributions(rows[some], X[some], y[some], found.y_pred[some], places)
+            first = slice(max(0, MOST_SCORED_ROWS - n_rows))
+            scored = self.score_distributions(rows[first], X[first], y[first], found.y_pred[first], places)
             ids = row_ids(X, y, places)
             parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features, *scored, ids))
             by_values += [] if by is None else rows[by].chunks
