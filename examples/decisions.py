@@ -62,6 +62,6 @@ care = compare(*load_diabetes(return_X_y=True), "Care of patients with diabetes"
 saved = 1 - bread["the quantile of each row"] / bread["the prediction"]
 more = 1 - bread["the quantile of each row"] / bread["the prediction and the same spare for all"]
 print(
-    f"\nOrdering each day's quantile costs {saved:.0%} less than ordering the prediction, and {more:.0%} less than"
+    f"\nOrdering each day's quantile costs {saved:.0%} less than ordering the prediction, and {more:.0%} less"
 )
-print("the prediction and one spare for all days: a quiet Tuesday needs little, a Saturday much.")
+print("than the prediction and one spare for all days: a quiet Tuesday needs little, a Saturday much.")

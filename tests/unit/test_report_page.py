@@ -128,6 +128,18 @@ def test_all_figures_are_those_of_all_rows(model, new, report):
     assert len(report.curves[0][1].levels) == 20
 
 
+def test_whole_distributions_are_those_that_evaluate_judges(model, new, report, page):
+    (judged,) = model.evaluate(new.to_batches()).targets
+    assert report.evaluated.distribution == judged.distribution
+    bars = [shape for shape in report.pit.shapes if shape.css == "share"]
+    tallest = max(bars, key=lambda bar: bar.attributes["height"])
+    assert f"{max(judged.distribution.pit.shares):.1%}" in tallest.tip
+    assert f"The distributions <strong>{judged.distribution.pit.finding}</strong>" in page
+    X, y = model.encoder.transform(new), model.encoder.target(new)
+    known = model.regressor.predict_distribution(X).crps(y)
+    assert judged.distribution.crps == pytest.approx(np.nanmean(known))
+
+
 def test_the_level_is_that_of_the_model_or_the_one_asked_for(model, new):
     asked = make_report(model, new, target=TARGET, confidence_level=0.42)
     y, _, intervals = predicted(model, new, [0.42])

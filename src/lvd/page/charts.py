@@ -151,9 +151,10 @@ def pit_chart(pit: PitHistogram) -> Chart:
             "x": x(left) + 1.0,
             "y": y(share),
             "width": round(x(right) - x(left) - 2.0, 1),
+            "height": round(y(0.0) - y(share), 1),
         }
         tip = f"{left:g} to {right:g}: {percent(share, 1)} of the rows"
-        bars.append(Shape("rect", "share", place | {"height": round(y(0.0) - y(share), 1)}, tip))
+        bars.append(Shape("rect", "share", place, tip))
     level, ends = 1.0 / len(pit.shares), np.array([0.0, 1.0])
     there_and_back, borders = np.array([0.0, 1.0, 1.0, 0.0]), np.array([pit.high, pit.high, pit.low, pit.low])
     band = polyline("band", x, y, there_and_back, borders, element="polygon")

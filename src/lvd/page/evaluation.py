@@ -96,7 +96,7 @@ def evaluate_rows(
     some = slice(MOST_SCORED_ROWS)
     crps, pit = model.score_distributions(rows[some], X[some], y[some, None], predicted.y_pred[some], [place])
     residuals = model.regressor.residuals_calib_[:, place]
-    n_calib = int(np.count_nonzero(present_rows(residuals)))
+    n_calib = len(residuals[present_rows(residuals)])
     return Evaluated(
         model=model,
         table=rows,
