@@ -220,7 +220,7 @@ def test_a_phone_is_wide_enough(open_page, width):
 def test_static_parts_need_no_script(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#table tbody tr").count() == 20
-    assert page.locator("svg.chart").count() == 3
+    assert page.locator("svg.chart").count() == 4
     assert page.locator("#filter").is_hidden()
     assert page.locator("#theme").is_hidden()
     assert page.locator(".verdict .sentence").inner_text().endswith(".")

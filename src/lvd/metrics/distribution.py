@@ -49,6 +49,7 @@ def pit_histogram(pit: ArrayLike, *, n_bins: int = 10, n_calib: int | None = Non
     The test supposes independent rows. With the number `n_calib` of the calibration rows it allows for these having
     fallen as they did by chance; without it, what is tested is this one calibration, which is never exact.
 
+    >>> import numpy as np
     >>> pit_histogram([0.05, 0.15, 0.25, 0.95], n_bins=2).shares
     (0.75, 0.25)
     >>> pit_histogram(np.repeat([0.01, 0.5, 0.99], 50)).finding
@@ -90,8 +91,8 @@ def pinball_loss(y: ArrayLike, quantiles: ArrayLike, q: Levels) -> float:
 
     >>> pinball_loss([0, 1], [0.5, 0.5], 0.9)
     0.25
-    >>> pinball_loss([0, 1], [[0, 1], [0, 1]], [0.1, 0.9])
-    0.075
+    >>> pinball_loss([0, 1], [[0, 1], [0, 1]], [0.25, 0.75])
+    0.125
     """
     targets, levels = check_vector(y), check_levels(q, "q")
     given = to_numpy(quantiles).astype(np.float64)

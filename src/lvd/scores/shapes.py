@@ -10,6 +10,7 @@ keep every promise.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -140,6 +141,7 @@ class NetworkQuantiles:
                 generator=generator,
                 schedule=schedule_for(n_rows),
             )
+            self.__dict__.pop("_doubles", None)
             outputs = self._outputs(inputs)
         return outputs[of_row, torch.arange(n_rows)].numpy() * self.unit_
 
@@ -154,10 +156,13 @@ class NetworkQuantiles:
         return torch.as_tensor(standardised, dtype=torch.float32)
 
     def _outputs(self, inputs: Float[Tensor, "n f"]) -> Float[Tensor, "m n k"]:
-        parameters = {name: tensor.double() for name, tensor in self.parameters_.items()}
-        n_members = len(next(iter(parameters.values())))
+        n_members = len(next(iter(self.parameters_.values())))
         with torch.no_grad():
-            return _in_order(forward(parameters, inputs.double().expand(n_members, -1, -1)))
+            return _in_order(forward(self._doubles, inputs.double().expand(n_members, -1, -1)))
+
+    @cached_property
+    def _doubles(self) -> Parameters:
+        return {name: tensor.double() for name, tensor in self.parameters_.items()}
 
 
 def _in_order(outputs: Float[Tensor, "m b k"]) -> Float[Tensor, "m b k"]:
