@@ -388,7 +388,8 @@ def run_arena_contest(
         str,
         option(
             "NAMES",
-            "Names separated by commas; all: the paper's six, twelve more, two made up, four on rows from outside.",
+            "Names separated by commas; all: the paper's six, twelve more, two made up, four on rows from outside; "
+            "unseen: ten of Python packages that nothing was chosen on.",
             True,
         ),
     ] = "all",
@@ -412,12 +413,13 @@ def run_arena_contest(
     from experiments.arena.contest import plan_arena, read_arena, run_arena, unpack_arena
     from experiments.arena.contestants import CONTESTANTS
     from experiments.arena.split import ARENA_MODELS
-    from experiments.arena.tables import ARENA_TABLES, OUTSIDE
+    from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
     from experiments.paper.result_store import recorded_call
     from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
+    names = parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
     jobs = plan_arena(
-        tables=parse_names(tables, (*ARENA_TABLES, *OUTSIDE)),
+        tables=list(UNSEEN_TABLES) if names == ["unseen"] else names,
         models=parse_names(models, ARENA_MODELS),
         methods=parse_names(methods, CONTESTANTS),
         seeds=parse_seeds(seeds),

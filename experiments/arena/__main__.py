@@ -12,13 +12,13 @@ from pathlib import Path
 from experiments.arena.contest import ARENA_LEVELS, plan_arena, run_arena
 from experiments.arena.contestants import CONTESTANTS
 from experiments.arena.split import ARENA_MODELS
-from experiments.arena.tables import ARENA_TABLES, OUTSIDE
+from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
 from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
 if __name__ == "__main__":  # workers read this file, too
     parser = ArgumentParser(prog="python -m experiments.arena")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tables", default="all")
+    parser.add_argument("--tables", default="all", help="names; all but those never looked at; unseen: these")
     parser.add_argument("--models", default="all")
     parser.add_argument("--methods", default="all")
     parser.add_argument("--seeds", default="0:10")
@@ -26,8 +26,9 @@ if __name__ == "__main__":  # workers read this file, too
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()
+    tables = parse_names(given.tables, (*ARENA_TABLES, *OUTSIDE))
     jobs = plan_arena(
-        tables=parse_names(given.tables, (*ARENA_TABLES, *OUTSIDE)),
+        tables=list(UNSEEN_TABLES) if tables == ["unseen"] else tables,
         models=parse_names(given.models, ARENA_MODELS),
         methods=parse_names(given.methods, CONTESTANTS),
         seeds=parse_seeds(given.seeds),

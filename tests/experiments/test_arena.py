@@ -11,9 +11,20 @@ from sklearn.base import clone
 
 from experiments.arena import contest, contestants
 from experiments.arena.contestants import CONTESTANTS, Contestant, error_scale
+from experiments.arena.crossed import plus_ends
+from experiments.arena.distributional import Quantiles
 from experiments.arena.measures import ArenaResult, lowest_pooled_group, measure, measure_outside
 from experiments.arena.split import ArenaSplit
-from experiments.arena.tables import ARENA_TABLES, OUTSIDE, SYNTHETIC, ArenaTable, load_arena_table
+from experiments.arena.tables import (
+    ARENA_TABLES,
+    OUTSIDE,
+    SYNTHETIC,
+    UNSEEN_TABLES,
+    ArenaTable,
+    PackagedTable,
+    load_arena_table,
+    packaged_file,
+)
 from lvd import InputError
 
 FAST = ("split", "ten-lines")
@@ -225,6 +236,44 @@ def test_our_forms_need_no_more_than_the_numerical_packages(tmp_path):
     assert (done.returncode, done.stdout) == (0, "1 results\n"), done.stderr
     (result,) = contest.read_arena(tmp_path)
     assert result.method == "split"
+
+
+def test_the_ends_of_cv_plus_by_hand():
+    """Nine rows at level 0.9: the lowest of y_pred - r and the highest of y_pred + r, in units of each fold."""
+    means, fold_of = np.array([[0.0], [10.0]]), np.array([0] * 5 + [1] * 4)
+    scores = np.arange(1.0, 10.0)
+    plain = plus_ends(means, np.ones((2, 1)), scores, fold_of, 0.9)
+    np.testing.assert_array_equal(plain, [[-5.0, 19.0]])
+    wider = plus_ends(means, np.array([[4.0], [1.0]]), scores, fold_of, 0.9)
+    np.testing.assert_array_equal(wider, [[-20.0, 20.0]])
+    np.testing.assert_array_equal(
+        plus_ends(means, np.ones((2, 1)), scores, fold_of, 0.95), [[-np.inf, np.inf]]
+    )
+
+
+def test_a_distribution_answers_both_ways():
+    found = Quantiles(np.array([0.0, 0.25, 1.0]), np.array([[0.0, 1.0, 4.0], [-2.0, 0.0, 3.0]]))
+    np.testing.assert_allclose(found.cdf(np.array([0.5, 1.5])), [0.125, 0.625])
+    np.testing.assert_allclose(found.at(np.array([[0.125, 0.625], [0.25, 0.625]])), [[0.5, 2.5], [0.0, 1.5]])
+    np.testing.assert_array_equal(found.at(np.array([[0.0, 1.0], [-0.1, 1.1]])), [[-np.inf, np.inf]] * 2)
+
+
+def test_tables_inside_packages_are_found_without_importing_them(tmp_path, monkeypatch):
+    (tmp_path / "someones").mkdir()
+    (tmp_path / "someones" / "__init__.py").write_text("raise RuntimeError")
+    (tmp_path / "someones" / "t.csv").write_text("a,letter,y\n" + "1,u,2\n3,v,4\n" * 5)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(UNSEEN_TABLES, "mine", PackagedTable("someones", "t.csv", "y", ("a",)))
+    table = load_arena_table("mine", None)
+    np.testing.assert_array_equal(table.y, [2.0, 4.0] * 5)
+    np.testing.assert_array_equal(table.features(np.arange(4)), [[1.0, 0.0], [0.0, 1.0]] * 5)
+    with pytest.raises(InputError, match=r"t\.csv of the package nobodys was not found; pip install nobodys"):
+        packaged_file(PackagedTable("nobodys", "t.csv", "y"))
+
+
+def test_no_unseen_table_is_one_of_the_others():
+    assert len(UNSEEN_TABLES) == 10
+    assert not set(UNSEEN_TABLES) & {*ARENA_TABLES, *OUTSIDE}
 
 
 def broken(split, level):

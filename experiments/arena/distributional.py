@@ -1,0 +1,110 @@
+"""Distributional conformal prediction as published (Chernozhukov, Wüthrich and Zhu 2021), without local weights.
+
+The place of y in a predicted distribution calibrates: both ends alike, or split so that intervals are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+from torch import Tensor
+
+from experiments.arena.rivals import ToIntervals
+from experiments.arena.split import ArenaSplit
+from lvd import NetRegressor
+from lvd._typing import Float, NDArray
+from lvd.engine import conformal_quantile
+from lvd.metrics.width import widened_range
+from lvd.models.losses import pinball
+
+ORDERS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
+SHIFTS = 41
+"""So many ways to split the misses are looked at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """The predicted distribution of each row, linear between its quantiles, which begin and end at bounds of y.
+
+    `orders` go from 0 to 1, and `values` (n, q) increase along each row.
+    """
+
+    orders: Float[NDArray, "q"]
+    values: Float[NDArray, "n q"]
+
+    def cdf(self, y: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+        """The probability of at most y."""
+        return np.array([np.interp(one, row, self.orders) for one, row in zip(y, self.values, strict=True)])
+
+    def at(self, orders: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
+        """The quantiles of these orders, infinite where an order lies outside of (0, 1)."""
+        found = np.array(
+            [np.interp(one, self.orders, row) for one, row in zip(orders, self.values, strict=True)]
+        )
+        return np.where(orders <= 0.0, -np.inf, np.where(orders >= 1.0, np.inf, found))
+
+
+def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Quantiles]:
+    """Quantiles of y from the training rows: by the arena's network, all at once, or boosted trees of each."""
+    X, y = split.X_train, split.y_train
+    if split.model == "network":
+        orders = torch.as_tensor(ORDERS)
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            return pinball(targets - outputs, orders.to(outputs)).mean()
+
+        network = NetRegressor(loss=loss, device="cpu", random_state=split.seed)
+        predict = network.fit(X, np.tile(y[:, None], len(ORDERS))).predict
+    else:
+        models = [
+            HistGradientBoostingRegressor(
+                loss="quantile",
+                quantile=order,
+                max_leaf_nodes=8,
+                min_samples_leaf=max(10, len(y) // 50),
+                random_state=split.seed,
+            ).fit(X, y)
+            for order in ORDERS
+        ]
+
+        def predict(X: NDArray) -> NDArray:
+            return np.column_stack([model.predict(X) for model in models])
+
+    lowest, highest = widened_range(y)
+    orders_with_ends = np.array([0.0, *ORDERS, 1.0])
+
+    def ask(X: Float[NDArray, "n p"]) -> Quantiles:
+        inner = np.sort(np.clip(predict(X), lowest, highest), axis=1)
+        ends = (np.full((len(X), 1), lowest), np.full((len(X), 1), highest))
+        return Quantiles(orders_with_ends, np.concatenate([ends[0], inner, ends[1]], axis=1))
+
+    return ask
+
+
+def distributional(split: ArenaSplit, level: float, *, shortest: bool) -> ToIntervals:
+    """All y whose place in the distribution is at most a conformal distance from the middle.
+
+    The middle is the median, or for the `shortest` intervals the middle of the shortest one of the level.
+    """
+    ask = split.stages.once("distribution", lambda: learn_distribution(split))
+
+    def middle(found: Quantiles) -> Float[NDArray, "n"]:
+        if not shortest:
+            return np.full(len(found.values), 0.5)
+        low = np.linspace(0.0, 1.0 - level, SHIFTS + 2)[1:-1]
+        asked = np.tile(low, (len(found.values), 1))
+        lengths = found.at(asked + level) - found.at(asked)
+        return low[lengths.argmin(axis=1)] + level / 2.0
+
+    known = ask(split.X_calib)
+    (radius,) = conformal_quantile(np.abs(known.cdf(split.y_calib) - middle(known)), np.array([level]))
+
+    def intervals(X: Float[NDArray, "n p"]) -> Float[NDArray, "n 2"]:
+        found = ask(X)
+        return found.at(middle(found)[:, None] + radius * np.array([-1.0, 1.0]))
+
+    return intervals
