@@ -465,6 +465,98 @@ def write_page_on_arena(
         console.show(str(path))
 
 
+@app.command(
+    "small-samples",
+    epilog=_examples(
+        "small-samples --jobs 16 --out RESULTS",
+        "small-samples --jobs 16 --draws 0:100 --csv results/small_samples.csv --out RESULTS",
+    ),
+)
+def run_small_samples(
+    out: OutFolder,
+    *,
+    samples: Annotated[str, option("NAMES", "noise-levels, skewed-errors, friedman, or all.", True)] = "all",
+    models: Annotated[str, option("NAMES", "network, trees, or all.", True)] = "all",
+    methods: Methods = "all",
+    sizes: Annotated[
+        str, option("SIZES", "Numbers of rows, 60, 120, 250 or 500, separated by commas.", True)
+    ] = "all",
+    draws: Annotated[
+        str, option("DRAWS", "0:500 for 0 to 499, or numbers separated by commas.", True)
+    ] = "0:500",
+    jobs: Annotated[int, option("N", "How many processes to use.", True)] = 1,
+    csv: CompactTable = None,
+) -> None:
+    """Draw small samples many times, and see what is covered; it can be stopped and restarted at any time.
+
+    Three generators, LVD with split and with cross calibration, split conformal prediction and CV+ (MAPIE), beside
+    one network or one model of boosted trees for each draw. All samples and sizes of ten draws come before the next
+    ten, so that a run that is stopped is balanced.
+    """
+    from experiments.arena.split import ARENA_MODELS
+    from experiments.paper.result_store import read_calls, recorded_call
+    from experiments.paper.runs import parse_names, parse_seeds
+    from experiments.small.samples import SAMPLES
+    from experiments.small.study import (
+        SMALL_METHODS,
+        SMALL_SIZES,
+        plan_small,
+        read_small,
+        run_small,
+        write_small,
+    )
+
+    _check_apart(_with_record("--csv", csv), out)
+    todo = plan_small(
+        samples=parse_names(samples, SAMPLES),
+        models=parse_names(models, ARENA_MODELS),
+        methods=parse_names(methods, SMALL_METHODS),
+        sizes=parse_names(sizes, SMALL_SIZES),
+        draws=parse_seeds(draws),
+    )
+    chosen = {"samples": samples, "models": models, "methods": methods, "sizes": sizes, "draws": draws}
+    with recorded_call(out, _command("small-samples", **chosen, jobs=jobs)) as count:
+        done = run_small(todo, out, workers=jobs, progress=console.progress)
+        count(done)
+    results = read_small(out)
+    _show_outcome(results, done, "sample")
+    if csv is not None:
+        _write_compact(csv, write_small, results, read_calls(out))
+        console.show(str(csv))
+
+
+@app.command(
+    "small-samples-page",
+    epilog=_examples(
+        "small-samples-page RESULTS --csv results/small_samples.csv --out docs/small_samples.md",
+        "small-samples-page results/small_samples.csv --out docs/small_samples.md",
+    ),
+)
+def write_page_on_small_samples(
+    results: Annotated[
+        Path,
+        argument(
+            "RESULTS", "The folder that the command small-samples wrote, or the compact table made of it."
+        ),
+    ],
+    *,
+    out: Page,
+    csv: CompactTable = None,
+) -> None:
+    """Write the page on small samples: coverage on average and in the worst of five groups, and the score."""
+    from experiments.paper.result_store import read_calls
+    from experiments.small.page import write_small_page
+    from experiments.small.study import read_small, write_small
+
+    _check_apart({"--out": out} | _with_record("--csv", csv), results)
+    rows, calls = read_small(results), read_calls(results)
+    if csv is not None:
+        _write_compact(csv, write_small, rows, calls)
+        console.show(f"{csv}: {len(rows)} results")
+    write_small_page(rows, calls, out)
+    console.show(str(out))
+
+
 def _command(name: str, **words: object) -> str:
     """A command as it can be given again; paths of this machine are left out."""
     options = (f"--{option} {value}" for option, value in words.items())

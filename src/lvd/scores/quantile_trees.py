@@ -71,11 +71,13 @@ def boosted_quantiles(
     taus: Float[NDArray, "k"],
     *,
     seed: int,
+    blind: bool = False,
 ) -> tuple[QuantileTrees, Float[NDArray, "n k"]]:
     """The mean of boosted quantiles, one for each fold left out, and those of the rows by trees without their fold.
 
     Every tree takes a step along the pinball loss of all quantiles. The lower, middle and upper ones keep as many
-    trees each, perhaps none, as serve them best on the rows left out, which count by their weights.
+    trees each, perhaps none, as serve them best on the rows left out, which count by their weights; `blind` ones as
+    many as serve the other folds, so that the rows of a fold take no part in what their answers measure.
     """
     from lvd.scores.compiled_quantile_trees import grow_tree, leaf_quantiles, pinball_gradients
 
@@ -86,9 +88,8 @@ def boosted_quantiles(
     baselines = np.array([np.quantile(z[rows], taus) for rows in inside])
     current = [np.tile(baseline, (len(z), 1)) for baseline in baselines]
     forests: list[list[tuple[NDArray, ...]]] = [[] for _ in inside]
-    losses = [held_out_loss(z, weights, folds, np.stack(current), taus)]
-    thirds = np.digitize(taus, [OUTER, 1.0 - OUTER])
-    best = np.zeros(3, np.int64)
+    losses = [_losses_of_folds(z, weights, folds, np.stack(current), taus)]
+    best = np.zeros((len(inside), 3), np.int64)
     for number in range(1, MOST_TREES + 1):
         columns = np.sort(generator.permutation(n_columns)[:MOST_COLUMNS])
         for rows, quantiles, forest in zip(inside, current, forests, strict=True):
@@ -98,15 +99,17 @@ def boosted_quantiles(
             values = RATE * leaf_quantiles(z[:, None] - quantiles, rows, leaf, taus, len(tree[0]))
             np.add(quantiles, values[leaf], out=quantiles)
             forest.append((*tree, values))
-        losses.append(held_out_loss(z, weights, folds, np.stack(current), taus))
-        of_thirds = np.array([[loss[thirds == third].sum() for third in range(3)] for loss in losses])
-        best = of_thirds.argmin(axis=0)
+        losses.append(_losses_of_folds(z, weights, folds, np.stack(current), taus))
+        own = np.array(losses)
+        best = (own.sum(axis=1, keepdims=True) - (own if blind else 0.0 * own)).argmin(axis=0)
         if number - best.max() >= PATIENCE:
             break
-    kept = np.arange(len(losses) - 1)[:, None] < best[thirds]
     forests = [
-        [(*tree[:-1], tree[-1] * share) for tree, share in zip(forest, kept, strict=True)][: best.max()]
-        for forest in forests
+        [
+            (*tree[:-1], tree[-1] * (number < most[_thirds(taus)]))
+            for number, tree in enumerate(forest[: most.max()])
+        ]
+        for forest, most in zip(forests, best, strict=True)
     ]
     crossed = np.empty((len(z), len(taus)))
     for fold, (baseline, forest) in enumerate(zip(baselines, forests, strict=True)):
@@ -121,16 +124,21 @@ def pinball(z: Float[NDArray, "n"], quantiles: Float[NDArray, "*_ k"], taus: Flo
     return np.maximum(taus * rest, (taus - 1.0) * rest)
 
 
-def held_out_loss(
+def _losses_of_folds(
     z: Float[NDArray, "n"],
     weights: Float[NDArray, "n"],
     folds: Int[NDArray, "n"],
     quantiles: Float[NDArray, "f n k"],
     taus: Float[NDArray, "k"],
-) -> Float[NDArray, "k"]:
-    """The pinball loss of each quantile, where those of fold f are judged by the rows of that fold."""
-    own = quantiles[folds, np.arange(len(z))]
-    return weights @ pinball(z, own, taus)
+) -> Float[NDArray, "f 3"]:
+    """The pinball loss of the lower, middle and upper quantiles of each fold f, judged by the rows of f."""
+    losses = weights[:, None] * pinball(z, quantiles[folds, np.arange(len(z))], taus)
+    thirds = np.stack([losses[:, _thirds(taus) == third].sum(axis=1) for third in range(3)], axis=1)
+    return np.stack([thirds[folds == fold].sum(axis=0) for fold in range(len(quantiles))])
+
+
+def _thirds(taus: Float[NDArray, "k"]) -> Int[NDArray, "k"]:
+    return np.digitize(taus, [OUTER, 1.0 - OUTER])
 
 
 def _edges(column: Float[NDArray, "n"]) -> Float[NDArray, "e"]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lvd._progress import announce
-from lvd._typing import Float, NDArray
+from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_choice, present_rows
 from lvd.scores.residuals import BoundResidual
 from lvd.scores.scales import LEAST_SHARE, BoostedScale, KernelScale, NetworkScale, misfit
@@ -33,6 +33,10 @@ class ScaledResidual(ConformityScore):
     a constant may win. Of a model that tells itself which errors to expect, as :class:`lvd.ChempropEstimator` does,
     that is s, below and above the prediction, and nothing is learned.
 
+    With ``calibration="cross"`` the rows that calibrate are those that the scales were learned from, so each row
+    is measured by what has not seen its fold: by its fold's scales, with weights that the other folds choose. The
+    kernel takes no part, as its metric was learned from all errors. New rows get the mean of the folds.
+
     Parameters
     ----------
     scales : which scales may enter, among ``"own"``, which is the model's where it has one, ``"kernel"``,
@@ -41,7 +45,7 @@ class ScaledResidual(ConformityScore):
     Attributes
     ----------
     scales_, weights_ : for each target the scales that enter, by name, and their weights in the mean; none where a
-        constant does as well.
+        constant does as well. With ``calibration="cross"`` a constant may enter, as ``"constant"``.
 
     Examples
     --------
@@ -94,12 +98,18 @@ class ScaledResidual(ConformityScore):
             self.typical_.append(float(errors.mean()) or 1.0)
             self.least_.append(LEAST_SHARE * float(np.median(errors)) or self.typical_[-1])
             learned, weights, crossed[rows, target] = self._learn(training, features, target, rows, errors)
-            self.scales_.append({name: learned[name] for name in weights})
+            self.scales_.append({name: learned[name] for name in weights if name in learned})
             self.weights_.append(weights)
         return crossed
 
     def fit_crossed(self, training: TrainingRows) -> BoundResidual:
         """Learn; the training rows are measured by scales that have not seen their fold."""
+        if not {"boosted", "network"} & set(self.scales):
+            raise InputError(
+                f"scales must hold 'boosted' or 'network', got {self.scales}: what the kernel expects of a row has "
+                "seen its error, so it cannot serve ",
+                *(Parameter("calibration", "cross"), "; add one, or use calibration='split'"),
+            )
         unit = self.learn(training)
         if self.own_spread(training.rows) is not None:
             raise InputError(
@@ -139,13 +149,16 @@ class ScaledResidual(ConformityScore):
             return {}, {}, constant
         scales, crossed, folds = {}, {}, training.fold_of
         for name in self.scales:
-            if name == "own" or (name == "kernel" and not training.rows.kernels):
+            if name == "own" or (name == "kernel" and (folds is not None or not training.rows.kernels)):
                 continue
             announce(f"learning how large errors are: {name} scale")
             inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]
             scales[name] = SCALES[name]()
             own = scales[name].fit(inputs, errors, training.seed, None if folds is None else folds[rows])
             crossed[name] = np.maximum(own, self.least_[target])
+        if folds is not None:
+            own, weights = weighed_by_other_folds(crossed, errors, folds[rows])
+            return scales, weights, np.maximum(own, self.least_[target])
         if not worth_scaling(crossed, errors):
             return scales, {}, constant
         weights = best_weights(crossed, errors)
@@ -160,6 +173,8 @@ class ScaledResidual(ConformityScore):
             name: scale.predict(rows.coordinates(target) if name == "kernel" else features)
             for name, scale in self.scales_[target].items()
         }
+        if "constant" in self.weights_[target]:
+            scales["constant"] = np.full(len(rows.y_pred), self.typical_[target])
         return np.maximum(geometric_mean(scales, self.weights_[target]), self.least_[target])
 
 
@@ -195,6 +210,29 @@ def best_weights(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArr
     ]
     taken = [{name: weight for name, weight in weights.items() if weight > 0.0} for weights in found]
     return min(taken, key=lambda weights: misfit(geometric_mean(crossed, weights), errors))
+
+
+def weighed_by_other_folds(
+    crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"], folds: Int[NDArray, "n"]
+) -> tuple[Float[NDArray, "n"], dict[str, float]]:
+    """The scale of each row, with weights chosen by the errors of the other folds, and the folds' mean weights.
+
+    Chosen by all errors, the weights would suit those that calibrate better than any new ones. Where a constant
+    does as well, a fold gives it all the weight; none is returned if all folds do.
+    """
+    n_folds = int(folds.max()) + 1
+    every = {**crossed, "constant": np.full_like(errors, errors.mean())}
+    scales, mean = np.empty_like(errors), dict.fromkeys(every, 0.0)
+    for fold in range(n_folds):
+        inside, outside = folds != fold, folds == fold
+        known = {name: scale[inside] for name, scale in crossed.items()}
+        worth = worth_scaling(known, errors[inside])
+        weights = best_weights(known, errors[inside]) if worth else {"constant": 1.0}
+        scales[outside] = geometric_mean({name: scale[outside] for name, scale in every.items()}, weights)
+        for name, weight in weights.items():
+            mean[name] += weight / n_folds
+    used = {name: weight for name, weight in mean.items() if weight > 0.0}
+    return scales, {} if set(used) == {"constant"} else used
 
 
 def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n f"]:

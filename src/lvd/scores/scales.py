@@ -175,7 +175,10 @@ class NetworkScale:
             generator = torch.Generator().manual_seed(seed)
             fresh = new_stack(int(folds.max()) + 1, [inputs.shape[1], *HIDDEN, 1], generator)
             self.parameters_ = train_fold_networks(
-                fresh, inputs, targets, folds, _scale_losses, generator=generator, schedule=Schedule()
+                *(fresh, inputs, targets, folds, _scale_losses),
+                generator=generator,
+                schedule=Schedule(),
+                blind=fold_of is not None,
             )
             outputs = self._outputs(inputs)
         return outputs[folds, torch.arange(len(folds))].numpy() * self.unit_
@@ -224,10 +227,13 @@ def train_fold_networks(
     *,
     generator: torch.Generator,
     schedule: Schedule,
+    blind: bool = False,
 ) -> Parameters:
     """Network f learns from the rows outside fold f, and is kept as it is when the loss on fold f is lowest.
 
-    `losses_of` gives the losses (m, b) of outputs (m, b, o) for targets (b,) or (m, b).
+    A `blind` one is kept when the other networks' losses on their folds are lowest: the rows of fold f, which it is to
+    measure, then take no part in it, and look no better than new rows do. `losses_of` gives the losses (m, b) of
+    outputs (m, b, o) for targets (b,) or (m, b).
     """
     n_folds = len(next(iter(fresh.values())))
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
@@ -250,7 +256,9 @@ def train_fold_networks(
             optimizer.step()
         with torch.no_grad():
             found = losses_of(forward(parameters, inputs[filled]), targets[filled])
-            losses = (found * counted).sum(1) / counts
+            losses = (found * counted).sum(1) / counts.clamp(min=1)
+        if blind:
+            losses = (losses.sum() - losses) / (n_folds - 1)
         better = losses < best - 1e-4
         best = torch.where(better, losses, best)
         for name, tensor in parameters.items():

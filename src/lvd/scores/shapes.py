@@ -114,8 +114,11 @@ class NetworkQuantiles:
         z: Float[NDArray, "n"],
         folds: Int[NDArray, "n"],
         seed: int,
+        *,
+        blind: bool = False,
     ) -> Float[NDArray, "n k"]:
-        """Learn; returns the quantiles of the training rows, each by the network that was not trained on it."""
+        """Learn; returns the quantiles of the training rows, each by the network that was not trained on it, nor,
+        if `blind`, stopped by it."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         start = np.quantile(z, GRID)
         self.unit_ = float(start[-3] - start[2])
@@ -140,6 +143,7 @@ class NetworkQuantiles:
                 *(fresh, inputs, targets, of_row, losses_of),
                 generator=generator,
                 schedule=schedule_for(n_rows),
+                blind=blind,
             )
             self.__dict__.pop("_doubles", None)
             outputs = self._outputs(inputs)
@@ -193,10 +197,13 @@ class BoostedQuantiles:
         weights: Float[NDArray, "n"],
         folds: Int[NDArray, "n"],
         seed: int,
+        *,
+        blind: bool = False,
     ) -> Float[NDArray, "n k"]:
-        """Learn; returns the quantiles of the training rows, each by the trees that were not grown on it."""
+        """Learn; returns the quantiles of the training rows, each by the trees that were not grown on it, nor, if
+        `blind`, stopped by it."""
         self.constant_ = np.quantile(z, GRID) - np.quantile(z, COARSE) @ CARRIED
-        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed)
+        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed, blind=blind)
         return crossed @ CARRIED + self.constant_
 
     def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
@@ -205,6 +212,7 @@ class BoostedQuantiles:
 
 
 LEARNERS: dict[str, Any] = {"boosted": BoostedQuantiles, "network": NetworkQuantiles}
+SYMMETRIC: dict[str, float] = {"symmetric": 1.0}
 MIXTURES: tuple[dict[str, float], ...] = (
     {"constant": 1.0},
     {"boosted": 1.0},
@@ -224,6 +232,7 @@ class ErrorShape:
     learners_: dict[str, Any]
     weights_: dict[str, float]
     constant_: Float[NDArray, "k"]
+    symmetric_: Float[NDArray, "k"]
     least_: float
 
     @classmethod
@@ -250,29 +259,59 @@ class ErrorShape:
         symmetric, crossed = np.empty((2, len(z), len(GRID)))
         for fold in range(folds.max() + 1):
             inside, outside = z[folds != fold], folds == fold
-            crossed[outside] = np.quantile(inside, GRID)
-            symmetric[outside] = np.quantile(np.abs(inside), np.abs(2.0 * GRID - 1.0)) * np.sign(GRID - 0.5)
-        found = {"constant": crossed}
-        learners = {name: learner() for name, learner in LEARNERS.items()}
-        found["boosted"] = learners["boosted"].fit(features, z, weights, folds, seed)
-        found["network"] = learners["network"].fit(features, z, folds, seed)
-        losses = [
-            weights @ pinball(z, kept_apart(mixed(found, one), shape.least_), GRID).mean(1)
-            for one in MIXTURES
+            crossed[outside], symmetric[outside] = np.quantile(inside, GRID), symmetric_quantiles(inside)
+        found = {"symmetric": symmetric, "constant": crossed}
+        learners, blind = {name: learner() for name, learner in LEARNERS.items()}, fold_of is not None
+        found["boosted"] = learners["boosted"].fit(features, z, weights, folds, seed, blind=blind)
+        found["network"] = learners["network"].fit(features, z, folds, seed, blind=blind)
+        own = [
+            mixed(found, one) if one == SYMMETRIC else kept_apart(mixed(found, one), shape.least_)
+            for one in (SYMMETRIC, *MIXTURES)
         ]
-        if min(losses) >= (1.0 - GAIN) * float(weights @ pinball(z, symmetric, GRID).mean(1)):
+        losses = np.stack([weights * pinball(z, quantiles, GRID).mean(1) for quantiles in own])
+        best = chosen_by_other_folds(losses, folds) if blind else np.full(len(z), best_mixture(losses))
+        if not best.any():
             return None
-        shape.weights_ = MIXTURES[int(np.argmin(losses))]
+        shape.weights_ = _mean_mixture(best, folds)
+        shape.symmetric_ = symmetric_quantiles(z)
         shape.learners_ = {name: learners[name] for name in shape.weights_ if name in learners}
         quantiles = shape.predict(every) if len(some) < len(every) else np.empty((len(every), len(GRID)))
-        quantiles[some] = kept_apart(mixed(found, shape.weights_), shape.least_)
+        quantiles[some] = kept_apart(np.stack(own)[best, np.arange(len(z))], shape.least_)
         return shape, quantiles
 
     def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
         """The quantiles of each row, at least a little apart."""
         found = {name: learner.predict(features) for name, learner in self.learners_.items()}
-        found["constant"] = np.tile(self.constant_, (len(features), 1))
+        for name in ("constant", "symmetric"):
+            if name in self.weights_:
+                found[name] = np.tile(vars(self)[f"{name}_"], (len(features), 1))
         return kept_apart(mixed(found, self.weights_), self.least_)
+
+
+def symmetric_quantiles(z: Float[NDArray, "n"]) -> Float[NDArray, "k"]:
+    """Those of errors that are alike on both sides."""
+    return np.quantile(np.abs(z), np.abs(2.0 * GRID - 1.0)) * np.sign(GRID - 0.5)
+
+
+def best_mixture(losses: Float[NDArray, "c n"]) -> int:
+    """The number of the mixture with the smallest loss; 0, symmetric errors, unless another gains enough."""
+    totals = losses.sum(axis=1)
+    best = 1 + int(totals[1:].argmin())
+    return best if totals[best] < (1.0 - GAIN) * totals[0] else 0
+
+
+def chosen_by_other_folds(losses: Float[NDArray, "c n"], folds: Int[NDArray, "n"]) -> Int[NDArray, "n"]:
+    """For each row the best mixture of the rows outside its fold."""
+    best = [best_mixture(losses[:, folds != fold]) for fold in range(folds.max() + 1)]
+    return np.array(best)[folds]
+
+
+def _mean_mixture(best: Int[NDArray, "n"], folds: Int[NDArray, "n"]) -> dict[str, float]:
+    """The mean of the folds' mixtures."""
+    _, first = np.unique(folds, return_index=True)
+    chosen = [(SYMMETRIC, *MIXTURES)[number] for number in best[first]]
+    names = dict.fromkeys(name for one in chosen for name in one)
+    return {name: sum(one.get(name, 0.0) for one in chosen) / len(chosen) for name in names}
 
 
 def mixed(found: Mapping[str, Float[NDArray, "n k"]], weights: Mapping[str, float]) -> Float[NDArray, "n k"]:

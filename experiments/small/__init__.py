@@ -1,0 +1,1 @@
+"""Small samples: what is covered, and how sharply, where people start."""

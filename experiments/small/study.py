@@ -1,0 +1,249 @@
+"""Many draws of small samples: LVD with split and cross calibration, split conformal prediction and CV+."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.model_selection import KFold
+
+from experiments.arena.split import ARENA_MODELS, SharedModel
+from experiments.paper.pool import finish_jobs
+from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
+from experiments.paper.runs import check_names
+from experiments.paper.stages import Stages
+from experiments.small.samples import GROUPS, SAMPLES, Sample
+from lvd import LVDRegressor, NetRegressor, SplitConformalRegressor, TreesRegressor, metrics
+from lvd._progress import Progress, silent
+from lvd._typing import Float, NDArray
+from lvd._validation import check_positive
+from lvd.intervals import covered
+from lvd.metrics.width import widened_range
+
+SMALL_SIZES = ("60", "120", "250", "500")
+"""Numbers of rows, by name."""
+SMALL_LEVELS = (0.5, 0.9)
+TEST_ROWS, CV_FOLDS = 1000, 5
+DRAWS_TOGETHER = 10
+"""So many draws share a file of results."""
+
+
+@dataclass(frozen=True)
+class SmallResult:
+    """A method on one draw at one level; `error` says why it could not run, and then figures are NaN.
+
+    `groups` holds "covered/rows" for each of the five groups. For the interval (Winkler) score intervals are cut to
+    the range of the sample's y widened by a tenth, so that an infinite one counts as that range. `seconds` are the
+    processor's for one fit, as if no model were shared.
+    """
+
+    sample: str
+    model: str
+    n_rows: int
+    draw: int
+    level: float
+    method: str
+    coverage: float = math.nan
+    groups: str = ""
+    finite: float = math.nan
+    winkler: float = math.nan
+    seconds: float = math.nan
+    error: str = ""
+    processor: str = ""
+
+
+@dataclass(frozen=True)
+class SmallJob:
+    """Some draws of one size with one model."""
+
+    sample: str
+    model: str
+    n_rows: int
+    draws: tuple[int, ...]
+    methods: tuple[str, ...]
+
+    def file(self, folder: Path) -> Path:
+        """Where its results are kept."""
+        place = f"{self.draws[0] // DRAWS_TOGETHER * DRAWS_TOGETHER:03d}"
+        return folder / "runs" / f"{self.sample}-{self.model}-{self.n_rows}-{place}.csv"
+
+    def missing(self, folder: Path) -> list[tuple[int, str]]:
+        """What has no result yet, or one that failed."""
+        file = self.file(folder)
+        known = read_small(file) if file.exists() else []
+        done = {(one.draw, one.method) for one in known if not one.error}
+        return [place for place in product(self.draws, self.methods) if place not in done]
+
+
+def plan_small(
+    *,
+    samples: Sequence[str] = tuple(SAMPLES),
+    models: Sequence[str] = ARENA_MODELS,
+    methods: Sequence[str] | None = None,
+    sizes: Sequence[str] = SMALL_SIZES,
+    draws: Iterable[int] = range(500),
+) -> list[SmallJob]:
+    """The jobs, all samples and sizes of the first draws before the next ones."""
+    methods = tuple(SMALL_METHODS) if methods is None else tuple(methods)
+    check_names(samples, SAMPLES, "samples")
+    check_names(models, ARENA_MODELS, "models")
+    check_names(methods, SMALL_METHODS, "methods")
+    check_names(sizes, SMALL_SIZES, "sizes")
+    blocks: dict[int, list[int]] = {}
+    for draw in draws:
+        blocks.setdefault(draw // DRAWS_TOGETHER, []).append(draw)
+    return [
+        SmallJob(sample, model, size, tuple(block), methods)
+        for block in blocks.values()
+        for model in models
+        for size in sorted(map(int, sizes), reverse=True)
+        for sample in samples
+    ]
+
+
+def run_small(
+    jobs: Sequence[SmallJob], folder: Path, *, workers: int = 1, progress: Progress = silent
+) -> int:
+    """Do what `folder` does not have yet; returns how many results that made. A killed process loses one draw."""
+    check_positive(workers, "workers", integer=True)
+    missing = {job: len(job.missing(folder)) for job in jobs}
+    todo = [job for job in jobs if missing[job]]
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    with progress("jobs", len(todo)) as on_done:
+        for _ in finish_jobs(partial(_do_small_job, folder=folder.absolute()), todo, workers):
+            on_done(1)
+    return sum(missing.values()) * len(SMALL_LEVELS)
+
+
+def _do_small_job(job: SmallJob, *, folder: Path) -> None:
+    """Run what is missing, and write the file again after each draw."""
+    torch.set_num_threads(1)
+    file, missing = job.file(folder), job.missing(folder)
+    for draw in sorted({draw for draw, _ in missing}):
+        methods = [method for number, method in missing if number == draw]
+        found = run_draw(job.sample, job.model, job.n_rows, draw, methods)
+        known = read_small(file) if file.exists() else []
+        others = [one for one in known if (one.draw, one.method) not in {(draw, name) for name in methods}]
+        write_small([*others, *found], file)
+
+
+def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[str]) -> list[SmallResult]:
+    """The methods on one sample, and on new rows of the same kind; all share trained models."""
+    rng = np.random.default_rng([draw, n_rows, list(SAMPLES).index(sample)])
+    given, new = SAMPLES[sample](rng, n_rows), SAMPLES[sample](rng, TEST_ROWS)
+    stages, results = Stages(), []
+    for method in methods:
+        place: tuple[Any, ...] = (sample, model, n_rows, draw)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that there are few rows is the question here
+                learn = partial(SMALL_METHODS[method], _estimator(model, stages, draw), given, draw)
+                intervals_of, seconds = stages.as_if_alone(learn)
+                intervals = intervals_of(new.X)
+        except Exception as error:  # whatever it is, the others go on
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            results += [
+                SmallResult(*place, level, method, error=reason, processor=processor_name())
+                for level in SMALL_LEVELS
+            ]
+            continue
+        for number, level in enumerate(SMALL_LEVELS):
+            found = _measured(level, given, new, intervals[..., number])
+            results.append(
+                SmallResult(*place, level, method, *found, seconds=seconds, processor=processor_name())
+            )
+    return results
+
+
+def _estimator(model: str, stages: Stages, seed: int) -> SharedModel:
+    """The built-in model of that kind, trained once on the same rows."""
+    if model == "network":
+        return SharedModel(NetRegressor(device="cpu", random_state=seed), stages)
+    return SharedModel(TreesRegressor(random_state=seed), stages)
+
+
+def _measured(
+    level: float, given: Sample, new: Sample, intervals: Float[NDArray, "n 2"]
+) -> tuple[float, str, float, float]:
+    """Coverage, that of the groups, the share of finite intervals, and the score."""
+    hits = covered(new.y, intervals)
+    cut = np.clip(intervals, *widened_range(given.y))
+    groups = " ".join(f"{hits[new.group == g].sum()}/{(new.group == g).sum()}" for g in range(GROUPS))
+    score = metrics.winkler_score(new.y, cut, level)
+    return float(hits.mean()), groups, metrics.finite_fraction(intervals), score
+
+
+Learned = Callable[[NDArray], NDArray]
+
+
+def _split(estimator: SharedModel, given: Sample, seed: int) -> Learned:
+    reg = SplitConformalRegressor(estimator, device="cpu", random_state=seed).fit(given.X, given.y)
+    return lambda X: reg.predict_interval(X, list(SMALL_LEVELS))[1]
+
+
+def _lvd(estimator: SharedModel, given: Sample, seed: int, *, calibration: str) -> Learned:
+    reg = LVDRegressor(
+        estimator,
+        calibration=calibration,
+        confidence_level=list(SMALL_LEVELS),
+        device="cpu",
+        random_state=seed,
+    ).fit(given.X, given.y)
+    return lambda X: reg.predict_interval(X)[1]
+
+
+def _cv_plus(estimator: SharedModel, given: Sample, seed: int) -> Learned:
+    """MAPIE's, with the folds of the cross-validated errors."""
+    from mapie.regression import CrossConformalRegressor
+
+    folds = KFold(CV_FOLDS, shuffle=True, random_state=seed)
+    reg = CrossConformalRegressor(
+        _Vector(estimator), confidence_level=list(SMALL_LEVELS), method="plus", cv=folds, n_jobs=1
+    )
+    reg.fit_conformalize(given.X, given.y)
+    return lambda X: reg.predict_interval(X)[1]
+
+
+class _Vector(RegressorMixin, BaseEstimator):
+    """The shared model as other packages want it: targets and predictions are vectors."""
+
+    def __init__(self, model: SharedModel) -> None:
+        self.model = model
+
+    def fit(self, X: NDArray, y: NDArray) -> _Vector:
+        self.model_ = clone(self.model).fit(X, y[:, None])
+        return self
+
+    def predict(self, X: NDArray) -> Float[NDArray, "n"]:
+        return self.model_.evaluate(X).y_pred[:, 0]
+
+
+SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], Learned]] = {
+    "split": _split,
+    "cv-plus": _cv_plus,
+    "lvd-split": partial(_lvd, calibration="split"),
+    "lvd-cross": partial(_lvd, calibration="cross"),
+}
+
+
+def read_small(source: Path) -> list[SmallResult]:
+    """All results of a folder, or of a compact table."""
+    return read_result_rows(
+        *(source, "runs", SmallResult),
+        what="a table of small samples",
+        made_by="python -m experiments small-samples",
+    )
+
+
+def write_small(results: Sequence[SmallResult], path: Path) -> None:
+    """All results as one compact table."""
+    write_dataclasses(results, path, SmallResult, digits=5)
