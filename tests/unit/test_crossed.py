@@ -13,7 +13,7 @@ import lvd
 from lvd.models.candidates import folds_of_cases
 from lvd.scores.score import TrainingRows
 
-SCALES = ("kernel", "boosted")
+SCALES = ("boosted",)
 KERNEL = lvd.MahalanobisKernel(2, max_iter=20, random_state=0)
 
 
@@ -145,6 +145,12 @@ class TestRefusals:
     def test_scores_without_out_of_fold_values(self):
         with pytest.raises(lvd.InputError, match="SidedResidual has no out-of-fold scores"):
             crossed(score="sided").fit(*draw(0))
+
+    def test_scales_that_have_seen_every_error(self):
+        with pytest.raises(
+            lvd.InputError, match=r"scales must hold 'boosted' or 'network'.*has seen its error"
+        ):
+            crossed(score=lvd.scores.ScaledResidual(("kernel",))).fit(*draw(0))
 
     def test_unknown_words(self):
         with pytest.raises(lvd.InputError, match="calibration must be one of 'split', 'cross', got 'both'"):

@@ -8,7 +8,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import lvd
 from lvd.models.trees import TreeEnsemble
-from lvd.scores.scaled import best_weights, worth_scaling
+from lvd.scores import scales
+from lvd.scores.scaled import best_weights, weighed_by_other_folds, worth_scaling
 from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale, fold_numbers, misfit
 
 
@@ -122,3 +123,40 @@ def test_boosted_trees_as_arrays_predict_as_scikit_learn_does():
     model = HistGradientBoostingRegressor(max_iter=30, random_state=0).fit(X, np.nansum(X, axis=1))
     fresh = np.concatenate([X, rng.normal(size=(50, 4)) * 10])
     np.testing.assert_array_equal(TreeEnsemble.of(model).predict(fresh), model.predict(fresh))
+
+
+class TestOfRowsThatCalibrate:
+    """With folds that are given, what measures a row has not seen its fold."""
+
+    @staticmethod
+    def excess():
+        """How much larger scaled errors of new rows are than those of the rows that the networks learned from."""
+        ratios = []
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            X, errors = rng.uniform(-1, 1, size=(1060, 6)), np.abs(rng.normal(size=1060))
+            scale = NetworkScale()
+            own = scale.fit(X[:60], errors[:60], seed, fold_numbers(60, seed))
+            ratios.append((errors[60:] / scale.predict(X[60:])).mean() / (errors[:60] / own).mean())
+        return np.array(ratios)
+
+    def test_networks_do_not_stop_where_their_own_fold_looks_best(self, monkeypatch, full_training):
+        blind = self.excess()
+        assert blind.mean() < 1.08  # ten draws of 60 rows: within three standard errors of 1
+        real = scales.train_fold_networks
+        monkeypatch.setattr(
+            scales, "train_fold_networks", lambda *given, **known: real(*given, **known | {"blind": False})
+        )
+        assert (self.excess() / blind).mean() > 1.02
+
+    def test_weights_do_not_see_the_fold_they_weigh(self):
+        rng = np.random.default_rng(0)
+        folds, size, other = np.arange(300) % 5, *np.exp(rng.normal(size=(2, 300)))
+        errors = size * rng.exponential(size=300)
+        fold = folds == 3
+        told = np.where(fold, 100.0 * other, errors)  # that fold alone speaks for the networks
+        crossed = {"boosted": size, "network": other}
+        own, weights = weighed_by_other_folds(crossed, errors, folds)
+        planted, moved = weighed_by_other_folds(crossed, told, folds)
+        np.testing.assert_array_equal(planted[fold], own[fold])
+        assert moved["network"] > weights.get("network", 0.0)

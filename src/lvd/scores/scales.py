@@ -231,9 +231,9 @@ def train_fold_networks(
 ) -> Parameters:
     """Network f learns from the rows outside fold f, and is kept as it is when the loss on fold f is lowest.
 
-    A `blind` one is kept when the other networks' losses on their folds are lowest: the rows of fold f, which it is to
-    measure, then take no part in it, and look no better than new rows do. `losses_of` gives the losses (m, b) of
-    outputs (m, b, o) for targets (b,) or (m, b).
+    A `blind` one is kept when the other networks' losses on their folds are lowest: the rows of fold f, which it
+    is to measure, then take no part in it, and look no better than new rows do. `losses_of` gives the losses (m, b)
+    of outputs (m, b, o) for targets (b,) or (m, b).
     """
     n_folds = len(next(iter(fresh.values())))
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
