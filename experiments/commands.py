@@ -485,13 +485,16 @@ def run_small_samples(
         str, option("DRAWS", "0:500 for 0 to 499, or numbers separated by commas.", True)
     ] = "0:500",
     jobs: Annotated[int, option("N", "How many processes to use.", True)] = 1,
+    minutes: Annotated[
+        float | None, option("MINUTES", "Begin no draw after so many minutes.", "until all are done")
+    ] = None,
     csv: CompactTable = None,
 ) -> None:
     """Draw small samples many times, and see what is covered; it can be stopped and restarted at any time.
 
-    Three generators, LVD with split and with cross calibration, split conformal prediction and CV+ (MAPIE), beside
-    one network or one model of boosted trees for each draw. All samples and sizes of ten draws come before the next
-    ten, so that a run that is stopped is balanced.
+    Three generators, LVD with split and with cross calibration, split conformal prediction and CV+, beside
+    one network or one model of boosted trees for each draw. All samples and sizes of ten draws come before the
+    next ten, so that a run that is stopped is balanced.
     """
     from experiments.arena.split import ARENA_MODELS
     from experiments.paper.result_store import read_calls, recorded_call
@@ -500,6 +503,7 @@ def run_small_samples(
     from experiments.small.study import (
         SMALL_METHODS,
         SMALL_SIZES,
+        count_small,
         plan_small,
         read_small,
         run_small,
@@ -516,9 +520,11 @@ def run_small_samples(
     )
     chosen = {"samples": samples, "models": models, "methods": methods, "sizes": sizes, "draws": draws}
     with recorded_call(out, _command("small-samples", **chosen, jobs=jobs)) as count:
-        done = run_small(todo, out, workers=jobs, progress=console.progress)
+        before = count_small(out)
+        run_small(todo, out, workers=jobs, minutes=minutes, progress=console.progress)
+        results = read_small(out)
+        done = len(results) - before
         count(done)
-    results = read_small(out)
     _show_outcome(results, done, "sample")
     if csv is not None:
         _write_compact(csv, write_small, results, read_calls(out))

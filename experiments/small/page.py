@@ -19,7 +19,7 @@ from lvd._files import write_text
 
 METHOD_TITLES = {
     "split": "split conformal",
-    "cv-plus": "CV+ (MAPIE)",
+    "cv-plus": "CV+",
     "lvd-split": "LVD, split",
     "lvd-cross": "LVD, cross",
 }
@@ -73,6 +73,11 @@ class SmallBoard:
         cells = self.of(n_rows, method, level)
         return fmean(one.finite for cell in cells for one in cell) if cells else math.nan
 
+    def seconds(self, n_rows: int, method: str, level: float) -> float:
+        """What a fit takes, as if no trained model were shared."""
+        cells = self.of(n_rows, method, level)
+        return fmean(one.seconds for cell in cells for one in cell) if cells else math.nan
+
     def grid(self, level: float) -> Grid:
         """A line for each method and measure, a column for each size."""
 
@@ -83,6 +88,7 @@ class SmallBoard:
             "coverage": self._coverage_text,
             "worst of five groups": lambda *place: _percent(self.worst_group(*place)),
             "score": lambda *place: figure_text(self.score(*place), ".3f"),
+            "processor seconds of a fit": lambda *place: figure_text(self.seconds(*place), ".2f"),
             "finite": lambda *place: _percent(self.finite(*place)),
         }
         counts = [str(len(self.of(size, self.methods[0], level)[0])) for size in self.sizes]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.model_selection import KFold
+from sklearn.base import clone
 
 from experiments.arena.split import ARENA_MODELS, SharedModel
 from experiments.paper.pool import finish_jobs
@@ -26,13 +25,15 @@ from lvd import LVDRegressor, NetRegressor, SplitConformalRegressor, TreesRegres
 from lvd._progress import Progress, silent
 from lvd._typing import Float, NDArray
 from lvd._validation import check_positive
+from lvd.engine import jackknife_plus_intervals
 from lvd.intervals import covered
 from lvd.metrics.width import widened_range
+from lvd.models.candidates import held_out_folds
 
 SMALL_SIZES = ("60", "120", "250", "500")
 """Numbers of rows, by name."""
 SMALL_LEVELS = (0.5, 0.9)
-TEST_ROWS, CV_FOLDS = 1000, 5
+TEST_ROWS = 1000
 DRAWS_TOGETHER = 10
 """So many draws share a file of results."""
 
@@ -111,24 +112,32 @@ def plan_small(
 
 
 def run_small(
-    jobs: Sequence[SmallJob], folder: Path, *, workers: int = 1, progress: Progress = silent
-) -> int:
-    """Do what `folder` does not have yet; returns how many results that made. A killed process loses one draw."""
-    check_positive(workers, "workers", integer=True)
-    missing = {job: len(job.missing(folder)) for job in jobs}
-    todo = [job for job in jobs if missing[job]]
+    jobs: Sequence[SmallJob],
+    folder: Path,
+    *,
+    workers: int = 1,
+    minutes: float | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Do what `folder` does not have yet; a killed process loses one draw. After `minutes` no draw is begun."""
+    check_positive(workers, "jobs", integer=True)
+    if minutes is not None:
+        check_positive(minutes, "minutes")
+    until = math.inf if minutes is None else time.time() + 60.0 * minutes
+    todo = [job for job in jobs if job.missing(folder)]
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     with progress("jobs", len(todo)) as on_done:
-        for _ in finish_jobs(partial(_do_small_job, folder=folder.absolute()), todo, workers):
+        for _ in finish_jobs(partial(_do_small_job, folder=folder.absolute(), until=until), todo, workers):
             on_done(1)
-    return sum(missing.values()) * len(SMALL_LEVELS)
 
 
-def _do_small_job(job: SmallJob, *, folder: Path) -> None:
+def _do_small_job(job: SmallJob, *, folder: Path, until: float) -> None:
     """Run what is missing, and write the file again after each draw."""
     torch.set_num_threads(1)
     file, missing = job.file(folder), job.missing(folder)
     for draw in sorted({draw for draw, _ in missing}):
+        if time.time() > until:
+            return
         methods = [method for number, method in missing if number == draw]
         found = run_draw(job.sample, job.model, job.n_rows, draw, methods)
         known = read_small(file) if file.exists() else []
@@ -142,7 +151,7 @@ def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[
     given, new = SAMPLES[sample](rng, n_rows), SAMPLES[sample](rng, TEST_ROWS)
     stages, results = Stages(), []
     for method in methods:
-        place: tuple[Any, ...] = (sample, model, n_rows, draw)
+        place: tuple[str, str, int, int] = (sample, model, n_rows, draw)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that there are few rows is the question here
@@ -202,29 +211,19 @@ def _lvd(estimator: SharedModel, given: Sample, seed: int, *, calibration: str) 
 
 
 def _cv_plus(estimator: SharedModel, given: Sample, seed: int) -> Learned:
-    """MAPIE's, with the folds of the cross-validated errors."""
-    from mapie.regression import CrossConformalRegressor
+    """CV+ (Barber et al. 2021), with the folds of the cross-validated errors and their models."""
+    X, y = given.X, given.y[:, None]
+    folds, models, residuals = np.empty(len(y), np.int64), [], np.empty_like(y)
+    for number, (inside, outside) in enumerate(held_out_folds(len(y), seed)):
+        models.append(clone(estimator).fit(X[inside], y[inside]))
+        folds[outside] = number
+        residuals[outside] = np.abs(y[outside] - models[-1].evaluate(X[outside]).y_pred)
 
-    folds = KFold(CV_FOLDS, shuffle=True, random_state=seed)
-    reg = CrossConformalRegressor(
-        _Vector(estimator), confidence_level=list(SMALL_LEVELS), method="plus", cv=folds, n_jobs=1
-    )
-    reg.fit_conformalize(given.X, given.y)
-    return lambda X: reg.predict_interval(X)[1]
+    def intervals(X_new: NDArray) -> NDArray:
+        by_fold = np.stack([model.evaluate(X_new).y_pred for model in models])
+        return jackknife_plus_intervals(by_fold[folds], residuals, np.array(SMALL_LEVELS))[..., 0]
 
-
-class _Vector(RegressorMixin, BaseEstimator):
-    """The shared model as other packages want it: targets and predictions are vectors."""
-
-    def __init__(self, model: SharedModel) -> None:
-        self.model = model
-
-    def fit(self, X: NDArray, y: NDArray) -> _Vector:
-        self.model_ = clone(self.model).fit(X, y[:, None])
-        return self
-
-    def predict(self, X: NDArray) -> Float[NDArray, "n"]:
-        return self.model_.evaluate(X).y_pred[:, 0]
+    return intervals
 
 
 SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], Learned]] = {
@@ -242,6 +241,11 @@ def read_small(source: Path) -> list[SmallResult]:
         what="a table of small samples",
         made_by="python -m experiments small-samples",
     )
+
+
+def count_small(folder: Path) -> int:
+    """How many results a folder has."""
+    return len(read_small(folder)) if any((folder / "runs").glob("[!.]*.csv")) else 0
 
 
 def write_small(results: Sequence[SmallResult], path: Path) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 
 from command_line import experiments_here
+from experiments.arena.split import SharedModel
+from experiments.paper.stages import Stages
 from experiments.small.page import SmallBoard, lowest_group
 from experiments.small.samples import GROUPS, SAMPLES
-from experiments.small.study import SmallResult, run_draw
+from experiments.small.study import SMALL_METHODS, SmallResult, count_small, plan_small, run_draw, run_small
+from lvd import JackknifePlusRegressor
+from lvd.models import as_model
 
 RUN = ("small-samples", "--samples", "noise-levels", "--models", "trees", "--sizes", "60", "--draws", "0:2")
 
@@ -45,7 +50,7 @@ def test_the_page_and_the_compact_table(folder, tmp_path):
         (("--samples", "moon"), "unknown name 'moon' in samples"),
         (("--sizes", "61"), "unknown name '61' in sizes"),
         (("--methods", "magic"), "unknown name 'magic' in methods"),
-        (("--jobs", "0"), "workers must be"),
+        (("--jobs", "0"), "jobs must be"),
     ],
 )
 def test_refusals(tmp_path, words, message):
@@ -59,6 +64,21 @@ def test_five_groups_are_about_as_large(name):
     counts = np.bincount(SAMPLES[name](np.random.default_rng(0), 10_000).group)
     assert len(counts) == GROUPS
     assert counts.min() > 1800
+
+
+def test_after_the_minutes_no_draw_is_begun(tmp_path):
+    jobs = plan_small(sizes=("60",), draws=range(3), methods=("split",), models=("trees",))
+    run_small(jobs, tmp_path, minutes=1e-9)
+    assert count_small(tmp_path) == 0
+
+
+def test_cv_plus_is_that_of_the_library():
+    """Of a model that predicts the mean, whichever rows are in a fold: the folds differ, and hardly matter."""
+    given = SAMPLES["friedman"](np.random.default_rng(0), 400)
+    shared = SharedModel(as_model(DummyRegressor()), Stages())
+    own = SMALL_METHODS["cv-plus"](shared, given, 0)(given.X[:3])
+    theirs = JackknifePlusRegressor(DummyRegressor(), cv=5, random_state=0).fit(given.X, given.y)
+    np.testing.assert_allclose(own, theirs.predict_interval(given.X[:3], [0.5, 0.9])[1], atol=0.5)
 
 
 def test_both_forms_of_lvd_run():
