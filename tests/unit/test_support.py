@@ -37,6 +37,47 @@ def test_few_ordinary_rows_are_called_unknown(rng):
     assert 0.0 < unknown.mean() < 1.5 * BEYOND
 
 
+GENERATORS = {
+    "even": lambda rng, n: rng.uniform(-1, 1, (n, 3)),
+    "normal": lambda rng, n: rng.normal(size=(n, 6)) @ np.random.default_rng(7).normal(size=(6, 6)),
+    "wide": lambda rng, n: rng.normal(size=(n, 20)),
+    "towns": lambda rng, n: (
+        np.repeat(8.0 * np.eye(4), -(-n // 4), 0)[rng.permutation(n)] + rng.normal(size=(n, 4))
+    ),
+    "skewed": lambda rng, n: rng.exponential(size=(n, 3)),
+}
+
+
+def small_tables(n_rows, n_tables):
+    """Of each generator so many tables, as rows with an embedding and inputs, beside fresh rows."""
+    for number in range(n_tables):
+        for name, draw in GENERATORS.items():
+            rng = np.random.default_rng([number, n_rows])
+            X = draw(rng, n_rows + 200)
+            embedding = np.column_stack([X, np.tanh(X.mean(axis=1))])
+            yield name, [embedding[:n_rows], X[:n_rows]], [embedding[n_rows:], X[n_rows:]]
+
+
+@pytest.mark.parametrize("n_rows", [45, 90, 188, 375])
+def test_of_few_rows_few_ordinary_ones_are_unknown(n_rows):
+    shares = [(~known(learned(rows), fresh)).mean() for _, rows, fresh in small_tables(n_rows, 10)]
+    assert np.mean(shares) < 0.005
+
+
+def test_without_extrapolation_far_more_would_be(monkeypatch):
+    monkeypatch.setattr("lvd.support.training.times_of_few", lambda n_rows, exponent: 1.0)
+    shares = [(~known(learned(rows), fresh)).mean() for _, rows, fresh in small_tables(45, 10)]
+    assert np.mean(shares) > 0.01
+
+
+@pytest.mark.parametrize("n_rows", [45, 90])
+def test_of_few_rows_far_ones_are_found(n_rows):
+    for _, rows, fresh in small_tables(n_rows, 2):
+        far = [rows[0].mean(0) + 10.0 * rows[0].std(0)] * 3, [rows[1].mean(0) + 10.0 * rows[1].std(0)] * 3
+        assert not known(learned(rows), [np.array(far[0]), np.array(far[1])]).any()
+        assert known(learned(rows), fresh).any()
+
+
 def test_also_where_columns_are_many_and_every_row_is_the_largest_in_some(rng):
     rows = rng.normal(size=(900, 600))
     inputs = np.abs(rows[:, :1]), rows  # the embedding is one column

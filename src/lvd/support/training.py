@@ -32,6 +32,14 @@ rows the furthest ones need not be outliers."""
 FAR, FAR_INPUTS, FAR_EMBEDDED = 1.1, 1.25, 2.0
 """A row is unknown beyond so many times the near distance: in the only space there is; in the inputs; and in the
 embedding of a row whose inputs or parts are checked too, since an embedding spreads ordinary rows less evenly."""
+EXCEEDED = 0.003
+"""Of n rows the furthest is exceeded by one new row in n + 1. Where that is more than this share, limits are
+extrapolated to it, as a power law with the exponent of the training rows' own largest distances."""
+FEWEST_IN_TAIL, SHARE_IN_TAIL = 4, 1 / 8
+"""How many of them, or which share of the rows, tell the exponent."""
+MORE_IN_RANGES, MORE_EMBEDDED = 0.1, 1.0
+"""Added to it for ranges, of which there are many, and for embeddings beside inputs: few rows may hardly reach a
+hidden unit, so that one new row is many times as far from them as they are from each other."""
 ROOM = 0.1
 """It is also unknown if an input lies outside the training range by more than this share of that range, and by
 more than `FAR` times the amount by which training rows exceed one another.
@@ -44,16 +52,23 @@ of 1.1, found 98% of the former and none of the latter, and flagged half as many
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
-    """Standardised training rows in one space, and the distance within which a row counts as near them."""
+    """Standardised training rows in one space, and the distance within which a row counts as near them.
+
+    `tail` is the exponent by which the largest distances of the training rows grow as there are more rows.
+    """
 
     mean: Float[NDArray, "p"]
     scale: Float[NDArray, "p"]
     rows: Float[NDArray, "r p"]
     limit: float
+    tail: float = 0.0
 
     @classmethod
-    def of(cls, rows: Float[NDArray, "n p"], seed: int) -> Neighborhood:
-        """The limit leaves a small share of the training rows' own distances beyond it."""
+    def of(cls, rows: Float[NDArray, "n p"], seed: int, more: float = 0.0) -> Neighborhood:
+        """The limit leaves a small share of the training rows' own distances beyond it, and of new rows' too.
+
+        `more` is added to the exponent of its extrapolation from few rows.
+        """
         from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
 
         mean, scale = mean_and_scale(rows)
@@ -62,7 +77,8 @@ class Neighborhood:
         _, first = np.unique(every[chosen], axis=0, return_index=True)
         placed = every[chosen[np.sort(first)]]  # repeated rows say nothing about how far apart rows are
         own = NearestNeighbors(n_neighbors=min(2, len(placed))).fit(placed).kneighbors(placed)[0][:, -1]
-        return cls(mean, scale, placed, ordinary_limit(own))
+        tail = tail_exponent(own)
+        return cls(mean, scale, placed, ordinary_limit(own) * times_of_few(len(own), tail + more), tail)
 
     def place(self, rows: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The rows in units of the training rows."""
@@ -95,8 +111,8 @@ class Ranges:
     room: float
 
     @classmethod
-    def of(cls, rows: Float[NDArray, "n p"]) -> Ranges:
-        """The room is what training rows need themselves, each compared with all others."""
+    def of(cls, rows: Float[NDArray, "n p"], tail: float) -> Ranges:
+        """The room is what training rows need themselves, each compared with all others, and of few rows more."""
         if len(rows) < 3:
             return cls(rows.min(axis=0), rows.max(axis=0), ROOM)
         ordered = np.partition(rows, (0, 1, -2, -1), axis=0)
@@ -104,7 +120,8 @@ class Ranges:
         below = np.where(rows == lowest, next_lowest, lowest)
         above = np.where(rows == highest, next_highest, highest)
         own = overshoots(rows, below, above).max(axis=1, initial=0.0)
-        return cls(lowest, highest, max(ROOM, FAR * ordinary_limit(own)))
+        times = FAR * times_of_few(len(own), tail + MORE_IN_RANGES)
+        return cls(lowest, highest, max(ROOM, times * ordinary_limit(own)))
 
     def check(self, rows: Float[NDArray, "n p"]) -> Support:
         """Unknown with a column too far outside its range; the worst one is named."""
@@ -177,12 +194,15 @@ class TrainingSupport(SupportRule):
 
     def fit(self, rows: EvaluatedRows, seed: int) -> TrainingSupport:
         """Learn what is near in each space, and the ranges, levels and parts."""
-        self.embedding_ = Neighborhood.of(check_matrix(rows.embeddings, "embeddings"), seed)
+        self.levels_, self.parts_ = levels_of(rows.inputs), PartKinds.of(rows.inputs)
+        alone = rows.numbers is None and self.parts_ is None
+        embeddings = check_matrix(rows.embeddings, "embeddings")
+        self.embedding_ = Neighborhood.of(embeddings, seed, MORE_IN_RANGES if alone else MORE_EMBEDDED)
         self.inputs_ = self.ranges_ = None
         if rows.numbers is not None:
             self.inputs_ = Neighborhood.of(rows.numbers, seed)
-            self.ranges_ = Ranges.of(_standardise(rows.numbers, self.inputs_.mean, self.inputs_.scale))
-        self.levels_, self.parts_ = levels_of(rows.inputs), PartKinds.of(rows.inputs)
+            placed = _standardise(rows.numbers, self.inputs_.mean, self.inputs_.scale)
+            self.ranges_ = Ranges.of(placed, self.inputs_.tail)
         return self
 
     def near(self, rows: EvaluatedRows, observed: EvaluatedRows) -> Bool[NDArray, "n"]:
@@ -228,9 +248,21 @@ def _standardise(
 
 
 def ordinary_limit(own: Float[NDArray, "n"]) -> float:
-    """What only a small share of the training rows exceed."""
+    """What only a small share of the training rows exceed, and of few rows about as small a share of new ones."""
     beyond = max(int(BEYOND * len(own)), min(OUTLIERS, len(own) // OUTLIER_ROWS))
     return float(np.sort(own)[-1 - beyond])
+
+
+def tail_exponent(own: Float[NDArray, "n"]) -> float:
+    """Hill's estimate of the exponent by which the largest of n distances grows with n."""
+    falling = np.sort(own[own > 0.0])[::-1]
+    n_tail = min(max(FEWEST_IN_TAIL, int(SHARE_IN_TAIL * len(own))), len(falling) - 1)
+    return float(np.log(falling[:n_tail] / falling[n_tail]).mean()) if n_tail > 0 else 0.0
+
+
+def times_of_few(n_rows: int, exponent: float) -> float:
+    """How many times the largest of so few distances is exceeded by no more than :data:`EXCEEDED` of new rows."""
+    return max(1.0, (EXCEEDED * n_rows) ** -exponent)
 
 
 def overshoots(rows: Float[NDArray, "n p"], lowest: NDArray, highest: NDArray) -> Float[NDArray, "n p"]:
