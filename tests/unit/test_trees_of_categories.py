@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import TargetEncoder
 
 import lvd
 from lvd.models.coding import MOST_CODES, one_hot_blocks, undo_one_hot
+from lvd.models.level_coding import TargetCoding
 from lvd.models.trees import TreeEnsemble
 
 N = 400
@@ -24,6 +28,13 @@ FRAME = pd.DataFrame(
 
 def trees(**settings):
     return lvd.TreesRegressor(max_iter=10, random_state=0, **settings)
+
+
+def many_levels(rng, effects, n):
+    city, x = rng.integers(0, len(effects), n), rng.normal(size=(n, 2))
+    names = np.array([f"city {number}" for number in range(len(effects))])
+    frame = pd.DataFrame({"a": x[:, 0], "city": pd.Categorical(names[city], categories=names), "b": x[:, 1]})
+    return frame, effects[city] + x[:, 0] + 0.5 * x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=n)
 
 
 class TestBlocks:
@@ -101,6 +112,44 @@ class TestTreesOfCategories:
         with pytest.raises(lvd.InputError, match="infinity"):
             net.predict(np.full((1, 2), np.inf))
 
+    @pytest.mark.parametrize("n_levels", [30, 40, 200, 1000])
+    def test_as_good_as_scikit_learn(self, n_levels):
+        """With native categories, and beyond 255, which it refuses, with its own mean targets."""
+        rng = np.random.default_rng(n_levels)
+        frame, y = many_levels(rng, rng.normal(size=n_levels) * 2.0, 4000)
+        train, test = slice(0, 2000), slice(2000, None)
+        own = (
+            lvd.TreesRegressor(max_iter=100, random_state=0).fit(frame[train], y[train]).predict(frame[test])
+        )
+        best = HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0)
+        if n_levels > 255:
+            encoder = make_column_transformer((TargetEncoder(), ["city"]), remainder="passthrough")
+            best = make_pipeline(encoder, best)
+        theirs = best.fit(frame[train], y[train]).predict(frame[test])
+        assert np.abs(own - y[test]).mean() < 1.05 * np.abs(theirs - y[test]).mean()
+
+    def test_mean_targets_are_learned_without_the_row_itself(self):
+        rng = np.random.default_rng(0)
+        frame, _ = many_levels(rng, np.zeros(1000), 2000)
+        y = rng.normal(size=2000)  # which nothing tells
+        net = trees().fit(frame, y)
+        fresh, _ = many_levels(rng, np.zeros(1000), 2000)
+        assert np.var(net.predict(fresh)) < 0.1
+        coding, own = TargetCoding.fit(net.means_.codes, frame, y[:, None], 0)
+        assert abs(np.corrcoef(own[:, 0], y)[0, 1]) < 0.1
+        assert np.corrcoef(coding(frame)[:, 0], y)[0, 1] > 0.3  # what learning with the row itself would give
+
+    def test_several_targets_some_missing(self, tmp_path):
+        rng = np.random.default_rng(0)
+        frame, y = many_levels(rng, rng.normal(size=60), 400)
+        both = np.column_stack([y, -y])
+        both[::3, 1] = np.nan
+        net = trees().fit(frame, both)
+        y_pred = net.predict(frame)
+        assert y_pred.shape == (400, 2)
+        assert np.corrcoef(y_pred[:, 1], -y)[0, 1] > 0.6
+        assert np.isfinite(net.predict(frame.assign(city="never seen"))).all()
+
     @pytest.mark.parametrize("kind", ["frame", "array"])
     def test_intervals(self, kind, tmp_path):
         X = FRAME.copy()
@@ -116,3 +165,37 @@ class TestTreesOfCategories:
             lvd.load(tmp_path / "model").predict_interval(rows[300:]), (y_pred, intervals), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
+
+
+class TestDefault:
+    """`LVDRegressor()` on a frame as it is."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fitted(cls):
+        rng = np.random.default_rng(1)
+        frame, y = many_levels(rng, rng.normal(size=8) * 3.0, 300)
+        frame.loc[::9, "a"] = np.nan
+        return frame, y, lvd.LVDRegressor(device="cpu", random_state=0).fit(frame, y)
+
+    def test_it_chooses_between_both_models(self, fitted):
+        frame, _, reg = fitted
+        assert set(reg.choice_) == {"net", "trees"}
+        assert max(reg.choice_.values()) < 0.9
+        assert np.isfinite(reg.predict_interval(frame)[1]).mean() > 0.9
+
+    def test_new_levels_and_values_out_of_range_are_unknown(self, fitted):
+        frame, _, reg = fitted
+        new = pd.concat([frame[:3].assign(city="city 99"), frame[1:4].assign(b=50.0), frame[4:7]])
+        found = reg.predict_with_evidence(new)
+        np.testing.assert_array_equal(found.known[:6], False)
+        assert np.isinf(found.intervals[:6]).all()
+        assert "no training row has 'city 99'" in reg.explain(new[:1])[0].sentence
+
+    @pytest.mark.parametrize("estimator", ["net", "trees"])
+    def test_either_is_saved(self, fitted, tmp_path, estimator):
+        frame, y, _ = fitted
+        reg = lvd.LVDRegressor(estimator, device="cpu", random_state=0).fit(frame, y)
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.predict_interval(frame)[1], reg.predict_interval(frame)[1])

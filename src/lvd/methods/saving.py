@@ -19,6 +19,7 @@ from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
+from lvd.models.level_coding import LevelCodes, TargetCoding
 from lvd.models.losses import NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
@@ -135,6 +136,8 @@ for _part in (
         FilledModel,
         FunctionModel,
         InputCoding,
+        LevelCodes,
+        TargetCoding,
         Fitted,
         QuantileModel,
         NetStack,

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._parallel import few_threads
-from lvd._typing import ArrayLike, RandomState
+from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_matrix,
@@ -21,7 +21,8 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.models.coding import InputCoding, one_hot_blocks, undo_one_hot
+from lvd.models.coding import MOST_CODES, MOST_LEVELS, InputCoding, one_hot_blocks, undo_one_hot
+from lvd.models.level_coding import LevelCodes, TargetCoding
 from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.scaling import refuse_unknown
 from lvd.models.trees import TreeEnsemble
@@ -32,9 +33,10 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     """Boosted trees, scikit-learn's HistGradientBoosting, kept as plain arrays that are safe to save.
 
     Categories are cut by sets of levels: those of a frame's columns that are not numbers, and one-hot columns side
-    by side, of which it is found out which belong together. Missing numbers are NaN, and go the way that serves
-    best. The embedding is the inputs, as numbers, and the predictions, which serve LVD better than coordinates of
-    the trees.
+    by side, of which it is found out which belong together. Of a frame's column with more than 250 levels, which
+    is more than the trees can cut, the mean target of each level is a number to cut, learned on other folds of the
+    training rows (scikit-learn's ``TargetEncoder``). Missing numbers are NaN, and go the way that serves best. The
+    embedding is the inputs, as numbers, and the predictions, which serve LVD better than coordinates of the trees.
 
     Parameters
     ----------
@@ -53,6 +55,8 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     remembers: ClassVar[bool] = True
     """Trees nearly reproduce the targets of their training rows."""
     takes_missing_targets: ClassVar[bool] = True
+    takes_levels: ClassVar[bool] = True
+    """Whether a frame may hold categories."""
 
     _: KW_ONLY
     max_iter: int = 100
@@ -84,11 +88,21 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         self.n_features_in_, self._flat = rows.shape[1], to_numpy(y).ndim == 1
         self.coding_ = InputCoding.of(rows)
         numbers = self.coding_.with_gaps(rows)
-        self.blocks_ = one_hot_blocks(numbers)
-        coded = undo_one_hot(numbers, self.blocks_)
-        if self.blocks_:
-            settings["categorical_features"] = list(range(len(self.blocks_)))
         refuse_unknown(targets)
+        self.codes_ = self.means_ = None
+        if self.coding_.categorical:
+            self.blocks_: list[tuple[int, int]] = []
+            self.codes_ = LevelCodes.of(rows, self.coding_, most=MOST_CODES)
+            many = LevelCodes.of(rows, self.coding_, fewest=MOST_LEVELS + 1)
+            self.means_, means = TargetCoding.fit(many, rows, targets, settings["random_state"])
+            coded = self._coded(rows, numbers, means)
+            n_categories = len(self.codes_.columns)
+        else:
+            self.blocks_ = one_hot_blocks(numbers)
+            coded = undo_one_hot(numbers, self.blocks_)
+            n_categories = len(self.blocks_)
+        if n_categories:
+            settings["categorical_features"] = list(range(n_categories))
         with few_threads(coded):
             self.ensembles_: list[TreeEnsemble] = [
                 TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
@@ -101,10 +115,26 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         check_is_fitted(self, "ensembles_")
         rows = self.check(X)
         numbers = self.coding_.with_gaps(rows)
-        coded = undo_one_hot(numbers, self.blocks_)
+        filled = self.coding_.filled(numbers)
+        if self.means_ is None:
+            coded, inputs = undo_one_hot(numbers, self.blocks_), self.coding_.filled_inputs(rows)
+        else:
+            means = self.means_(rows)
+            coded, filled = self._coded(rows, numbers, means), np.column_stack([filled, means])
+            inputs = filled
         y_pred = np.stack([trees.predict(coded) for trees in self.ensembles_], axis=1)
-        embeddings = np.column_stack([self.coding_.filled(numbers), y_pred])
-        return Evaluation(y_pred, embeddings, inputs=self.coding_.filled_inputs(rows))
+        return Evaluation(y_pred, np.column_stack([filled, y_pred]), inputs=inputs)
+
+    def _coded(
+        self, rows: Any, numbers: Float[NDArray, "n k"], means: Float[NDArray, "n m"]
+    ) -> Float[NDArray, "n q"]:
+        """A frame with categories as the trees see it: codes of levels, mean targets of the others, and numbers."""
+        assert self.codes_ is not None
+        assert self.means_ is not None
+        by_column = means.reshape(len(means), len(self.means_.codes.columns), len(self.means_.usual))
+        too_many = np.array([number not in self.codes_.columns for number in self.means_.codes.columns], bool)
+        others = by_column[:, too_many].reshape(len(means), sum(too_many) * len(self.means_.usual))
+        return np.column_stack([self.codes_(rows), others, numbers[:, self.coding_.of_numbers]])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

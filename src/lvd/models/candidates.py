@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix
-from lvd.models.coding import InputCoding
+from lvd._validation import InputError, check_matrix, is_matrix
+from lvd.models.coding import MOST_LEVELS, InputCoding
 from lvd.models.kinds import takes
+from lvd.models.level_coding import LevelCodes, TargetCoding
 from lvd.models.model import Evaluation, Model, RowwiseModel, takes_missing_targets
 from lvd.models.scaling import refuse_unknown
 
@@ -83,8 +85,8 @@ class Candidates:
     models: Mapping[str, Model]
 
     def check(self, X: ArrayLike) -> Any:
-        """A matrix in which numbers may be missing."""
-        return check_matrix(X, missing=True)
+        """A frame with categories, or else a matrix, in which numbers may be missing."""
+        return check_rows(X, None)
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -113,8 +115,8 @@ class Candidates:
             announce(f"choosing the model: fold {number} of {len(folds)}")
             for name, model in models.items():
                 fitted = clone(model)
-                fitted.fit(X[inside], y[inside])
-                held_out[name][outside] = fitted.evaluate(X[outside]).y_pred
+                fitted.fit(_safe_indexing(X, inside), y[inside])
+                held_out[name][outside] = fitted.evaluate(_safe_indexing(X, outside)).y_pred
         errors = {
             name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()
@@ -131,13 +133,14 @@ class Candidates:
 @dataclass(eq=False, repr=False)
 class FilledModel(RowwiseModel, BaseEstimator):
     """The model sees the column's mean in place of what is missing and, where training rows lack it, a flag that
-    tells so (:class:`InputCoding`)."""
+    tells so; for a category its frequent levels (:class:`InputCoding`) and, of many levels, their mean targets."""
 
     model: Any
+    random_state: int = 0
 
-    def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
-        """A matrix in which numbers may be missing, with the columns of `fit`."""
-        return check_matrix(X, n_columns=getattr(self, "n_features_in_", None), missing=True)
+    def check(self, X: ArrayLike) -> Any:
+        """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""
+        return check_rows(X, getattr(self, "n_features_in_", None))
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -146,14 +149,25 @@ class FilledModel(RowwiseModel, BaseEstimator):
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FilledModel:
         """Learn what to fill in, and train the model on it."""
-        self.n_features_in_, self.coding_ = X.shape[1], InputCoding.of(X)
-        self.model_ = clone(self.model).fit(self.coding_(X), y)
+        self.n_features_in_, self.coding_, self.means_ = X.shape[1], InputCoding.of(X), None
+        coded = self.coding_(X)
+        if self.coding_.categorical:
+            refuse_unknown(y)
+            many = LevelCodes.of(X, self.coding_, fewest=MOST_LEVELS + 1)
+            self.means_, means = TargetCoding.fit(many, X, y, self.random_state)
+            coded = np.column_stack([coded, means])
+        self.model_ = clone(self.model).fit(coded, y)
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
         """The model's answer to the rows as it sees them."""
-        found: Evaluation = self.model_.evaluate(self.coding_(X))
-        return found._replace(inputs=self.coding_.filled_inputs(X))
+        coded = self.coding_(X)
+        if self.means_ is None:
+            found: Evaluation = self.model_.evaluate(coded)
+            return found._replace(inputs=self.coding_.filled_inputs(X))
+        coded = np.column_stack([coded, self.means_(X)])
+        found = self.model_.evaluate(coded)
+        return found._replace(inputs=coded)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -161,6 +175,17 @@ class FilledModel(RowwiseModel, BaseEstimator):
         return tags
 
 
-def accepting(model: Model, X: Float[NDArray, "n p"]) -> Model:
-    """The model, or, where it takes no missing numbers and some are, one that fills them in for it."""
+def accepting(model: Model, X: Any) -> Model:
+    """The model, or one that codes the categories or missing numbers that there are and it does not take."""
+    if not is_matrix(X):
+        return model if getattr(model, "takes_levels", False) else FilledModel(model)
     return FilledModel(model) if np.isnan(X).any() and not takes(model, "allow_nan") else model
+
+
+def check_rows(X: ArrayLike, n_columns: int | None) -> Any:
+    """A frame with categories as it is, or else a matrix, in which numbers may be missing."""
+    if not hasattr(X, "columns") or not InputCoding.of(X).categorical:
+        return check_matrix(X, n_columns=n_columns, missing=True)
+    if n_columns is not None and X.shape[1] != n_columns:
+        raise InputError(f"X has {X.shape[1]} columns, but had {n_columns} in fit; give the same")
+    return X

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from lvd._typing import Float, NDArray
+from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError, is_matrix, to_numpy
 
 MOST_LEVELS, LEAST_LEVEL = 30, 0.005
@@ -51,6 +51,13 @@ class InputCoding:
     def categorical(self) -> bool:
         """Whether there is a column that does not hold numbers."""
         return None in self.means
+
+    @property
+    def of_numbers(self) -> Bool[NDArray, "k"]:
+        """Which of the numbers that rows become belong to columns of numbers."""
+        parts = zip(self.means, self.gaps, self.levels, strict=True)
+        flags = [[False] * len(levels) if mean is None else [True] * (1 + gap) for mean, gap, levels in parts]
+        return np.array([one for part in flags for one in part], dtype=bool)
 
     def __call__(self, inputs: Any) -> Float[NDArray, "n k"]:
         """The rows as numbers."""

@@ -1,0 +1,105 @@
+"""Categories of a frame for models: whole numbers for trees, and where there are too many levels, mean targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lvd._typing import Bool, Float, NDArray
+from lvd.models.coding import InputCoding, input_columns, read_texts
+
+N_FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class LevelCodes:
+    """The levels of some columns, sorted, by which they become whole numbers; NaN for any other level."""
+
+    columns: tuple[int, ...]
+    levels: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, rows: Any, coding: InputCoding, *, fewest: int = 1, most: int | None = None) -> LevelCodes:
+        """Those of the categories with at least `fewest` and at most `most` levels."""
+        columns = input_columns(rows)
+        found = {
+            number: tuple(sorted(set(read_texts(columns[number]).tolist())))
+            for number, mean in enumerate(coding.means)
+            if mean is None
+        }
+        chosen = {
+            number: levels
+            for number, levels in found.items()
+            if fewest <= len(levels) and (most is None or len(levels) <= most)
+        }
+        return cls(tuple(chosen), tuple(chosen.values()))
+
+    def __call__(self, rows: Any) -> Float[NDArray, "n k"]:
+        """The numbers of the levels."""
+        columns = input_columns(rows) if self.columns else []
+        codes = np.full((len(rows), len(self.columns)), np.nan)
+        for place, (number, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
+            numbers = {level: code for code, level in enumerate(levels)}
+            codes[:, place] = [numbers.get(text, np.nan) for text in read_texts(columns[number]).tolist()]
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class TargetCoding:
+    """The mean target of each level, drawn towards the mean of all rows where there are few, as scikit-learn's
+    ``TargetEncoder`` estimates it; a level that no training row has gets the mean of all rows."""
+
+    codes: LevelCodes
+    means: tuple[Float[NDArray, "l t"], ...]
+    usual: Float[NDArray, "t"]
+
+    @classmethod
+    def fit(
+        cls, codes: LevelCodes, rows: Any, y: Float[NDArray, "n t"], seed: int
+    ) -> tuple[TargetCoding, Float[NDArray, "n kt"]]:
+        """The coding, and the training rows coded without their own targets: by rows of the other folds."""
+        numbers = codes(rows)
+        usual = np.nanmean(y, axis=0)
+        means = [np.tile(usual, (len(levels), 1)) for levels in codes.levels]
+        own = np.repeat(usual[None, None], len(y), axis=0).repeat(len(codes.columns), axis=1)
+        for target, column in enumerate(y.T):
+            known = ~np.isnan(column)
+            for place in range(len(codes.columns)):
+                own[known, place, target], learned = _encode(
+                    numbers[known][:, [place]], column[known], seed, len(codes.levels[place])
+                )
+                means[place][:, target] = learned
+        coding = cls(codes, tuple(means), usual)
+        coded = np.where(np.isnan(y)[:, None], coding._coded(numbers), own)
+        return coding, coded.reshape(len(y), coded.shape[1] * coded.shape[2])
+
+    def __call__(self, rows: Any) -> Float[NDArray, "n kt"]:
+        """Rows that were not learned from."""
+        coded = self._coded(self.codes(rows))
+        return coded.reshape(len(coded), coded.shape[1] * coded.shape[2])
+
+    def _coded(self, numbers: Float[NDArray, "n k"]) -> Float[NDArray, "n k t"]:
+        seen: Bool[NDArray, "n k"] = ~np.isnan(numbers)
+        places = np.where(seen, numbers, 0.0).astype(np.int64)
+        blocks = [
+            np.where(seen[:, [place]], means[places[:, place]], self.usual)
+            for place, means in enumerate(self.means)
+        ]
+        return np.stack(blocks, axis=1) if blocks else np.zeros((len(numbers), 0, len(self.usual)))
+
+
+def _encode(
+    codes: Float[NDArray, "n 1"], y: Float[NDArray, "n"], seed: int, n_levels: int
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "l"]]:
+    """The cross-fitted mean of each row's level, and that of each level over all rows."""
+    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+    from sklearn.preprocessing import TargetEncoder
+
+    encoder = TargetEncoder(categories=[np.arange(n_levels, dtype=np.float64)], target_type="continuous")
+    own = np.full(len(y), float(y.mean()))
+    if len(y) >= 2 * N_FOLDS:
+        for inside, outside in KFold(N_FOLDS, shuffle=True, random_state=seed).split(codes):
+            own[outside] = encoder.fit(codes[inside], y[inside]).transform(codes[outside])[:, 0]
+    return own, np.asarray(encoder.fit(codes, y).encodings_[0], np.float64)
