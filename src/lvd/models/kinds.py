@@ -33,6 +33,8 @@ def is_of(estimator: Any, package: str) -> bool:
 
 def takes(estimator: Any, what: str) -> bool:
     """Whether an estimator accepts such inputs, by scikit-learn's tags; one without tags takes numbers only."""
+    if is_of(estimator, "sklearn") and type(estimator).__name__ == "TransformedTargetRegressor":
+        estimator = estimator.regressor  # whose tags it does not pass on
     if is_pipeline(estimator) and what == "allow_nan":
         names = [type(step).__name__ for step in estimator]
         fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]

@@ -13,9 +13,23 @@ from lvd._validation import InputError
 TRUSTED = frozenset(
     {
         "functools.partial",
+        "numpy.dtype",
+        "numpy.mean",
+        "scipy._lib.array_api_compat.numpy._aliases.asarray",
+        "scipy.interpolate._bsplines.BSpline",
+        *(f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csc", "csr") for form in ("array", "matrix")),
         "sklearn._loss.loss.HalfTweedieLoss",
         "sklearn._loss.loss.HalfTweedieLossIdentity",
+        "sklearn.cluster._bisect_k_means._BisectingTree",
+        "sklearn.cluster._kmeans._kmeans_single_elkan",
+        "sklearn.cluster._kmeans._kmeans_single_lloyd",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.feature_selection._mutual_info.mutual_info_classif",
+        "sklearn.feature_selection._mutual_info.mutual_info_regression",
+        *(
+            f"sklearn.feature_selection._univariate_selection.{name}"
+            for name in ("chi2", "f_classif", "f_regression", "r_regression")
+        ),
         *(
             f"sklearn.gaussian_process.kernels.{name}"
             for name in (
@@ -29,13 +43,14 @@ TRUSTED = frozenset(
         "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
         "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
         "sklearn.tree._tree.Tree",
+        "sklearn.utils._bunch.Bunch",
         "sklearn.utils.validation.check_array",
     }
 )
-"""Scikit-learn's own classes that skops does not trust by itself. By name, because a rule such as "all of
-sklearn" would let in functions. The one function, which only looks at an array, histogram boosting of categories
-calls through a ``partial``; what is in a ``partial`` must be trusted too. The trees among them hold indices that
-scikit-learn does not check: a forged file cannot run code, but can crash the process."""
+"""What scikit-learn's own regressors and transformers hold and skops does not trust by itself. By name, because a
+rule such as "all of sklearn" would let in functions that read files. The functions among them only compute with
+arrays; some are called through a ``partial``, and what is in one must be trusted too. The trees and splines
+hold indices that are not checked: a forged file cannot run code, but can crash the process."""
 
 
 SCHEMA_BYTES = 64 << 20
