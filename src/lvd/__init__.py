@@ -17,7 +17,7 @@ _HOMES = {
     "TreesRegressor": "lvd.models",
     "Region": "lvd.regions",
     "select": "lvd.calibration.selection",
-    "load": "lvd.methods.saving",
+    "load": "lvd.tables.loading",
     "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.tables.splits",
 }
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
         SharedRowsWarning,
         SplitConformalRegressor,
     )
-    from lvd.methods.saving import load
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
     from lvd.regions import Region
     from lvd.tables import distributed
+    from lvd.tables.loading import load
     from lvd.tables.splits import three_way_split
 
 __all__ = [

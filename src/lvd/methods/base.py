@@ -31,6 +31,7 @@ from lvd._validation import (
 )
 from lvd.intervals import interval_columns
 from lvd.models import Model
+from lvd.models.frames import FrameColumns
 from lvd.store import save_object
 
 SIDES = ("lower", "upper")
@@ -88,7 +89,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         """Point predictions for checked inputs."""
-        return self.model_.evaluate(X).y_pred
+        columns = vars(self).get("columns_")
+        return self.model_.evaluate(X if columns is None else columns.without_new_levels(X)[0]).y_pred
 
     @abstractmethod
     def _predict_interval(
@@ -229,6 +231,11 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         With `missing`, a row of several targets may have NaN for those that are not known.
         """
         several = to_numpy(y).ndim == 2 and to_numpy(y).shape[1] > 1
+        if n_targets is None:
+            self.__dict__.pop("columns_", None)
+            columns = FrameColumns.of(X, y)
+            if columns is not None:
+                self.columns_: Any = columns
         inputs = self._check_inputs(X, reset=n_targets is None)
         targets = check_targets(y, missing=missing and several)
         check_same_length(X=inputs, y=targets)
@@ -243,7 +250,13 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return inputs, targets
 
     def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
-        """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted."""
+        """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted.
+
+        After `fit` on a frame rows may also be a dict of columns or a list of dicts.
+        """
+        columns = vars(self).get("columns_")
+        if columns is not None:
+            X = columns.read(X)
         # A plain array has no names: scikit-learn takes its time to find that out.
         if reset or hasattr(self, "feature_names_in_") or type(X) is not np.ndarray:
             try:

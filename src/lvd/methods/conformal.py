@@ -74,7 +74,7 @@ CALIB_SIZE = 0.25
 """The share of the rows that calibrate by default, where the model is trained here."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
 """So many rows are predicted again; answers may differ by this share of the predictions' range."""
-CALIBRATION_COLUMNS = {"residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
+CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
 """What is kept of the calibration rows, a column for each target."""
 SET_ASIDE = 1 / 3
 """The share of the calibration rows to learn from where a trained model interpolates its training rows."""
@@ -301,7 +301,7 @@ class ConformalMethod(IntervalRegressor):
         self.calibrators_: list[Any] = [self._calibrator(kernel) for kernel in kernels]
         self._add_scores("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
-        self.signed_calib_ = bound.signed(y)
+        self.signed_calib_, self.digests_calib_ = bound.signed(y), row_digests(rows.inputs)
         self.n_calib_ = len(y)
         self._warn_if_too_few()
 
@@ -325,6 +325,10 @@ class ConformalMethod(IntervalRegressor):
         if unknown is not None:
             unknown = to_numpy(unknown).astype(bool)
             check_same_length(X=X, unknown=unknown)
+        columns = vars(self).get("columns_")
+        if columns is not None:
+            X, new_levels = columns.without_new_levels(X)
+            unknown = new_levels if unknown is None else unknown | new_levels
         with proven(self):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)
             return rows, self.score_.bind(rows)

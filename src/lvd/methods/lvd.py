@@ -20,6 +20,7 @@ from lvd._validation import (
     like,
     present_rows,
     proven,
+    row_digests,
     to_numpy,
 )
 from lvd.calibration import LocalConformal
@@ -328,6 +329,7 @@ class LVDRegressor(ConformalMethod):
         self.units_calib_ = np.concatenate([self.units_calib_, bound.unit])
         self.signed_calib_ = np.concatenate([self.signed_calib_, bound.signed(targets)])
         self.y_calib_ = np.concatenate([self.y_calib_, targets])
+        self.digests_calib_ = np.concatenate([self.digests_calib_, row_digests(rows.inputs)])
         self.n_calib_ = len(self.y_calib_)
         return self
 

@@ -19,6 +19,7 @@ from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
+from lvd.models.frames import FrameColumns
 from lvd.models.level_coding import LevelCodes, TargetCoding
 from lvd.models.losses import NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.models.model import Fitted
@@ -61,26 +62,7 @@ def load(
     trusted: Sequence[type[Any] | str] = (),
     **parts: Any,
 ) -> Any:
-    """What ``save(folder)`` wrote: the same method, with the same bits in every prediction.
-
-    Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
-    were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` where
-    only the embedding is one. The weights that were saved go into a copy of the module. Kernels, scores, support
-    rules and methods of your own are made again only if their classes, or their names as ``"module:Class"``, are
-    among the `trusted` ones. A model saved on a GPU that this machine does not have gets ``device="auto"``, and a
-    generator given as `random_state` comes back as None.
-
-    Examples
-    --------
-    >>> import numpy as np, lvd, tempfile
-    >>> X = np.random.default_rng(0).normal(size=(200, 3))
-    >>> reg = lvd.SplitConformalRegressor(random_state=0).fit(X, X[:, 0])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     reg.save(folder)
-    ...     loaded = lvd.load(folder)
-    >>> bool((loaded.predict(X) == reg.predict(X)).all())
-    True
-    """
+    """What a method's `save` wrote, without the columns of a table; see :func:`lvd.load`."""
     for part in FOREIGN.values():  # it registers classes of its own
         import_module(part)
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
@@ -136,6 +118,7 @@ for _part in (
         FilledModel,
         FunctionModel,
         InputCoding,
+        FrameColumns,
         LevelCodes,
         TargetCoding,
         Fitted,

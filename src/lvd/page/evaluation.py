@@ -113,7 +113,7 @@ def evaluate_rows(
         known=predicted.known,
         row_ids=ids[:, 0],
         n_repeated=model.count_training_rows(X),
-        n_calibrating=model.count_calibration_rows(ids),
+        n_calibrating=int(model.calibrating(X, ids).sum()),
         distribution=report_distribution(crps[:, 0], pit[:, 0], n_calib),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )

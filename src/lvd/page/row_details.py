@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
+from sklearn.utils import _safe_indexing
 
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, Parameter
@@ -104,7 +105,10 @@ def embed_rows(
     gallery = _Gallery(pictures)
     row_texts, neighbor_texts = gallery.texts(table), gallery.texts(neighbors)
     explanations = model.explain_rows(
-        table.take(chosen), evaluated.X[chosen], evaluated.confidence_level, n_neighbors=N_NEIGHBORS
+        table.take(chosen),
+        _safe_indexing(evaluated.X, chosen),
+        evaluated.confidence_level,
+        n_neighbors=N_NEIGHBORS,
     )
     own = [explanation for explanation in explanations if explanation.target == evaluated.place]
     finite_or_not = np.where(evaluated.unlimited, "infinite", "covered")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
@@ -161,6 +161,25 @@ def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
         return table
     fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, table.schema.metadata))
+
+
+def as_columns(X: Any) -> pa.Table | None:
+    """A pandas frame, a dict of columns or a list of dicts as a table; None of anything else."""
+    if isinstance(X, pa.Table | pa.RecordBatch):
+        return as_table(X)
+    try:
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            return as_table(pa.Table.from_pandas(X, preserve_index=False))
+        if isinstance(X, Mapping):
+            return as_table(pa.table({str(name): list(values) for name, values in X.items()}))
+        if isinstance(X, Sequence) and len(X) and all(isinstance(row, Mapping) for row in X):
+            names = dict.fromkeys(name for row in X for name in row)
+            return as_table(pa.table({str(name): [row.get(name) for row in X] for name in names}))
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            f"X cannot be read as a table: {error}; give each column values of one type"
+        ) from None
+    return None
 
 
 def is_text(arrow_type: pa.DataType) -> bool:

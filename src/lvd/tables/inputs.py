@@ -27,6 +27,7 @@ from lvd.tables.column_values import (
     list_texts,
     to_texts,
 )
+from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.reading import Batches, numbered
 from lvd.tables.review import check_some_left, find_useless
 from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
@@ -55,6 +56,7 @@ class CellEncoder:
     added: ClassVar[tuple[str, ...]] = ("nearest", "tanimoto")
     columns: ClassVar[tuple[Column, ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
+    fixes_features: ClassVar[bool] = True
     every_target: ClassVar[bool] = False
     batch_rows: ClassVar[int] = 8192
     """Graphs take longer than rows of numbers: in batches of this size there is progress to show."""
@@ -132,7 +134,13 @@ class CellEncoder:
         return cls(targets, smiles, skip_invalid)
 
 
-RowEncoder: TypeAlias = TableEncoder | CellEncoder
+RowEncoder: TypeAlias = TableEncoder | CellEncoder | FrameEncoder
+
+
+def encoder_from_dict(content: Any) -> TableEncoder | CellEncoder:
+    """The encoder that its `to_dict` described."""
+    all_columns = not isinstance(content, dict) or "columns" in content
+    return (TableEncoder if all_columns else CellEncoder).from_dict(content)
 
 
 class LabelledPart(NamedTuple):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError, Parameter, check_choice
+from lvd.store import register
 from lvd.tables.column_coding import (
     Column,
     check_texts,
@@ -25,10 +26,13 @@ from lvd.tables.column_coding import (
     learn_from,
     level_index,
 )
-from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers
+from lvd.tables.column_values import RowNumbers, as_columns, check_columns, for_each_column, to_numbers
 from lvd.tables.reading import BATCH_ROWS
 from lvd.tables.review import check_some_left
 
+register(Column)
+NEW_LEVEL = -1.0
+"""Stands in the features of a category whose level fit has not seen; they are shares otherwise, or 0 and 1."""
 DAMAGED = "the description of the table's columns is damaged"
 
 
@@ -60,6 +64,8 @@ class TableEncoder:
     """Under which name the model's rows are saved."""
     added: ClassVar[tuple[str, ...]] = ()
     """Columns of the predictions that describe the nearest cell."""
+    fixes_features: ClassVar[bool] = True
+    """Whether the features, and not the method's own model, decide what the inputs are."""
     every_target: ClassVar[bool] = True
     """Whether a row needs all targets to be of use."""
 
@@ -128,6 +134,41 @@ class TableEncoder:
         X = np.concatenate(blocks, axis=1)
         return self.filled(X) if self.fills else X
 
+    def read(self, X: Any) -> Any:
+        """The features of a frame, a dict of columns or a list of dicts; an array is features already.
+
+        Where a category's level is one that fit has not seen, its features are :data:`NEW_LEVEL`.
+        """
+        table = as_columns(X)
+        if table is None:
+            return X
+        features = self.transform(table)
+        masks = self.unseen(table)
+        for column, places in self._feature_places():
+            if column.name in masks:
+                features[np.ix_(masks[column.name], places)] = NEW_LEVEL
+        return features
+
+    def without_new_levels(
+        self, X: Float[NDArray, "n p"]
+    ) -> tuple[Float[NDArray, "n p"], Bool[NDArray, "n"]]:
+        """The features as the model takes them, and which rows have a level that fit has not seen."""
+        places = [
+            place for column, own in self._feature_places() if column.kind == "category" for place in own
+        ]
+        marked = X[:, places] == NEW_LEVEL
+        new = np.any(marked, axis=1)
+        if new.any():
+            X = X.copy()
+            X[:, places] = np.where(marked, 0.0, X[:, places])
+        return X, new
+
+    def _feature_places(self) -> list[tuple[Column, list[int]]]:
+        """Each column with the numbers of its features."""
+        ends = np.cumsum([len(column.feature_names) for column in self.columns]).tolist()
+        starts = [0, *ends[:-1]]
+        return [(column, [*range(*pair)]) for column, *pair in zip(self.columns, starts, ends, strict=True)]
+
     def filled(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The features with those of the columns' medians in place of NaN."""
         return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)
@@ -155,6 +196,9 @@ class TableEncoder:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{DAMAGED} ({error!r}); save the model again") from None
         return cls(targets, columns, fills)
+
+
+register(TableEncoder)
 
 
 def name_targets(target: str | Sequence[str]) -> tuple[str, ...]:

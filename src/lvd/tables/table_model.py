@@ -35,7 +35,15 @@ from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
-from lvd.tables.inputs import CellEncoder, RowEncoder, labelled_parts, prepare_cells, prepare_columns
+from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.inputs import (
+    CellEncoder,
+    RowEncoder,
+    encoder_from_dict,
+    labelled_parts,
+    prepare_cells,
+    prepare_columns,
+)
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
@@ -76,7 +84,7 @@ class TableModel:
     guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
     groups : the column whose values are groups, each calibrated by its own rows alone.
     card : what is told of the model in ``card.md`` beside it, the `to_dict` of a `ModelCard`.
-    seen : its training and calibration rows, to recognise them; models of older versions do not have it.
+    seen : its training and calibration rows, to recognise them; None of a model that was fitted in Python.
     """
 
     encoder: RowEncoder
@@ -216,16 +224,18 @@ class TableModel:
         Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
         """
         columns = saving.load_columns(folder)
-        encoder: RowEncoder | None = None
-        if isinstance(columns, dict):
-            content = columns.get("encoder")
-            all_columns = not isinstance(content, dict) or "columns" in content
-            encoder = (TableEncoder if all_columns else CellEncoder).from_dict(content)
+        content = columns.get("encoder") if isinstance(columns, dict) else None
+        encoder = None if columns is None or content == {"frame": True} else encoder_from_dict(content)
         regressor = saving.load(folder, trusted=trusted)
-        if not isinstance(regressor, LVDRegressor) or encoder is None:
+        if not isinstance(regressor, LVDRegressor):
             raise InputError(
-                f"the model in {os.fspath(folder)} was not fitted on a table; use it in Python, with lvd.load"
+                f"the model in {os.fspath(folder)} is a {type(regressor).__name__}, and only an LVDRegressor works "
+                "on tables; use it in Python, with lvd.load"
             )
+        if columns is None:
+            return cls.of(regressor, os.fspath(folder))
+        if encoder is None:
+            encoder = FrameEncoder.of(vars(regressor).get("columns_"), os.fspath(folder))
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
         of_cells, kept = isinstance(encoder, CellEncoder), None
@@ -237,7 +247,10 @@ class TableModel:
             or (groups is None) != (_groups_of(regressor) is None)
             or type(n_rows) is not int
             or type(seed) is not int
-            or len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
+            or (
+                encoder.fixes_features
+                and len(encoder.feature_names) != getattr(regressor, "n_features_in_", 0)
+            )
             or len(encoder.targets) != regressor.n_targets_
             or (abs(0.2 * n_rows - n_calib) > 1 if kept is None else len(kept.calibration) != n_calib)
         ):
@@ -256,6 +269,21 @@ class TableModel:
             encoder = replace(encoder, skip_invalid=True)
         return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"), seen)
 
+    @classmethod
+    def of(cls, regressor: LVDRegressor, folder: str) -> TableModel:
+        """A method that was fitted in Python on a frame; its calibration rows are counted by themselves."""
+        columns = vars(regressor).get("columns_")
+        encoder = columns if isinstance(columns, TableEncoder) else FrameEncoder.of(columns, folder)
+        regressor._check_calibrated()
+        if _groups_of(regressor) is not None:
+            raise InputError(
+                f"the model in {folder} was calibrated within groups that have no column; use it in Python, or fit "
+                "it with lvd fit --groups"
+            )
+        n_calib = regressor.n_calib_
+        kept = KeptRows(np.arange(1, n_calib + 1), np.zeros(0, np.int64))
+        return cls(encoder, regressor, n_calib, 0, kept)
+
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
         """The numbers of the calibration rows in the table of :meth:`fit`, counting from 1."""
@@ -268,15 +296,22 @@ class TableModel:
 
     def inputs(self, rows: pa.Table, *, numbers: RowNumbers = None) -> Any:
         """Usable rows as the regressor takes them."""
-        return self.regressor.model_.check(self.encoder.transform(rows, numbers=numbers))
+        given = self.encoder.transform(rows, numbers=numbers)
+        return self.regressor.model_.check(given) if self.encoder.fixes_features else given
+
+    def training_inputs(self, X: Any) -> Bool[NDArray, "n"]:
+        """Which of these inputs are those of a training row."""
+        return np.isin(row_digests(self.regressor.model_.check(X)), self.regressor.train_digests_)
 
     def count_training_rows(self, X: Any) -> int:
         """How many of these inputs are those of a training row."""
-        return int(np.isin(row_digests(X), self.regressor.train_digests_).sum())
+        return int(self.training_inputs(X).sum())
 
-    def count_calibration_rows(self, ids: Int[NDArray, "n t"]) -> int:
-        """How many of the rows of these ids calibrate the model; none where it does not know."""
-        return 0 if self.seen is None else int(self.seen.calibrated(ids).sum())
+    def calibrating(self, X: Any, ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
+        """Which rows calibrate the model, by inputs and targets; where it has no record of them, by inputs."""
+        if self.seen is not None:
+            return self.seen.calibrated(ids)
+        return np.isin(row_digests(self.regressor.model_.check(X)), self.regressor.digests_calib_)
 
     @property
     def cells(self) -> tuple[str, ...] | None:
@@ -521,7 +556,7 @@ class TableModel:
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
-            n_calibrating += self.count_calibration_rows(ids)
+            n_calibrating += int(self.calibrating(X, ids).sum())
             unseen += self.unseen(rows)
         if not parts:
             raise InputError(

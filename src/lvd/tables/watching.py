@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +73,7 @@ def update(
     numbers = np.concatenate([part.numbers for part in parts])
     X, y = model.inputs(table, numbers=numbers), model.encoder.target(table)
     ids, n_repeated = row_ids(X, y), model.count_training_rows(X)
-    n_again = _find_again(model, ids, numbers, allow=allow_repeated)
+    n_again = _find_again(model, X, ids, numbers, allow=allow_repeated)
     with counting_in_table(numbers):
         model.regressor.update(X, y, groups=model.group_labels(table))
     old = model.kept or KeptRows(model.calibration_rows, model.test_rows)
@@ -91,19 +92,11 @@ def update(
 
 
 def _find_again(
-    model: TableModel, ids: Int[NDArray, "n t"], numbers: Int[NDArray, "n"], *, allow: bool
+    model: TableModel, X: Any, ids: Int[NDArray, "n t"], numbers: Int[NDArray, "n"], *, allow: bool
 ) -> int:
     """How many rows the model uses already or repeat an earlier one; refused unless they may."""
-    earlier = repeats_earlier(ids)
-    if model.seen is None:
-        if not allow:
-            raise InputError(
-                "this model has no record of its rows, so repeated ones cannot be found; fit again, or make sure "
-                "that these rows are new and give ",
-                Parameter("allow_repeated", True),
-            )
-        return int(earlier.sum())
-    trained, calibrated = model.seen.trained(ids), model.seen.calibrated(ids)
+    earlier, calibrated = repeats_earlier(ids), model.calibrating(X, ids)
+    trained = model.training_inputs(X) if model.seen is None else model.seen.trained(ids)
     again = trained | calibrated | earlier
     if again.any() and not allow:
         cases = (
@@ -149,7 +142,7 @@ def watch(
             scores, hits = monitor.judge(X, y, level, model.group_labels(rows))
         monitor.watch.take(scores, hits | (~found.known & infinite))
         n_repeated += model.count_training_rows(X)
-        n_calibrating += model.count_calibration_rows(row_ids(X, y))
+        n_calibrating += int(model.calibrating(X, row_ids(X, y)).sum())
         n_unknown, unseen = n_unknown + int((~found.known).sum()), unseen + model.unseen(rows)
     report = monitor.report()
     if not report.n_seen:

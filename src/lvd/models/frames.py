@@ -1,0 +1,129 @@
+"""The columns of the frame that a method was fitted on, which travel with it: other rows are read as that frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from lvd._typing import Bool, NDArray
+from lvd._validation import InputError
+from lvd.models.coding import is_category, is_missing
+
+FrameKind: TypeAlias = Literal["number", "boolean", "date", "category", "text"]
+TYPES = {"b": "boolean", "M": "date", "i": "number", "u": "number", "f": "number"}
+
+
+@dataclass(frozen=True, eq=False)
+class FrameColumns:
+    """Names and kinds of the columns, their types, and the categories of those that have some.
+
+    `targets` are the names of what is predicted: that of the series y, or of its columns; else ``y``.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[FrameKind, ...]
+    types: tuple[str, ...]
+    categories: tuple[tuple[Any, ...], ...]
+    targets: tuple[str, ...] = ("y",)
+
+    @classmethod
+    def of(cls, X: Any, y: Any) -> FrameColumns | None:
+        """Those of a pandas frame whose columns have names; None of anything else."""
+        if not hasattr(X, "iloc") or not hasattr(X, "dtypes"):
+            return None
+        names = [str(name) for name in X.columns]
+        if not all(isinstance(name, str) for name in X.columns) or len(set(names)) < len(names):
+            return None
+        columns = [X[name] for name in names]
+        categories = tuple(
+            tuple(column.cat.categories.tolist()) if _has_levels(column) else () for column in columns
+        )
+        types = tuple(str(column.dtype) for column in columns)
+        return cls(tuple(names), tuple(map(_kind, columns)), types, categories, _target_names(y))
+
+    def read(self, X: Any) -> Any:
+        """Rows as such a frame: a dict of columns, a list of dicts; anything else stays as it is."""
+        if isinstance(X, Mapping):
+            return self.frame({name: X[name] for name in self._check_names(X)})
+        if isinstance(X, Sequence) and len(X) and all(isinstance(row, Mapping) for row in X):
+            for row in X:
+                self._check_names(row)
+            return self.frame({name: [row[name] for row in X] for name in self.names})
+        return X
+
+    def frame(self, columns: Mapping[str, Any]) -> Any:
+        """A frame of these columns, with the types of `fit` where the values allow it."""
+        import pandas as pd  # the model was fitted on one of its frames
+
+        return pd.DataFrame({name: self._column(name, columns[name]) for name in self.names})
+
+    def without_new_levels(self, X: Any) -> tuple[Any, Bool[NDArray, "n"]]:
+        """The rows as they are: in a frame the model and the support rule see new levels themselves."""
+        return X, np.zeros(len(X), bool)
+
+    def _check_names(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        if lacking := [name for name in self.names if name not in given]:
+            raise InputError(
+                f"X has no column {', '.join(map(repr, lacking))}; give those of fit, missing cells as None"
+            )
+        return self.names
+
+    def _column(self, name: str, values: Any) -> Any:
+        import pandas as pd
+
+        place = self.names.index(name)
+        kind, dtype, levels = self.kinds[place], self.types[place], self.categories[place]
+        series = pd.Series(values, name=name).reset_index(drop=True)
+        if kind == "category":
+            new = [one for one in pd.unique(series.dropna()) if one not in set(levels)]
+            return pd.Series(pd.Categorical(series, categories=[*levels, *new]), name=name)
+        try:
+            if kind == "date":
+                return pd.to_datetime(series)
+            if kind == "text":
+                return series.astype(object).where(series.notna(), None).astype(dtype)
+            return series.astype(
+                "float64" if series.isna().any() and not dtype.startswith("float") else dtype
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"column {name!r} held {kind}s in fit, and holds something else ({error})"
+            ) from None
+
+    def _check_parameters(self) -> None:
+        lengths = {len(part) for part in (self.names, self.kinds, self.types, self.categories)}
+        if len(lengths) > 1 or not set(self.kinds) <= set(get_args(FrameKind)):
+            raise InputError("the names and types of the columns do not belong together")
+
+
+def _has_levels(column: Any) -> bool:
+    return is_category(column) and hasattr(column, "cat")
+
+
+def _kind(column: Any) -> FrameKind:
+    if is_category(column):
+        return "category"
+    kind: Any = TYPES.get(getattr(column.dtype, "kind", "O"), "text")
+    if kind == "text" and all(_is_number(one) for one in column.tolist()):
+        return "number"
+    return kind  # type: ignore[no-any-return]
+
+
+def _is_number(cell: Any) -> bool:
+    return is_missing(cell) or isinstance(cell, int | float | np.number)
+
+
+def _target_names(y: Any) -> tuple[str, ...]:
+    columns = getattr(y, "columns", None)
+    if columns is not None:
+        return tuple(map(str, columns))
+    name = getattr(y, "name", None)
+    if isinstance(name, str):
+        return (name,)
+    shape: Any = np.shape(y)
+    return (
+        ("y",) if len(shape) == 1 or shape[1] == 1 else tuple(f"y{number + 1}" for number in range(shape[1]))
+    )

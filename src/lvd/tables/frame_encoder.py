@@ -1,0 +1,111 @@
+"""Tables for methods that were fitted in Python on a frame: their rows become such a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._typing import Bool, Float, NDArray
+from lvd._validation import InputError
+from lvd.models.frames import FrameColumns
+from lvd.tables.column_coding import Column
+from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers, to_texts
+from lvd.tables.dates import to_moments
+from lvd.tables.reading import BATCH_ROWS
+from lvd.tables.table_encoder import read_targets
+
+
+@dataclass(frozen=True)
+class FrameEncoder:
+    """The columns of the frame, which the method's own model reads, and the names of its targets."""
+
+    repeated: ClassVar[str] = "have the inputs of a training row"
+    batch_rows: ClassVar[int] = BATCH_ROWS
+    smiles: ClassVar[None] = None
+    case: ClassVar[str] = "row"
+    kept_in: ClassVar[str] = "rows"
+    added: ClassVar[tuple[str, ...]] = ()
+    feature_names: ClassVar[tuple[str, ...]] = ()
+    fixes_features: ClassVar[bool] = False
+    every_target: ClassVar[bool] = True
+
+    targets: tuple[str, ...]
+    frame: FrameColumns
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Each column by its name."""
+        return tuple(
+            Column(name, kind if kind != "text" else "category")
+            for name, kind in zip(self.frame.names, self.frame.kinds, strict=True)
+        )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that the model reads."""
+        return self.frame.names
+
+    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
+        """All rows; :meth:`transform` refuses what it cannot read."""
+        return np.ones(table.num_rows, dtype=bool)
+
+    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
+        """The method's support rule finds levels that no training row has."""
+        return {}
+
+    def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> Any:
+        """The rows as a frame with the types of `fit`."""
+        check_columns(table, self.frame.names)
+        kinds = dict(zip(self.frame.names, self.frame.kinds, strict=True))
+        levels = dict(zip(self.frame.names, self.frame.categories, strict=True))
+
+        def read(name: str) -> Any:
+            if kinds[name] in ("number", "boolean"):
+                array = to_numbers(table[name], boolean=kinds[name] == "boolean", numbers=numbers)
+                return array.astype(bool) if kinds[name] == "boolean" and not np.isnan(array).any() else array
+            if kinds[name] == "date":
+                moments = to_moments(table[name], numbers=numbers)
+                return (1e6 * np.nan_to_num(moments)).astype("datetime64[us]"), np.isnan(moments)
+            if levels[name] and not isinstance(levels[name][0], str):
+                return to_numbers(table[name], numbers=numbers)
+            texts = np.array(to_texts(table[name]).to_pylist(), dtype=object)
+            return np.where(texts == "", None, texts)
+
+        found = dict(zip(kinds, for_each_column(list(kinds), read), strict=True))
+        return self.frame.frame(
+            {name: _dated(one) if isinstance(one, tuple) else one for name, one in found.items()}
+        )
+
+    def filled(self, X: Any) -> Any:
+        """The model fills what it needs."""
+        return X
+
+    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
+        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
+        return read_targets(table, self.targets)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The method holds the frame's columns itself."""
+        return {"frame": True}
+
+    @classmethod
+    def of(cls, columns: Any, folder: str) -> FrameEncoder:
+        """Of the columns that a method keeps, if it was fitted on a frame."""
+        if not isinstance(columns, FrameColumns):
+            raise InputError(
+                f"the model in {folder} was fitted on an array, whose columns have no names; fit it on a frame, or "
+                "use it in Python, with lvd.load"
+            )
+        if set(columns.targets) & set(columns.names):
+            raise InputError(
+                f"the target of the model in {folder} has the name of an input; name y, and fit again"
+            )
+        return cls(columns.targets, columns)
+
+
+def _dated(moments: tuple[NDArray, Bool[NDArray, "n"]]) -> NDArray:
+    values, missing = moments
+    return np.where(missing, np.datetime64("NaT"), values)
