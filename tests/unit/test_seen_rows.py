@@ -150,12 +150,13 @@ def test_the_help_says_what_is_lost():
 
 
 def test_a_model_without_a_record(model):
+    """One that was fitted in Python: rows are recognised by their inputs."""
     old, new = replace(model, seen=None), make_table(20, seed=8)
-    with pytest.raises(lvd.InputError, match="this model has no record of its rows"):
-        update(old, new.to_batches())
-    updated, report = update(old, new.to_batches(), allow_repeated=True)
+    assert old.evaluate(make_table().to_batches()).n_calibrating == model.regressor.n_calib_
+    updated, report = update(old, new.to_batches())
     assert (updated.seen, report.n_again) == (None, 0)
-    assert old.evaluate(make_table().to_batches()).n_calibrating == 0
+    with pytest.raises(lvd.InputError, match="calibrate it already"):
+        update(updated, new.to_batches())
 
 
 @pytest.mark.parametrize(

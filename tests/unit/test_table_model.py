@@ -140,7 +140,7 @@ def test_one_column_takes_no_others():
 
 def test_a_model_of_arrays_is_no_table_model(fitted, tmp_path):
     fitted[0].regressor.save(tmp_path / "model")
-    with pytest.raises(lvd.InputError, match="was not fitted on a table; use it in Python"):
+    with pytest.raises(lvd.InputError, match="was fitted on an array, whose columns have no names"):
         TableModel.load(tmp_path / "model")
 
 

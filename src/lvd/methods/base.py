@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from lvd._typing import ArrayLike, Bool, Float, Labels, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     RowError,
@@ -36,6 +36,8 @@ from lvd.store import save_object
 
 SIDES = ("lower", "upper")
 """Which end an interval with one end has."""
+NEW_LEVEL = -1.0
+"""Stands in the features of a category whose level `fit` has not seen; they are shares otherwise, or 0 and 1."""
 PROMISES = {
     "local": (
         "For a fixed centre, a new case drawn near it by similarity scores at most the radius with at least the "
@@ -89,8 +91,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         """Point predictions for checked inputs."""
-        columns = vars(self).get("columns_")
-        return self.model_.evaluate(X if columns is None else columns.without_new_levels(X)[0]).y_pred
+        return self.model_.evaluate(without_new_levels(X, vars(self).get("level_places_"))[0]).y_pred
 
     @abstractmethod
     def _predict_interval(
@@ -233,6 +234,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         several = to_numpy(y).ndim == 2 and to_numpy(y).shape[1] > 1
         if n_targets is None:
             self.__dict__.pop("columns_", None)
+            self.__dict__.pop("level_places_", None)
             columns = FrameColumns.of(X, y)
             if columns is not None:
                 self.columns_: Any = columns
@@ -255,7 +257,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         After `fit` on a frame rows may also be a dict of columns or a list of dicts.
         """
         columns = vars(self).get("columns_")
-        if columns is not None:
+        if columns is not None and type(X) is not np.ndarray:
             X = columns.read(X)
         # A plain array has no names: scikit-learn takes its time to find that out.
         if reset or hasattr(self, "feature_names_in_") or type(X) is not np.ndarray:
@@ -300,6 +302,18 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _bounds(self) -> tuple[float, float]:
         low, high = self.y_range or (None, None)
         return -np.inf if low is None else low, np.inf if high is None else high
+
+
+def without_new_levels(X: Any, places: Int[NDArray, "k"] | None) -> tuple[Any, Bool[NDArray, "n"] | None]:
+    """The features as the model takes them, and which rows have :data:`NEW_LEVEL` in these features of levels."""
+    if places is None:
+        return X, None
+    marked = X[:, places] == NEW_LEVEL
+    new = np.any(marked, axis=1)
+    if new.any():
+        X = X.copy()
+        X[:, places] = np.where(marked, 0.0, X[:, places])
+    return X, new
 
 
 def local_choices(

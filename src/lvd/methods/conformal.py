@@ -33,7 +33,7 @@ from lvd.calibration.explanation import rows_missing
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES
 from lvd.kernels import Kernel
-from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices
+from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
 from lvd.models import Model, as_model
 from lvd.models.candidates import Candidates, Folds
 from lvd.models.model import came_trained, takes_missing_targets
@@ -325,9 +325,8 @@ class ConformalMethod(IntervalRegressor):
         if unknown is not None:
             unknown = to_numpy(unknown).astype(bool)
             check_same_length(X=X, unknown=unknown)
-        columns = vars(self).get("columns_")
-        if columns is not None:
-            X, new_levels = columns.without_new_levels(X)
+        X, new_levels = without_new_levels(X, vars(self).get("level_places_"))
+        if new_levels is not None:
             unknown = new_levels if unknown is None else unknown | new_levels
         with proven(self):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)

@@ -8,12 +8,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.models.coding import is_category, is_missing
 
 FrameKind: TypeAlias = Literal["number", "boolean", "date", "category", "text"]
-TYPES = {"b": "boolean", "M": "date", "i": "number", "u": "number", "f": "number"}
+TYPES: dict[str, FrameKind] = {"b": "boolean", "M": "date", "i": "number", "u": "number", "f": "number"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +59,6 @@ class FrameColumns:
 
         return pd.DataFrame({name: self._column(name, columns[name]) for name in self.names})
 
-    def without_new_levels(self, X: Any) -> tuple[Any, Bool[NDArray, "n"]]:
-        """The rows as they are: in a frame the model and the support rule see new levels themselves."""
-        return X, np.zeros(len(X), bool)
-
     def _check_names(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         if lacking := [name for name in self.names if name not in given]:
             raise InputError(
@@ -106,10 +101,10 @@ def _has_levels(column: Any) -> bool:
 def _kind(column: Any) -> FrameKind:
     if is_category(column):
         return "category"
-    kind: Any = TYPES.get(getattr(column.dtype, "kind", "O"), "text")
+    kind: FrameKind = TYPES.get(getattr(column.dtype, "kind", "O"), "text")
     if kind == "text" and all(_is_number(one) for one in column.tolist()):
         return "number"
-    return kind  # type: ignore[no-any-return]
+    return kind
 
 
 def _is_number(cell: Any) -> bool:

@@ -71,8 +71,7 @@ class FrameEncoder:
                 return (1e6 * np.nan_to_num(moments)).astype("datetime64[us]"), np.isnan(moments)
             if levels[name] and not isinstance(levels[name][0], str):
                 return to_numbers(table[name], numbers=numbers)
-            texts = np.array(to_texts(table[name]).to_pylist(), dtype=object)
-            return np.where(texts == "", None, texts)
+            return np.array([text or None for text in to_texts(table[name]).to_pylist()], dtype=object)
 
         found = dict(zip(kinds, for_each_column(list(kinds), read), strict=True))
         return self.frame.frame(

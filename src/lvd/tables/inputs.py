@@ -137,12 +137,6 @@ class CellEncoder:
 RowEncoder: TypeAlias = TableEncoder | CellEncoder | FrameEncoder
 
 
-def encoder_from_dict(content: Any) -> TableEncoder | CellEncoder:
-    """The encoder that its `to_dict` described."""
-    all_columns = not isinstance(content, dict) or "columns" in content
-    return (TableEncoder if all_columns else CellEncoder).from_dict(content)
-
-
 class LabelledPart(NamedTuple):
     """The rows of a batch that can be read and have targets, their numbers, and how many others are left out."""
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from lvd.methods import saving
-from lvd.tables.inputs import encoder_from_dict
 from lvd.tables.table_encoder import TableEncoder
 
 
@@ -43,8 +42,8 @@ def load(
     """
     loaded = saving.load(folder, estimator, trusted=trusted, **parts)
     columns = saving.load_columns(folder)
-    if isinstance(columns, dict) and columns.get("encoder") not in (None, {"frame": True}):
-        encoder = encoder_from_dict(columns["encoder"])
-        if isinstance(encoder, TableEncoder):
-            loaded.columns_ = encoder
+    content = columns.get("encoder") if isinstance(columns, dict) else None
+    if isinstance(content, dict) and "columns" in content:
+        encoder = TableEncoder.from_dict(content)
+        loaded.columns_, loaded.level_places_ = encoder, encoder.level_places
     return loaded

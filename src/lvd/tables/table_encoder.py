@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Bool, Float, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_choice
+from lvd.methods.base import NEW_LEVEL
 from lvd.store import register
 from lvd.tables.column_coding import (
     Column,
@@ -31,8 +32,6 @@ from lvd.tables.reading import BATCH_ROWS
 from lvd.tables.review import check_some_left
 
 register(Column)
-NEW_LEVEL = -1.0
-"""Stands in the features of a category whose level fit has not seen; they are shares otherwise, or 0 and 1."""
 DAMAGED = "the description of the table's columns is damaged"
 
 
@@ -146,22 +145,16 @@ class TableEncoder:
         masks = self.unseen(table)
         for column, places in self._feature_places():
             if column.name in masks:
-                features[np.ix_(masks[column.name], places)] = NEW_LEVEL
+                features[np.ix_(masks[column.name], np.array(places))] = NEW_LEVEL
         return features
 
-    def without_new_levels(
-        self, X: Float[NDArray, "n p"]
-    ) -> tuple[Float[NDArray, "n p"], Bool[NDArray, "n"]]:
-        """The features as the model takes them, and which rows have a level that fit has not seen."""
+    @property
+    def level_places(self) -> Int[NDArray, "k"]:
+        """The features of levels."""
         places = [
             place for column, own in self._feature_places() if column.kind == "category" for place in own
         ]
-        marked = X[:, places] == NEW_LEVEL
-        new = np.any(marked, axis=1)
-        if new.any():
-            X = X.copy()
-            X[:, places] = np.where(marked, 0.0, X[:, places])
-        return X, new
+        return np.array(places, dtype=np.int64)
 
     def _feature_places(self) -> list[tuple[Column, list[int]]]:
         """Each column with the numbers of its features."""

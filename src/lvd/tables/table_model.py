@@ -39,7 +39,6 @@ from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
     RowEncoder,
-    encoder_from_dict,
     labelled_parts,
     prepare_cells,
     prepare_columns,
@@ -58,7 +57,7 @@ from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.seen_rows import SeenRows, row_ids
 from lvd.tables.splits import split_indices
-from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.table_encoder import DAMAGED, TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import (
     EXAMPLES,
@@ -224,8 +223,6 @@ class TableModel:
         Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
         """
         columns = saving.load_columns(folder)
-        content = columns.get("encoder") if isinstance(columns, dict) else None
-        encoder = None if columns is None or content == {"frame": True} else encoder_from_dict(content)
         regressor = saving.load(folder, trusted=trusted)
         if not isinstance(regressor, LVDRegressor):
             raise InputError(
@@ -234,8 +231,9 @@ class TableModel:
             )
         if columns is None:
             return cls.of(regressor, os.fspath(folder))
-        if encoder is None:
-            encoder = FrameEncoder.of(vars(regressor).get("columns_"), os.fspath(folder))
+        if not isinstance(columns, dict):
+            raise InputError(f"{DAMAGED}; save the model again")
+        encoder = encoder_from_dict(columns.get("encoder"), regressor, os.fspath(folder))
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
         of_cells, kept = isinstance(encoder, CellEncoder), None
@@ -671,6 +669,14 @@ class TableModel:
                 Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
             )
         return self.encoder.targets.index(name)
+
+
+def encoder_from_dict(content: Any, regressor: Any, folder: str) -> RowEncoder:
+    """The encoder that its `to_dict` described; of a frame the method keeps the columns itself."""
+    if content == {"frame": True}:
+        return FrameEncoder.of(vars(regressor).get("columns_"), folder)
+    all_columns = not isinstance(content, dict) or "columns" in content
+    return (TableEncoder if all_columns else CellEncoder).from_dict(content)
 
 
 def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
