@@ -55,6 +55,7 @@ class Contestant:
     models : the models it runs beside; methods that bring their own run once.
     most_rows : how many test rows it is asked for, where a row takes it long.
     ours : whether it is LVD.
+    crossed : whether rows calibrate that train, too, as those of CV+ do; the others have rows of their own for it.
     known : which rows it says it knows; methods that cannot tell have none.
     """
 
@@ -64,6 +65,7 @@ class Contestant:
     models: tuple[str, ...] = ARENA_MODELS
     most_rows: int | None = None
     ours: bool = False
+    crossed: bool = False
     known: Callable[[ArenaSplit, float, NDArray], NDArray] | None = None
 
 
@@ -311,7 +313,9 @@ CONTESTANTS: dict[str, Contestant] = {
         "linear functions of five principal components; one linear program a row, so its score is of 200 test rows",
         most_rows=200,
     ),
-    "cv-plus": Contestant("CV+", cv_plus, f"{CV_FOLDS} folds of training and calibration rows together"),
+    "cv-plus": Contestant(
+        "CV+", cv_plus, f"{CV_FOLDS} folds of training and calibration rows together", crossed=True
+    ),
     "ensemble": Contestant(
         "deep ensemble, conformal",
         partial(conformal_normal, DeepEnsembleRegressor),
@@ -346,6 +350,7 @@ CONTESTANTS: dict[str, Contestant] = {
         "CV+, ten lines",
         crossed_ten_lines,
         "CV+ with errors in units of ten lines' model of them, which has not seen the row's fold",
+        crossed=True,
     ),
     "dcp": Contestant(
         "distributional",
@@ -389,6 +394,7 @@ CONTESTANTS: dict[str, Contestant] = {
         crossed_intervals,
         "LVDRegressor(calibration='cross'): 5 folds of training and calibration rows together",
         ours=True,
+        crossed=True,
         known=partial(known_rows, learn=lvd_crossed),
     ),
     "lvd-scaled": lvd_form(

@@ -17,7 +17,7 @@ from experiments.arena.contestants import CONTESTANTS
 from experiments.arena.measures import ERT_ROWS, ArenaResult
 from experiments.arena.split import MOST_OUTSIDE
 from experiments.arena.summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
-from experiments.arena.tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON
+from experiments.arena.tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON, UNSEEN_TABLES
 from experiments.paper.formats import MISSING, Grid, GridEntry, figure_text, render_markdown
 from experiments.paper.result_store import Call
 from experiments.paper.runs import grouped
@@ -28,18 +28,25 @@ MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
 SHORT_LINES = 10
 QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
-DEFAULT = "lvd"
+DEFAULT, CROSS = "lvd", "lvd-cross"
+NEAR = 1.12
+"""Scores beyond this are drawn at the border, beside their figure."""
+SAFE = 1.1
+"""Nobody is told to take a method whose score on some table is more than so many times split conformal's."""
 _BLUE, _GREY = "#0072B2", "#767676"
 
 
 def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out: Path) -> list[Path]:
-    """Write the page, and two figures for each model in a folder ``images`` beside it; returns what was written."""
-    boards = make_boards(results)
+    """Write the page, and figures for each model in a folder ``images`` beside it; returns what was written."""
+    boards, unseen = (
+        make_boards([one for one in results if (one.table in UNSEEN_TABLES) is chosen])
+        for chosen in (False, True)
+    )
     main = [board for board in boards if board.level == MAIN_LEVEL]
     if not main:
         raise InputError(f"the page needs results at level {MAIN_LEVEL:g}; run the arena with it")
     written = []
-    for board, (suffix, draw) in product(main, {"": draw_scatter, "-ranks": draw_ranks}.items()):
+    for board, (suffix, draw) in product(main, FIGURES.items()):
         name = f"images/arena-{board.model}{suffix}.svg"
         path = out.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +57,15 @@ def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out:
         "arena/arena.md.jinja",
         boards=[_view(board) for board in boards],
         main_level=MAIN_LEVEL,
-        n_tables=len({one.table for one in results} - set(OUTSIDE)),
+        unseen=[_view(board) for board in unseen],
+        unseen_tables=UNSEEN_TABLES,
+        safe=SAFE,
+        n_tables=len({one.table for one in results} - {*OUTSIDE, *UNSEEN_TABLES}),
         choices=choices_grid(main),
         most_outside=MOST_OUTSIDE,
         all_tables=len(ARENA_TABLES),
         n_seeds=len({one.seed for one in results}),
+        seeds=seeds_grid(results),
         all_seeds=ALL_SEEDS,
         most_rows=MOST_ROWS,
         ert_rows=ERT_ROWS,
@@ -83,7 +94,8 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
         "model": board.model,
         "level": board.level,
         "short": _short_grid(board),
-        "sentences": _sentences(board),
+        "sentences": [*_sentences(board), *(claims := _claims(board))],
+        "claims": claims,
         "losses": _losses_grid(board),
         "full": _full_grid(board),
         "by_table": _by_table_grid(board),
@@ -94,16 +106,35 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
 
 def draw_scatter(board: ArenaBoard) -> Figure:
     """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
-    figure = Figure(figsize=(8.5, 5.5), layout="constrained")
-    axes = figure.add_subplot()
     rows = sorted((row for row in board.standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
-    axes.set_xscale("log")
-    for place, row in enumerate(rows):
-        color = _colour(row.method)
-        axes.plot(row.score, row.ert, "o", color=color, markersize=6)
+    most = 1.05 * max((row.ert for row in rows if row.score <= NEAR), default=1.0)
+    figure = _draw_scores(rows, [min(row.ert, most) for row in rows])
+    figure.axes[0].set_ylabel("excess risk of the target coverage")
+    return figure
+
+
+def draw_seconds(board: ArenaBoard) -> Figure:
+    """Interval score against the seconds of a fit."""
+    rows = sorted(board.standings, key=lambda row: -row.mean("fit_seconds"))
+    figure = _draw_scores(rows, [row.mean("fit_seconds") for row in rows])
+    figure.axes[0].set_yscale("log")
+    figure.axes[0].yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    figure.axes[0].yaxis.set_minor_formatter(FormatStrFormatter("%g"))
+    figure.axes[0].set_ylabel("processor seconds of a fit, mean over tables")
+    return figure
+
+
+def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Figure:
+    """Scores from left to right; one beyond `NEAR` is an arrow at the border, and every name has its figure."""
+    figure = Figure(figsize=(8.5, 0.6 + 0.23 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (row, height) in enumerate(zip(rows, heights, strict=True)):
+        color, far = _colour(row.method), row.score > NEAR
+        at = (NEAR if far else row.score, height)
+        axes.plot(*at, ">" if far else "o", color=color, markersize=6, clip_on=False)
         axes.annotate(
             f"{_title(row.method)}  {row.score:.3f}",
-            (row.score, row.ert),
+            at,
             xytext=(1.03, 1.0 - (place + 0.5) / len(rows)),
             textcoords="axes fraction",
             fontsize=8,
@@ -112,11 +143,8 @@ def draw_scatter(board: ArenaBoard) -> Figure:
             arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.7},
             annotation_clip=False,
         )
-    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
-    axes.xaxis.set_minor_formatter(FormatStrFormatter("%g"))
-    axes.tick_params(axis="x", which="minor", labelsize=7)
-    axes.set_xlabel("interval score, relative to split conformal")
-    axes.set_ylabel("excess risk of the target coverage")
+    axes.set_xlim(0.98 * min(row.score for row in rows), NEAR)
+    axes.set_xlabel("interval score, relative to split conformal (geometric mean over tables)")
     axes.grid(alpha=0.3)
     return figure
 
@@ -136,6 +164,26 @@ def draw_ranks(board: ArenaBoard) -> Figure:
     axes.set_xlabel("mean rank by interval score; bars: the critical difference (Nemenyi, 5%)")
     axes.grid(axis="x", alpha=0.3)
     return figure
+
+
+FIGURES: dict[str, Callable[[ArenaBoard], Figure]] = {
+    "": draw_scatter,
+    "-ranks": draw_ranks,
+    "-seconds": draw_seconds,
+}
+"""What is drawn of each model at the main level, by the end of the file's name."""
+
+
+def seeds_grid(results: Sequence[ArenaResult]) -> Grid:
+    """With how many seeds a method ran, where that is not on all tables with all of them."""
+    every = len({(one.table, one.seed) for one in results if one.method == REFERENCE})
+    lines = []
+    for method, ran in grouped((one for one in results if not one.error), attrgetter("method")).items():
+        places = {(one.table, one.seed) for one in ran}
+        if len(places) < every:
+            seeds = f"{len({seed for _, seed in places})}"
+            lines.append((_title(method), f"{len({table for table, _ in places})}", seeds, f"{len(places)}"))
+    return Grid("Who ran where", "", ("method", "tables", "seeds", f"splits, of {every}"), lines)
 
 
 def failures_grid(results: Sequence[ArenaResult]) -> Grid:
@@ -160,10 +208,15 @@ def _short_grid(board: ArenaBoard) -> Grid:
             figure_text(row.ert, ".3f"),
             *(_percent(row.mean(name)) for name in ("coverage", "worst_slab", "finite")),
             f"{row.wins} : {row.losses}",
+            f"{row.worst:.2f}",
+            figure_text(row.mean("fit_seconds"), ".1f"),
         ]
         for row in best
     ]
-    headings = ("method", "score", "ERT", "MCR", "slab", "finite", "tables won : lost against split")
+    headings = (
+        *("method", "score", "ERT", "MCR", "slab", "finite"),
+        *("tables won : lost against split", "worst table", "fit s"),
+    )
     return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
 
 
@@ -176,17 +229,38 @@ def _sentences(board: ArenaBoard) -> list[str]:
     if with_ert:
         even = min(with_ert, key=lambda row: row.ert)
         lines.append(f"**Most even: {_title(even.method)}**, with an excess risk of {even.ert:.3f}.")
-    promised = [row for row in board.standings if row.method == DEFAULT]
-    rivals = [row for row in board.standings if not CONTESTANTS[row.method].ours]
-    if promised and rivals:
-        ours, rival = promised[0], rivals[0]
-        wins, losses = board.duel(DEFAULT, rival.method)
-        lines.append(
-            f"**LVD**, the only one here that promises coverage locally, scores {ours.score:.3f}; the best of the "
-            f"others, {_title(rival.method)}, {rival.score:.3f}. Of {len(board.tables)} tables LVD is better on "
-            f"{wins} and worse on {losses}."
-        )
     return lines
+
+
+def _claims(board: ArenaBoard) -> list[str]:
+    """Whether LVD's default is first among the methods like it, and its crossed form among all."""
+    return [
+        _claim(board, ours, rivals, among)
+        for ours, rivals, among in (
+            (
+                DEFAULT,
+                [row.method for row in board.standings if not CONTESTANTS[row.method].crossed],
+                "methods that calibrate on rows of their own",
+            ),
+            (CROSS, [row.method for row in board.standings], "all methods"),
+        )
+        if ours in board.methods
+    ]
+
+
+def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> str:
+    """The place of a form of LVD by score among these methods, LVD's other forms aside, beside the best of them."""
+    rivals = [method for method in methods if not CONTESTANTS[method].ours]
+    if not rivals:
+        return f"**{_title(ours)}** has no rival here."
+    place = 1 + sum(board.compare(ours, rival).ratio > 1.0 for rival in rivals)
+    against = board.compare(ours, rivals[0])
+    return (
+        f"**{_title(ours)}** is {'first' if place == 1 else f'number {place}'} of {len(rivals) + 1} {among}, LVD's "
+        f"other forms aside. Its score is {against.ratio:.3f} times that of the best rival, {_title(rivals[0])} "
+        f"({_band_text(against.band, '.3f')}), better on {against.wins} of {len(board.tables)} tables and worse on "
+        f"{against.losses}."
+    )
 
 
 def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
@@ -194,10 +268,13 @@ def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
 
     def best(board: ArenaBoard, choose: Wish) -> str:
         for row in choose(board):
+            if board_worst[board.model, row.method] > SAFE:
+                continue
             risk = "" if math.isnan(row.ert) else f", ERT {row.ert:.3f}"
             return f"{_title(row.method)} ({row.score:.3f}{risk})"
         return MISSING
 
+    board_worst = {(board.model, row.method): row.worst for board in boards for row in board.standings}
     lines = [[wanted, *(best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
     return Grid("Who should take what", "", ("you want", *(f"model: {one.model}" for one in boards)), lines)
 
@@ -214,6 +291,9 @@ WANTED: dict[str, Wish] = {
     "coverage that is as even as possible": lambda board: sorted(
         (row for row in board.standings if not math.isnan(row.ert)), key=lambda row: row.ert
     ),
+    "the best interval score, calibrated on rows of its own": lambda board: [
+        row for row in board.standings if not CONTESTANTS[row.method].crossed
+    ],
     "coverage near each row, with a promise": lambda board: [
         row for row in board.standings if row.method == DEFAULT
     ],
@@ -271,7 +351,8 @@ def _full_grid(board: ArenaBoard) -> Grid:
     """All measures of all methods."""
     headings = (
         "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
-        "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s", "predict s",
+        "worst table", "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s",
+        "predict s",
     )  # fmt: skip
     shares = ("finite", "known", "coverage", "tail_coverage", "worst_slab")
     lines = [
@@ -281,6 +362,7 @@ def _full_grid(board: ArenaBoard) -> Grid:
             *(_percent(share) for share in (*map(row.mean, shares), row.lowest_group)),
             *(figure_text(row.relative(name), ".3f") for name in ("width", "median_width", "winkler")),
             _band_text(row.score_band, ".2f"),
+            figure_text(row.worst, ".2f"),
             figure_text(row.ert, ".3f"),
             _band_text(row.ert_band, ".3f"),
             *(figure_text(row.mean(name), ".3f") for name in ("ert_under", "ert_over")),

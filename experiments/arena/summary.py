@@ -1,11 +1,13 @@
-"""What the arena's results say together: means over tables with bootstrap intervals, ranks, wins and losses."""
+"""What the arena's results say together: geometric means over tables with intervals, ranks, wins and losses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import rankdata, studentized_range
@@ -22,6 +24,17 @@ TIE = 0.005
 """Scores that differ by less than this share are a tie."""
 
 Results = Sequence[ArenaResult]
+Pair: TypeAlias = tuple[list[ArenaResult], list[ArenaResult]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The geometric mean over tables of the ratio of two scores, its 95% interval, and tables won and lost."""
+
+    ratio: float
+    band: tuple[float, float]
+    wins: int
+    losses: int
 
 
 class ArenaBoard:
@@ -82,10 +95,16 @@ class ArenaBoard:
         wins = sum(one < (1 - TIE) * two for one, two in pairs)
         return wins, sum(two < (1 - TIE) * one for one, two in pairs)
 
-    def paired(self, table: str, method: str) -> tuple[list[ArenaResult], list[ArenaResult]]:
-        """The method's results and split conformal's of the same seeds."""
+    def compare(self, method: str, other: str) -> Comparison:
+        """How the score of `method` relates to that of `other`, on tables and seeds where both ran."""
+        pairs = [pair for table in self.tables if (pair := self.paired(table, method, other))[0]]
+        ratio = geometric_mean([_ratio(*pair, "winkler") for pair in pairs])
+        return Comparison(ratio, _band(pairs, "winkler", relative=True), *self.duel(method, other))
+
+    def paired(self, table: str, method: str, other: str = REFERENCE) -> Pair:
+        """The method's results and those of another, else split conformal's, of the same seeds."""
         ours = {one.seed: one for one in self.cells.get((table, method), [])}
-        reference = {one.seed: one for one in self.cells.get((table, REFERENCE), [])}
+        reference = {one.seed: one for one in self.cells.get((table, other), [])}
         seeds = sorted(ours.keys() & reference.keys())
         return [ours[seed] for seed in seeds], [reference[seed] for seed in seeds]
 
@@ -93,6 +112,7 @@ class ArenaBoard:
 class ArenaStanding:
     """One method of a board, over the tables where it and split conformal ran with the same seeds.
 
+    `score` is the geometric mean over tables, so that no table decides it, and `worst` the largest of a table.
     `score_band` and `ert_band` are 95% bootstrap intervals over tables and the seeds in them. `rank` is the mean
     rank by score among the methods that ran on all tables, NaN for the others. `way` is how much of the way from
     split conformal to the floor it goes where the truth is known.
@@ -102,8 +122,9 @@ class ArenaStanding:
         self.method, self.rank = method, rank
         self.pairs = [pair for table in board.tables if (pair := board.paired(table, method))[0]]
         self.wins, self.losses = board.duel(method, REFERENCE)
-        self.score, self.score_band = self.relative("winkler"), self._band("winkler", relative=True)
-        self.ert, self.ert_band = self.mean("ert"), self._band("ert", relative=False)
+        self.score, self.score_band = self.relative("winkler"), _band(self.pairs, "winkler", relative=True)
+        self.worst = max((_ratio(*pair, "winkler") for pair in self.pairs), default=math.nan)
+        self.ert, self.ert_band = self.mean("ert"), _band(self.pairs, "ert", relative=False)
         self.lowest_group = nan_mean([lowest_pooled_group(ours) for ours, _ in self.pairs])
         self.way = nan_mean([_way(*pair) for pair in self.pairs])
 
@@ -112,26 +133,34 @@ class ArenaStanding:
         return nan_mean([_mean_of(ours, name) for ours, _ in self.pairs])
 
     def relative(self, name: str) -> float:
-        """The same relative to split conformal's of the same table and seeds."""
-        return nan_mean([_ratio(*pair, name) for pair in self.pairs])
+        """The geometric mean over tables of the same relative to split conformal's of the same seeds."""
+        return geometric_mean([_ratio(*pair, name) for pair in self.pairs])
 
-    def _band(self, name: str, *, relative: bool) -> tuple[float, float]:
-        """The 95% interval of a measure's mean over tables: tables are drawn, and in each its seeds."""
-        rng = np.random.default_rng(0)
-        tables = []
-        for ours, reference in self.pairs:
-            values = np.array([getattr(one, name) for one in ours])
-            units = np.array([getattr(one, name) for one in reference]) if relative else np.ones(len(values))
-            kept = ~np.isnan(values)
-            if kept.any():
-                seeds = rng.integers(kept.sum(), size=(RESAMPLES, kept.sum()))
-                tables.append(values[kept][seeds].mean(axis=1) / units[kept][seeds].mean(axis=1))
-        if not tables:
-            return math.nan, math.nan
-        by_table: Float[NDArray, "t r"] = np.array(tables)
-        drawn = rng.integers(len(by_table), size=by_table.shape)
-        low, high = np.quantile(by_table[drawn, np.arange(RESAMPLES)].mean(axis=0), [0.025, 0.975])
-        return float(low), float(high)
+
+def _band(pairs: Sequence[Pair], name: str, *, relative: bool) -> tuple[float, float]:
+    """The 95% interval of a measure's mean over tables, of ratios the geometric one; tables and seeds are drawn."""
+    rng = np.random.default_rng(0)
+    tables = []
+    for ours, reference in pairs:
+        values = np.array([getattr(one, name) for one in ours])
+        units = np.array([getattr(one, name) for one in reference]) if relative else np.ones(len(values))
+        kept = ~np.isnan(values)
+        if kept.any():
+            seeds = rng.integers(kept.sum(), size=(RESAMPLES, kept.sum()))
+            tables.append(values[kept][seeds].mean(axis=1) / units[kept][seeds].mean(axis=1))
+    if not tables:
+        return math.nan, math.nan
+    by_table: Float[NDArray, "t r"] = np.log(tables) if relative else np.array(tables)
+    drawn = rng.integers(len(by_table), size=by_table.shape)
+    ends = np.quantile(by_table[drawn, np.arange(RESAMPLES)].mean(axis=0), [0.025, 0.975])
+    low, high = np.exp(ends) if relative else ends
+    return float(low), float(high)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """The geometric mean of what is not NaN."""
+    known = [math.log(ratio) if ratio > 0 else -math.inf for ratio in ratios if not math.isnan(ratio)]
+    return math.exp(float(np.mean(known))) if known else math.nan
 
 
 def nan_mean(values: Sequence[float]) -> float:

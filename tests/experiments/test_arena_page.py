@@ -8,10 +8,14 @@ import pytest
 
 from experiments.arena.measures import ArenaResult
 from experiments.arena.page import (
+    NEAR,
     choices_grid,
+    draw_scatter,
+    draw_seconds,
     failures_grid,
     make_boards,
     outside_grid,
+    seeds_grid,
     write_arena_page,
 )
 from experiments.arena.summary import ArenaBoard
@@ -46,7 +50,8 @@ def test_scores_are_means_over_seeds_beside_split():
     assert board.score("b", "lvd") == pytest.approx(1.1)
     assert math.isnan(board.score("a", "cv-plus"))
     standings = {row.method: row for row in board.standings}
-    assert standings["lvd"].score == pytest.approx(0.9)
+    assert standings["lvd"].score == pytest.approx(math.sqrt(0.7 * 1.1))
+    assert standings["lvd"].worst == pytest.approx(1.1)
     assert (standings["lvd"].wins, standings["lvd"].losses) == (1, 1)
     assert standings["ten-lines"].ert == pytest.approx(0.03)
     assert "cv-plus" not in standings
@@ -62,6 +67,26 @@ def test_ranks_by_hand_and_the_critical_difference():
     assert board.ranks() == {"split": 2.5, "lvd": 2.0, "ten-lines": 1.5}
     # Demsar (2006), table 5: q = 2.343 for three methods
     assert board.critical_difference() == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 2)), rel=1e-3)
+
+
+def test_no_table_decides_a_mean_of_ratios():
+    """Twice split conformal's score on one table and half of it on another is as good as split conformal."""
+    results = [
+        *(result(table, "split", 1.0) for table in "ab"),
+        result("a", "lvd", 2.0),
+        result("b", "lvd", 0.5),
+    ]
+    standings = {row.method: row for row in ArenaBoard(results, "network", 0.9).standings}
+    assert standings["lvd"].score == pytest.approx(1.0)
+    assert standings["lvd"].score_band == pytest.approx((0.5, 2.0))
+
+
+def test_two_methods_are_compared_on_the_seeds_that_both_have():
+    board = ArenaBoard([*small_arena(), result("a", "ten-lines", 1e9, 5)], "network", 0.9)
+    found = board.compare("lvd", "ten-lines")
+    assert found.ratio == pytest.approx(math.sqrt(0.7 / 0.8 * 1.1 / 0.8))
+    assert found.band[0] <= found.ratio <= found.band[1]
+    assert (found.wins, found.losses) == (1, 1)
 
 
 def test_the_way_to_the_floor():
@@ -99,11 +124,20 @@ def test_levels_and_models_are_kept_apart():
 def test_the_page_says_where_lvd_loses_and_what_did_not_run(tmp_path):
     written = write_arena_page(small_arena(), [], tmp_path / "arena.md")
     text = (tmp_path / "arena.md").read_text()
-    assert [path.name for path in written] == ["arena-network.svg", "arena-network-ranks.svg", "arena.md"]
+    assert [path.name for path in written] == [
+        *(f"arena-network{end}.svg" for end in ("", "-ranks", "-seconds")),
+        "arena.md",
+    ]
     assert "**This is only a part of the arena**: 2 of 20 tables and 2 of 10 seeds" in text
     assert "| b | 1.100 | ten lines | 0.800 |" in text
     assert "| a | 0.700 |" not in text  # there LVD is the best
-    assert "Of 2 tables LVD is better on 1 and worse on 1." in text
+    assert (
+        "**LVD** is number 2 of 3 methods that calibrate on rows of their own, LVD's other forms aside."
+        in text
+    )
+    assert "times that of the best rival, ten lines" in text
+    assert "better on 1 of 2 tables and worse on 1." in text
+    assert "They were not run yet." in text
     assert "| CV+ | network | a | 1 | ValueError: too \\| few |" in text
     assert "<svg" in (tmp_path / "images" / "arena-network.svg").read_text()
 
@@ -125,7 +159,7 @@ class TestChoices:
         grid = choices_grid(make_boards(small_arena()))
         texts = {row[0].text: row[1].text for row in grid.rows}
         assert texts["the best interval score"] == "ten lines (0.800, ERT 0.030)"
-        assert texts["coverage near each row, with a promise"] == "LVD (0.900, ERT 0.050)"
+        assert texts["coverage near each row, with a promise"] == "LVD (0.877, ERT 0.050)"
         assert texts["the best score with fewer than 2,000 rows"] == "ten lines (0.800, ERT 0.030)"
         assert texts["the best score with more than 5,000 rows"] == "\N{EN DASH}"
 
@@ -135,7 +169,47 @@ class TestChoices:
             for one in small_arena()
         ]
         texts = {row[0].text: row[1].text for row in choices_grid(make_boards(slow)).rows}
-        assert texts["a fit that takes at most 1.5 times split's"] == "LVD (0.900, ERT 0.050)"
+        assert texts["a fit that takes at most 1.5 times split's"] == "LVD (0.877, ERT 0.050)"
+
+    def test_what_fails_on_a_table_is_no_choice(self):
+        """The best mean does not help who has the table where it is more than a tenth worse than split."""
+        failing = [
+            result("c", "split", 1.0),
+            result("c", "ten-lines", 1.3),
+            result("c", "lvd", 1.05),
+            *small_arena(),
+        ]
+        failing += [result("a", "rcp", 0.1), result("b", "rcp", 0.1), result("c", "rcp", 1.2)]
+        texts = {row[0].text: row[1].text for row in choices_grid(make_boards(failing)).rows}
+        assert texts["the best interval score"].startswith("LVD (")
+
+
+def test_far_methods_are_at_the_border_with_their_figure():
+    far = [result("a", "rcp", 50.0), result("b", "rcp", 10.0), *small_arena()]
+    (board,) = make_boards(far)
+    for draw in (draw_scatter, draw_seconds):
+        axes = draw(board).axes[0]
+        assert axes.get_xlim()[1] == NEAR
+        assert max(line.get_xdata()[0] for line in axes.lines) == NEAR
+        assert any(text.get_text() == "RCP  5.000" for text in axes.texts)
+
+
+def test_unseen_tables_are_apart_from_the_others(tmp_path):
+    unseen = [result("gpa2", "split", 1.0), result("gpa2", "lvd", 0.01), result("gpa2", "ten-lines", 0.02)]
+    write_arena_page([*small_arena(), *unseen], [], tmp_path / "arena.md")
+    text = (tmp_path / "arena.md").read_text()
+    assert "### Never looked at, network, 90%" in text
+    assert "| **LVD** | 0.010 (0.01 to 0.01) |" in text
+    assert "2 of 20 tables and 2 of 10 seeds" in text
+    assert "| gpa2 |" not in text
+
+
+def test_who_ran_with_fewer_seeds_is_told():
+    rows = {
+        row[0].text: [one.text for one in row[1:]]
+        for row in seeds_grid([*small_arena(), result("a", "rcp", 1.0)]).rows
+    }
+    assert rows == {"RCP": ["1", "1", "1"]}
 
 
 def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
