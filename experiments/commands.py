@@ -563,6 +563,68 @@ def write_page_on_small_samples(
     console.show(str(out))
 
 
+@app.command(
+    "over-time",
+    epilog=_examples(
+        "over-time --out RESULTS",
+        "over-time --sequences sml,abrupt --methods lvd-online,split-dtaci --out RESULTS",
+    ),
+)
+def run_contest_over_time(
+    out: OutFolder,
+    *,
+    sequences: Annotated[
+        str, option("NAMES", "turbine, bike, sml, abrupt, slow, separated by commas, or all.", True)
+    ] = "all",
+    methods: Methods = "all",
+    data_dir: DataDir = None,
+) -> None:
+    """Compare intervals of rows that come one by one while the world changes; it can be stopped and restarted.
+
+    A sequence whose table is not there is recorded with its reason, and tried again next time.
+    """
+    from experiments.over_time.contest import read_contest, run_contest
+    from experiments.over_time.rivals import RIVALS
+    from experiments.over_time.sequences import SEQUENCES
+    from experiments.paper.result_store import recorded_call
+    from experiments.paper.runs import check_names, parse_names
+
+    chosen = parse_names(sequences, SEQUENCES), parse_names(methods, RIVALS)
+    check_names(chosen[0], SEQUENCES, "sequences")
+    check_names(chosen[1], RIVALS, "methods")
+    with recorded_call(out, _command("over-time", sequences=sequences, methods=methods)) as count:
+        done = run_contest(*chosen, out, data_dir=data_dir, progress=console.progress)
+        count(done)
+    _show_outcome(read_contest(out), done, "sequence")
+
+
+@app.command(
+    "over-time-page",
+    epilog=_examples("over-time-page RESULTS --csv results/over_time.csv --out docs/over_time.md"),
+)
+def write_page_over_time(
+    results: Annotated[
+        Path,
+        argument("RESULTS", "The folder that the command over-time wrote, or the compact table made of it."),
+    ],
+    *,
+    out: Page,
+    csv: CompactTable = None,
+) -> None:
+    """Write the page on intervals over time."""
+    from experiments.over_time.contest import read_contest, write_contest
+    from experiments.over_time.page import write_over_time_page
+    from experiments.paper.result_store import read_calls
+
+    _check_apart({"--out": out} | _with_record("--csv", csv), results)
+    rows, calls = read_contest(results), read_calls(results)
+    if csv is not None:
+        _write_compact(csv, write_contest, rows, calls)
+        console.show(f"{csv}: {len(rows)} results")
+    write_over_time_page(rows, calls, out)
+    console.show(str(out))
+
+
 def _command(name: str, **words: object) -> str:
     """A command as it can be given again; paths of this machine are left out."""
     options = (f"--{option} {value}" for option, value in words.items())

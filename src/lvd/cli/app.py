@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 import lvd
 from lvd._progress import STANDARD_OUTPUT, WRITTEN
-from lvd.cli import console, data, evaluate, explain, fit, predict, report, watch
+from lvd.cli import console, data, evaluate, explain, fit, online, predict, report, watch
 
 if TYPE_CHECKING:
     from lvd._validation import InputError, Parameter
@@ -43,7 +43,7 @@ OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop", "false_alarm_rate"),
-        *("fitted_on", "groups", "guarantee"),
+        *("fitted_on", "groups", "guarantee", "half_life", "key", "max_infinite", "max_rows", "refit_every"),
         *(
             "impute",
             "joint",
@@ -125,7 +125,7 @@ def root(
 
     The exit status is 0 on success, and 2 for input that is refused: a message then says why, and nothing is
     written. It is 1 when something went wrong after a file was written, which the message names, or when not all
-    of standard output could be written.
+    of standard output could be written, and 3 when lvd online status has an alarm.
     """
 
 
@@ -137,6 +137,7 @@ app.command(epilog=report.EXAMPLES, no_args_is_help=True)(report.report)
 app.command("update", epilog=watch.UPDATE_EXAMPLES, no_args_is_help=True)(watch.update_model)
 app.command("monitor", epilog=watch.MONITOR_EXAMPLES, no_args_is_help=True)(watch.monitor_model)
 app.command(epilog=data.DEMO_EXAMPLES)(data.demo)
+app.add_typer(online.online)
 app.add_typer(data.data)
 
 

@@ -68,6 +68,11 @@ SHOWN = 1000
 """The status speaks of up to so many of the latest rows."""
 
 
+ALARM_BELOW, ALARM_UNKNOWN, FEWEST_RECENT = 1e-4, 0.2, 50
+"""An alarm is raised where so low a coverage has this probability, or so many of the latest rows were unknown; not
+before so many have labels."""
+
+
 class OnlinePrediction(NamedTuple):
     """Predictions (n,) and intervals (n, 2, 1), for several targets (n, T) and (n, 2, 1, T); `keys` name the
     rows when their labels come, and `known` says which rows are like rows that trained the model or were
@@ -103,6 +108,7 @@ class OnlineStatus:
     n_infinite: int
     n_unknown: int
     n_recent: int
+    unknown_share: float
     coverage: float
     coverage_band: tuple[float, float]
     long_run_coverage: float
@@ -111,6 +117,26 @@ class OnlineStatus:
     half_life: float
     n_rows_kept: int
     mean_width: float
+
+    @property
+    def alarms(self) -> list[str]:
+        """What should be looked at, in plain sentences; none is the rule."""
+        found: list[str] = []
+        if self.n_recent < FEWEST_RECENT:
+            return found
+        n_covered = round(self.coverage * self.n_recent)
+        _, most = binomial_band(n_covered, self.n_recent, significance=2.0 * ALARM_BELOW)
+        if most < self.confidence_level:
+            found.append(
+                f"only {self.coverage:.1%} of the latest {self.n_recent:,} labelled rows were covered; the world "
+                "changes faster than the intervals follow: shorten the half-life, or train the model again"
+            )
+        if self.unknown_share > ALARM_UNKNOWN:
+            found.append(
+                f"{self.unknown_share:.0%} of the latest {self.n_recent:,} labelled rows were like none before; "
+                "train the model again, with them"
+            )
+        return found
 
     @property
     def sentence(self) -> str:
@@ -248,7 +274,9 @@ class OnlineIntervals:
         self.largest_ = np.zeros(self.n_targets)
         targets = self.regressor.y_calib_
         self.seen_range_ = np.stack([np.nanmin(targets, axis=0), np.nanmax(targets, axis=0)])
-        self.recent_: list[deque[tuple[bool, float]]] = [deque(maxlen=SHOWN) for _ in range(self.n_targets)]
+        self.recent_: list[deque[tuple[bool, float, bool]]] = [
+            deque(maxlen=SHOWN) for _ in range(self.n_targets)
+        ]
         self.newest_: deque[tuple[int, Evaluation, NDArray]] = deque(maxlen=self._most_newest)
         self.waiting_: dict[Any, Waiting] = {}
         self.done_: dict[Any, None] = {}
@@ -260,6 +288,11 @@ class OnlineIntervals:
     def n_targets(self) -> int:
         """How many targets the model has; each has calibration rows and a level of its own."""
         return int(self.regressor.n_targets_)
+
+    @property
+    def target_level(self) -> float:
+        """The coverage that is wanted in the long run."""
+        return 1.0 - self._alpha
 
     @property
     def _most_newest(self) -> int:
@@ -279,11 +312,14 @@ class OnlineIntervals:
             self.rows_.append(FadingRows(to_numpy(known.rows.points), scores, when, most=self.max_rows))
             self.largest_[target] = scores.max()
 
-    def predict_interval(self, X: ArrayLike, *, keys: Labels = None) -> OnlinePrediction:
+    def predict_interval(
+        self, X: ArrayLike, *, keys: Labels = None, unknown: Labels = None
+    ) -> OnlinePrediction:
         """Predictions and intervals of rows whose labels are to come.
 
         `keys`, texts or whole numbers, name the rows when their labels come; by default they are numbered. A row
         whose key waits for its label gets the interval that it was given before, and is not counted again.
+        `unknown` marks rows (true) that are like no training row.
         """
         with proven(self.regressor_):
             inputs = self.regressor_._check_inputs(X)
@@ -291,7 +327,8 @@ class OnlineIntervals:
             new = [number for number, name in enumerate(names) if name not in self.waiting_]
             if new:
                 rows = inputs if len(new) == len(names) else _safe_indexing(inputs, new)
-                self._predict(rows, [names[number] for number in new])
+                marked = None if unknown is None else to_numpy(unknown)[new]
+                self._predict(rows, [names[number] for number in new], marked)
         found = [self.waiting_[name] for name in names]
         self._give_up()
         y_pred = np.concatenate([one.evaluation.y_pred for one in found])
@@ -317,10 +354,10 @@ class OnlineIntervals:
             )
         return names
 
-    def _predict(self, inputs: Any, names: list[Any]) -> None:
+    def _predict(self, inputs: Any, names: list[Any], unknown: Labels) -> None:
         """Put rows among those that wait, with their intervals."""
         regressor, n_rows = self.regressor_, len(names)
-        rows, bound = regressor._bind(inputs)
+        rows, bound = regressor._bind(inputs, unknown)
         known, n_ways = self._known(rows), len(self._half_lives)
         shape = (n_rows, self.n_targets, n_ways, 1 + len(self._rates))
         radii, points = np.empty(shape), []
@@ -465,7 +502,7 @@ class OnlineIntervals:
             self.counts_["n_counted"][target] += 1
         self.counts_["n_observed"][target] += 1
         self.counts_["n_missed"][target] += missed
-        self.recent_[target].append((not missed, float(upper - lower)))
+        self.recent_[target].append((not missed, float(upper - lower), not waiting.known))
         low, high = self.seen_range_[:, target]
         scores = interval_score(ends[:, 0], y, self._alpha, 1.2 * (high - low))
         self.losses_[target] = 0.5 ** (1.0 / JUDGED_OVER) * self.losses_[target] + scores
@@ -520,7 +557,7 @@ class OnlineIntervals:
 
     def _status(self, target: int) -> OnlineStatus:
         counts = {name: int(values[target]) for name, values in self.counts_.items()}
-        covered, widths = np.array(self.recent_[target], dtype=np.float64).reshape(-1, 2).T
+        covered, widths, unknown = np.array(self.recent_[target], dtype=np.float64).reshape(-1, 3).T
         band = binomial_band(covered.sum(), len(covered)) if len(covered) else (0.0, 1.0)
         chosen, n_observed = int(self.losses_[target].argmin()), counts["n_observed"]
         finite = widths[np.isfinite(widths)]
@@ -532,6 +569,7 @@ class OnlineIntervals:
             n_infinite=counts["n_infinite"],
             n_unknown=counts["n_unknown"],
             n_recent=len(covered),
+            unknown_share=float(unknown.mean()) if len(covered) else 0.0,
             coverage=float(covered.mean()) if len(covered) else math.nan,
             coverage_band=(float(band[0]), float(band[1])),
             long_run_coverage=1.0 - counts["n_missed"] / n_observed if n_observed else math.nan,

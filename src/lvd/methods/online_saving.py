@@ -41,7 +41,7 @@ def take_state(online: OnlineIntervals) -> dict[str, Any]:
         **{name: learned[name] for name in (*AS_THEY_ARE, *NUMBERS)},
         "levels": [level.to_dict() for level in online.levels_],
         "rows": [rows.to_dict() for rows in online.rows_],
-        "recent": [np.array(recent, dtype=np.float64).reshape(-1, 2) for recent in online.recent_],
+        "recent": [np.array(recent, dtype=np.float64).reshape(-1, 3) for recent in online.recent_],
         "waiting": [_waiting_apart(rows) for rows in by_model.values()],
         "order": list(online.waiting_),
         "done": list(online.done_),
@@ -76,7 +76,7 @@ def put_state(online: OnlineIntervals) -> None:
     online.levels_ = [AdaptedLevel.from_dict(saved, n_ways) for saved in state["levels"]]
     online.rows_ = [FadingRows(**saved, most=online.max_rows) for saved in state["rows"]]
     for recent, saved in zip(online.recent_, state["recent"], strict=True):
-        recent.extend((bool(covered), float(width)) for covered, width in saved)
+        recent.extend((bool(covered), float(width), bool(unknown)) for covered, width, unknown in saved)
     rows = dict(row for saved in state["waiting"] for row in _waiting_together(saved))
     online.waiting_ = {name: rows[name] for name in state["order"]}
     online.done_ = dict.fromkeys(state["done"])

@@ -1,0 +1,106 @@
+"""Rows in the order of time: three real tables that drift, an abrupt change and a slow one that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.arena.tables import MORE_TABLES, arena_file
+from lvd import InputError
+from lvd._typing import Float, NDArray
+from lvd.data.cells import read_file
+from lvd.data.datasets import search_folders
+
+TRAINED, CALIBRATED = 0.4, 0.15
+"""The shares of the rows that train, and after them calibrate; the others come one by one."""
+EVERY_THIRD = 3
+"""Of turbine's rows, which are 36,733 hours."""
+BIKE_DROPPED = ("instant", "dteday", "casual", "registered", "cnt", "yr")
+N_MADE_UP = 6000
+
+
+class Sequence(NamedTuple):
+    """A table in the order of time, and what it is."""
+
+    X: Float[NDArray, "n p"]
+    y: Float[NDArray, "n"]
+    note: str
+
+    @property
+    def starts(self) -> tuple[int, int]:
+        """Where calibration begins, and where the rows come one by one."""
+        n_rows = len(self.y)
+        return int(TRAINED * n_rows), int((TRAINED + CALIBRATED) * n_rows)
+
+
+def load_sequence(name: str, data_dir: Path | None = None) -> Sequence:
+    """A sequence by its name; one whose table is not there is refused, with the place where it was looked for."""
+    return SEQUENCES[name](data_dir)
+
+
+def _turbine(data_dir: Path | None) -> Sequence:
+    X, y = _arena("turbine", data_dir)
+    return Sequence(
+        X[::EVERY_THIRD], y[::EVERY_THIRD], "NOx of a gas turbine, every third hour of five years"
+    )
+
+
+def _sml(data_dir: Path | None) -> Sequence:
+    return Sequence(*_arena("sml", data_dir), "temperature in a house, every quarter of an hour of 40 days")
+
+
+def _arena(name: str, data_dir: Path | None) -> tuple[NDArray, NDArray]:
+    target, dropped = MORE_TABLES[name]
+    columns = _numbers(arena_file(name, data_dir), (target, *dropped))
+    return columns, _numbers(arena_file(name, data_dir), (), only=target)[:, 0]
+
+
+def _bike(data_dir: Path | None) -> Sequence:
+    files = [folder / "bike.csv.gz" for folder in search_folders(data_dir)]
+    for file in files:
+        if file.is_file():
+            y = _numbers(file, (), only="cnt")[:, 0]
+            return Sequence(_numbers(file, BIKE_DROPPED), y, "bicycles hired, every hour of two years")
+    raise InputError(
+        f"bike was not found: {files[0]} does not exist; give the folder that holds it as data_dir"
+    )
+
+
+def _numbers(file: Path, dropped: tuple[str, ...], only: str | None = None) -> Float[NDArray, "n p"]:
+    cells = read_file(file)
+    wanted = [name for name in cells if name not in dropped] if only is None else [only]
+    return np.column_stack([np.array(cells[name], dtype=np.float64) for name in wanted])
+
+
+def _made_up() -> tuple[np.random.Generator, NDArray, NDArray]:
+    rng = np.random.default_rng(7)
+    return rng, rng.uniform(-1, 1, (N_MADE_UP, 4)), np.arange(N_MADE_UP) / N_MADE_UP
+
+
+def _abrupt(data_dir: Path | None) -> Sequence:
+    rng, X, when = _made_up()
+    changed = when > 0.7
+    noise = (0.2 + np.abs(X[:, 2])) * np.where(changed, 2.0, 1.0) * rng.normal(size=N_MADE_UP)
+    y = 3.0 * X[:, 0] + np.where(changed & (X[:, 1] > 0), 3.0, 0.0) + noise
+    return Sequence(
+        X, y, "made up; after 70% of the time half of the rows are 3 higher, and the noise doubles"
+    )
+
+
+def _slow(data_dir: Path | None) -> Sequence:
+    rng, X, when = _made_up()
+    noise = (0.2 + np.abs(X[:, 2])) * (1.0 + 2.0 * when) * rng.normal(size=N_MADE_UP)
+    y = 3.0 * X[:, 0] + 8.0 * np.maximum(when - TRAINED, 0.0) * X[:, 1] + noise
+    return Sequence(X, y, "made up; an input gains influence from 40% of the time on, and the noise grows")
+
+
+SEQUENCES: dict[str, Callable[[Path | None], Sequence]] = {
+    "turbine": _turbine,
+    "bike": _bike,
+    "sml": _sml,
+    "abrupt": _abrupt,
+    "slow": _slow,
+}

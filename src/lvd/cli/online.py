@@ -1,0 +1,204 @@
+"""``lvd online``: intervals of rows that come over time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.console import argument, option
+from lvd.cli.shared import Data, Json, Level, Model, check_apart, check_files, check_free
+
+if TYPE_CHECKING:
+    from lvd.tables.online_table import OnlineTable
+
+online = typer.Typer(name="online", no_args_is_help=True, help="Intervals of rows that come over time.")
+State = Annotated[Path, argument("STATE", "The folder that lvd online init wrote.")]
+ALARMED = 3
+"""The exit status of ``lvd online status`` when there is an alarm."""
+
+
+@online.command(
+    name="init",
+    epilog=console.examples(
+        "lvd online init demand-model --key hour --out demand-online",
+        "lvd online init demand-model --key hour --half-life 720 --out demand-online",
+    ),
+    no_args_is_help=True,
+)
+def begin_online(
+    model: Model,
+    *,
+    key: Annotated[str, option("COLUMN", "The column that names each row, by which its label comes later.")],
+    out: Annotated[Path, option("STATE", "Folder to write the state to.")],
+    level: Level = None,
+    adapt: Annotated[
+        Literal["dtaci", "aci", "pid"],
+        typer.Option(help="How the level adapts to the misses that were seen."),
+    ] = "dtaci",
+    half_life: Annotated[
+        float | None,
+        option(
+            "ROWS",
+            "After how many rows older ones count half.",
+            "chosen among 300, 1,000 and 3,000 by what serves",
+        ),
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="How many calibration rows are kept.")] = 10_000,
+    max_infinite: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Largest share of infinite intervals.")
+    ] = 0.02,
+    refit_every: Annotated[
+        int | None,
+        option(
+            "ROWS",
+            "Learn anew, after so many labelled rows, how large errors are and where; the model stays.",
+            "never",
+            min=1,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the state at --out.")] = False,
+) -> None:
+    """Begin intervals over time with a fitted model.
+
+    The state holds a copy of the model, so MODEL is not needed again. Then, as rows come, lvd online predict,
+    and as their labels come, lvd online observe; from cron, for instance.
+    """
+    from lvd.tables.online_table import OnlineTable
+    from lvd.tables.table_model import TableModel
+
+    check_apart({"--out": out}, model)
+    check_free(out, force=force)
+    table = OnlineTable.of(
+        TableModel.load(model),
+        key,
+        confidence_level=level,
+        level=adapt,
+        half_life="auto" if half_life is None else half_life,
+        max_rows=max_rows,
+        max_infinite=max_infinite,
+        refit_every=refit_every,
+    )
+    table.save(out, replace=force)
+    console.show(f"state written to {out}; rows are named by {key!r}")
+
+
+@online.command(
+    name="predict",
+    epilog=console.examples("lvd online predict demand-online today.csv --out today-with-intervals.csv"),
+    no_args_is_help=True,
+)
+def predict_online(
+    state: State,
+    data: Data,
+    *,
+    out: Annotated[Path, option("FILE", "Where to write: .csv, .csv.gz or .parquet.")],
+    json: Json = False,
+) -> None:
+    """Add predictions and intervals to rows whose labels are to come.
+
+    Keeps all columns and adds y_pred, lower_90 and upper_90 (90 for the level 0.9), and known: false where
+    neither a training row nor a row observed since is similar. Rows that are given again get the intervals
+    that they were given before, and are not counted again: after a crash, give the same table again.
+    """
+    from lvd.store import locked
+    from lvd.tables.reading import read_rows
+
+    check_files({"--out": out}, state, data)
+    with locked(state):
+        table = _load(state)
+        with console.working("predicting"):
+            report = table.predict_to(out, read_rows(data), lambda: table.save(state))
+    if json:
+        console.show_json({"out": str(out), **asdict(report)})
+        return
+    console.show(f"{report.n_rows:,} rows written to {out}; {report.n_infinite:,} intervals are infinite")
+    if report.n_unknown:
+        console.show(f"{report.n_unknown:,} rows are unknown: no training row and none observed is similar")
+
+
+@online.command(
+    name="observe",
+    epilog=console.examples("lvd online observe demand-online yesterday-measured.csv"),
+    no_args_is_help=True,
+)
+def observe_online(state: State, data: Data, *, json: Json = False) -> None:
+    """Take the labels of rows that were predicted.
+
+    DATA needs the key and the target alone. Labels may come late, in any order, or never; those that were taken
+    already are ignored and counted, so a table may be given again.
+    """
+    from lvd.store import locked
+    from lvd.tables.reading import read_rows
+
+    with locked(state):
+        table = _load(state)
+        with console.working("observing"):
+            report = table.observe(read_rows(data))
+            table.save(state)
+    if json:
+        console.show_json(asdict(report))
+        return
+    console.show(f"{report.n_taken:,} labels taken")
+    if report.n_ignored:
+        console.show(
+            f"{report.n_ignored:,} ignored: their rows do not wait for one (observed, or never predicted)"
+        )
+    if report.n_unlabelled:
+        console.show(f"{report.n_unlabelled:,} rows have no label")
+
+
+@online.command(
+    name="status",
+    epilog=console.examples("lvd online status demand-online", "lvd online status demand-online --json"),
+    no_args_is_help=True,
+)
+def show_status(state: State, *, json: Json = False) -> None:
+    """Tell how the intervals fare: coverage of the latest rows, the level in force, the half-life, alarms.
+
+    The exit status is 3 when there is an alarm.
+    """
+    table = _load(state)
+    found = dict(zip(table.encoder.targets, table.online.status(), strict=True))
+    alarms = {target: one.alarms for target, one in found.items() if one.alarms}
+    if json:
+        console.show_json(
+            {
+                target: asdict(one) | {"sentence": one.sentence, "alarms": one.alarms}
+                for target, one in found.items()
+            }
+        )
+    else:
+        for target, one in found.items():
+            console.show(f"{target}: {one.sentence}")
+            low, high = one.coverage_band
+            console.show_table(
+                ["", ""],
+                [
+                    ["exact 95% band of that coverage", f"{low:.1%} to {high:.1%}"],
+                    [
+                        "long-run coverage is at least",
+                        f"{max(0.0, one.confidence_level - one.long_run_bound):.1%}",
+                    ],
+                    [
+                        "predicted, observed, waiting",
+                        f"{one.n_predicted:,}, {one.n_observed:,}, {one.n_waiting:,}",
+                    ],
+                    ["infinite, unknown", f"{one.n_infinite:,}, {one.n_unknown:,}"],
+                    ["mean width", f"{one.mean_width:.4g}"],
+                    ["calibration rows kept", f"{one.n_rows_kept:,}"],
+                ],
+            )
+            for alarm in one.alarms:
+                console.show(f"ALARM: {alarm}")
+    if alarms:
+        raise typer.Exit(ALARMED)
+
+
+def _load(state: Path) -> OnlineTable:
+    from lvd.tables.online_table import OnlineTable
+
+    return OnlineTable.load(state)

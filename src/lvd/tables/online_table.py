@@ -1,0 +1,161 @@
+"""Tables that come over time: rows with a key in, intervals out, and labels by their keys later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._files import refusing
+from lvd._typing import NDArray
+from lvd._validation import InputError, Parameter, percent_name
+from lvd.methods import saving
+from lvd.methods.online_intervals import OnlineIntervals
+from lvd.tables.column_values import as_table, check_columns, list_rows, to_texts
+from lvd.tables.reading import Batches, numbered
+from lvd.tables.table_encoder import TableEncoder, labelled_rows, read_targets
+from lvd.tables.table_model import TableModel
+from lvd.tables.writing import TableWriter
+
+
+@dataclass(frozen=True)
+class OnlinePredictReport:
+    """How many rows were written, how many of them have an infinite interval, and how many are like none seen."""
+
+    n_rows: int
+    n_infinite: int
+    n_unknown: int
+
+
+@dataclass(frozen=True)
+class ObserveReport:
+    """How many labels were taken; ignored are those of rows that do not wait for one, and rows without a label."""
+
+    n_rows: int
+    n_taken: int
+    n_ignored: int
+    n_unlabelled: int
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineTable:
+    """Intervals over time for the tables that a model was fitted on; `key` is the column that names the rows."""
+
+    encoder: TableEncoder
+    online: OnlineIntervals
+    key: str
+
+    @classmethod
+    def of(cls, model: TableModel, key: str, **choices: Any) -> OnlineTable:
+        """Begin with a fitted model; `choices` are those of :class:`lvd.OnlineIntervals`."""
+        if not isinstance(model.encoder, TableEncoder):
+            raise InputError("intervals over time are for tables of columns, not for molecules yet")
+        if key in model.encoder.targets:
+            raise InputError(Parameter("key"), f" must be another column than the target, got {key!r}")
+        return cls(model.encoder, OnlineIntervals(model.regressor, **choices), key)
+
+    def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
+        """Write a folder that :meth:`load` reads, whole or not at all."""
+        columns = {"encoder": self.encoder.to_dict(), "key": self.key}
+        with refusing(folder):
+            saving.save(self.online, folder, columns=columns, replace=replace)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> OnlineTable:
+        """What :meth:`save` wrote."""
+        columns, online = saving.load_columns(folder), saving.load(folder)
+        if not isinstance(online, OnlineIntervals) or not isinstance(columns, dict) or "key" not in columns:
+            raise InputError(
+                f"{os.fspath(folder)} holds no intervals over time of a table; make some with lvd online init"
+            )
+        encoder, key = TableEncoder.from_dict(columns.get("encoder")), columns["key"]
+        fits = len(encoder.feature_names) == getattr(online.regressor, "n_features_in_", 0)
+        if not isinstance(key, str) or not fits or len(encoder.targets) != online.n_targets:
+            raise InputError(
+                f"the columns and the intervals in {os.fspath(folder)} do not belong together; begin again with "
+                "lvd online init"
+            )
+        return cls(encoder, online, key)
+
+    def predict_to(
+        self,
+        out: str | os.PathLike[str],
+        batches: Batches,
+        keep: Callable[[], None],
+        *,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> OnlinePredictReport:
+        """Write each batch to the file `out` with prediction, interval and ``known`` added; `keep` saves the state.
+
+        The state is kept before the file appears: if that fails, the same rows get the same intervals again.
+        """
+        report = OnlinePredictReport(0, 0, 0)
+        with TableWriter(out) as writer:
+            for numbers, rows in numbered(batches):
+                table = as_table(rows)
+                added = self._predict(table, numbers)
+                writer.write(table, added)
+                ends = np.stack(
+                    [values for name, values in added.items() if name.startswith(("lower_", "upper_"))]
+                )
+                report = replace(
+                    report,
+                    n_rows=report.n_rows + table.num_rows,
+                    n_infinite=report.n_infinite + int(np.isinf(ends).any(axis=0).sum()),
+                    n_unknown=report.n_unknown + int((~added["known"]).sum()),
+                )
+                if on_rows is not None:
+                    on_rows(table.num_rows)
+            keep()
+        return report
+
+    def _predict(self, table: pa.Table, numbers: NDArray) -> dict[str, NDArray]:
+        keys = self._keys(table, numbers)
+        X = self.online.regressor_.model_.check(self.encoder.transform(table, numbers=numbers))
+        new = self.encoder.unseen(table).values()
+        unknown = np.logical_or.reduce([np.zeros(len(keys), bool), *new])
+        found = self.online.predict_interval(X, keys=keys, unknown=unknown)
+        n_rows, n_targets = len(keys), len(self.encoder.targets)
+        y_pred, ends = found.y_pred.reshape(n_rows, -1), found.intervals.reshape(n_rows, 2, n_targets)
+        level = percent_name(self.online.target_level)
+        columns = {}
+        for number, target in enumerate(self.encoder.targets):
+            suffix = f"_{target}" if n_targets > 1 else ""
+            columns[f"y_pred{suffix}"] = y_pred[:, number]
+            columns[f"lower_{level}{suffix}"], columns[f"upper_{level}{suffix}"] = ends[:, :, number].T
+        return columns | {"known": found.known}
+
+    def observe(self, batches: Batches) -> ObserveReport:
+        """Take the labels of a table that has the key and the targets; its other columns are not read."""
+        report = ObserveReport(0, 0, 0, 0)
+        for numbers, rows in numbered(batches):
+            table = as_table(rows)
+            check_columns(table, [self.key, *self.encoder.targets])
+            labelled = labelled_rows(table, self.encoder.targets, every=False)
+            some = table.filter(pa.array(labelled))
+            taken = ignored = 0
+            if some.num_rows:
+                y = read_targets(some, self.encoder.targets)
+                taken, ignored = self.online.observe(self._keys(some, numbers[labelled]), y)
+            report = ObserveReport(
+                report.n_rows + table.num_rows,
+                report.n_taken + taken,
+                report.n_ignored + ignored,
+                report.n_unlabelled + int((~labelled).sum()),
+            )
+        return report
+
+    def _keys(self, table: pa.Table, numbers: NDArray) -> list[str]:
+        check_columns(table, [self.key])
+        keys = to_texts(table[self.key]).to_pylist()
+        missing = np.array([key is None or key == "" for key in keys])
+        if missing.any():
+            raise InputError(
+                f"column {self.key!r} names the rows, and lacks {missing.sum():,} names "
+                f"({list_rows(missing, numbers)}); give each row a name of its own"
+            )
+        return keys
