@@ -70,7 +70,8 @@ def test_a_refused_row_in_a_column_of_any_name(text):
 
 
 def test_the_options_are_there():
-    commands = typer.main.get_command(app).commands.values()
+    commands = list(typer.main.get_command(app).commands.values())
+    commands += [one for group in commands for one in getattr(group, "commands", {}).values()]
     assert set(OPTIONS.values()) <= {
         name for one in commands for option in one.params for name in option.opts
     }

@@ -26,7 +26,7 @@ def world(n, seed=0, drift=0.0):
 
 
 def fitted(X, y):
-    score = lvd.scores.ScaledResidual(scales=("kernel",))
+    score = lvd.scores.ScaledResidual(scales=("kernel", "boosted"))
     return lvd.LVDRegressor(Ridge(), conformity_score=score, random_state=0).fit(X, y)
 
 
