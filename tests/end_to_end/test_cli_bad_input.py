@@ -44,8 +44,9 @@ BAD_TABLES = {
     ),
     "infinity as target": ((GOOD + "1,-inf\n").encode(), "target 'y': 1 infinite value (row 31)"),
     "dates in no known order": (
-        b"x,y\n" + b"".join(b"%02d.01.2020,%d\n" % (i, i) for i in range(1, 29)),
-        "column 'x': '01.01.2020' is not a date or time (28 such values, rows 1, 2, 3, 4, 5, ...); write dates as",
+        b"x,y\n" + b"".join(b"%02d/%02d/2020,%d\n" % (i % 12 + 1, i // 12 + 1, i) for i in range(1, 29)),
+        "column 'x': '02/01/2020': day or month may come first; write dates as 2024-03-31, or say which with "
+        "--date-format dmy",
     ),
     "dates that do not exist": (
         b"x,y\n" + b"".join(b"2021-02-%02d,%d\n" % (i, i) for i in range(1, 31)),
@@ -154,7 +155,7 @@ BAD_MODELS = {
     "absurd shapes": (give_absurd_shapes, "not as the manifest says"),
     "no columns": (
         lambda model: reseal(model, lambda m: m.update(columns=None)),
-        "was not fitted on a table",
+        "was fitted on an array, whose columns have no names",
     ),
     "empty columns": (lambda model: reseal(model, lambda m: m.update(columns={})), "columns is damaged"),
     "a column less": (

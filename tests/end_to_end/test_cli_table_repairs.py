@@ -78,12 +78,13 @@ def test_bounds_that_are_no_numbers(lvd_here, tmp_path, monkeypatch, option, val
 
 
 def test_formatted_numbers_are_noted(lvd_here, tmp_path):
-    rows = "".join(f'"{i % 3 + 1},000",{i % 5},{i % 3 + i / 10}\n' for i in range(60))
+    rows = "".join(f'"{i % 3 + 1}.000,5",{i % 5},{i % 3 + i / 10}\n' for i in range(60))
     (tmp_path / "t.csv").write_text("pri\x1bce,x,y\n" + rows)
     outcome = lvd_here("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "model")
     assert outcome.code == 0
     assert (
-        "note: the texts of column 'pri\\x1bce', such as '1,000', are categories, not numbers" in outcome.out
+        "note: the texts of column 'pri\\x1bce', such as '1.000,5', are categories, not numbers"
+        in outcome.out
     )
     assert "\x1b" not in outcome.out + outcome.err
 

@@ -310,10 +310,8 @@ class TestRefusedInFit:
         ("values", "message"),
         [
             ([datetime.date(2020, 1, 1)] * 2, "is the same moment in every row"),
-            (
-                ["31.12.2020 12:00", "1.1.2021 13:00"],
-                "'31.12.2020 12:00' is not a date or time (2 such values, rows",
-            ),
+            (["01/02/2020", "03/04/2020"], "'01/02/2020': day or month may come first"),
+            (["13/02/2020", "03/14/2020"], "'13/02/2020': both the day and the month seem to come first"),
             (["12/31/99", "01/01/00"], "'12/31/99' is not a date or time"),
             (["2020-02-31", "2020-02-01"], "holds a date or time that does not exist"),
             (["12:30", "25:00"], "holds a date or time that does not exist"),

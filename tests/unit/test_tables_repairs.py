@@ -520,14 +520,14 @@ class TestFormattedNumbers:
 
     def test_in_the_report(self):
         x = np.random.default_rng(0).normal(size=30)
-        table = pa.table({"price": ["1,000", "2,000", "3,000"] * 10, "x": x, "y": x + 1.0})
+        table = pa.table({"price": ["1.000,5", "2.000,5", "3.000,5"] * 10, "x": x, "y": x + 1.0})
         _, report = TableModel.fit(table, small_regressor(), target="y")
-        assert report.formatted == {"price": "1,000"}
+        assert report.formatted == {"price": "1.000,5"}
 
     def test_too_many_to_be_categories(self):
-        table = pa.table({"price": [f"{i},000" for i in range(1, 300)], "y": range(299)})
+        table = pa.table({"price": [f"{i}.000,5" for i in range(1, 300)], "y": range(299)})
         message = refused(TableEncoder.fit, table, target="y")
-        assert "column 'price': holds numbers that are written like '1,000'; write plain numbers" in message
+        assert "column 'price': holds numbers that are written like '1.000,5'; write plain numbers" in message
 
 
 class TestLongMolecules:

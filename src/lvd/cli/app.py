@@ -42,7 +42,8 @@ ONCE_MORE = 60.0
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
-        *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop", "false_alarm_rate"),
+        *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop"),
+        *("date_format", "false_alarm_rate"),
         *("fitted_on", "groups", "guarantee", "half_life", "key", "max_infinite", "max_rows", "refit_every"),
         *(
             "impute",

@@ -36,6 +36,7 @@ QUICK = {
 CalibrationName = Literal["split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
+DateFormat = Literal["dmy", "mdy"]
 JointShape = Literal["box", "ellipsoid"]
 WhenUnknown = Literal["infinite", "widen"]
 
@@ -102,6 +103,13 @@ def fit(
             "Accept missing values: boosted trees handle missing numbers themselves, networks get a typical one; "
             "missing text is a category of its own.",
             "missing values are refused",
+        ),
+    ] = None,
+    date_format: Annotated[
+        DateFormat | None,
+        typer.Option(
+            show_default="found from the column where it tells",
+            help="Whether dates such as 03/04/2024 begin with the day (dmy) or the month (mdy).",
         ),
     ] = None,
     level: Annotated[
@@ -261,10 +269,12 @@ def fit(
 
     Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; where there
     are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and
-    another holds each text's frequency. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00)
-    become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows are
-    left out and reported. A column that alone predicts the target almost perfectly is kept and reported: it may be
-    known only when the target is.
+    another holds each text's frequency. Numbers may have a currency sign, % (5% is 5) and commas between
+    thousands, if all of a column are written so. Dates and times in ISO 8601 (2024-03-31, 17:30:00,
+    2024-03-31T17:30:00), or with the year last where the column or --date-format tells whether day or month comes
+    first, become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows
+    are left out and reported. A column that alone predicts the target almost perfectly is kept and reported: it may
+    be known only when the target is.
 
     The column of --split is not an input, except for what recurs in dates: month, day of the week and hour.
 
@@ -388,6 +398,7 @@ def fit(
                 drop=drop or (),
                 keep=keep or (),
                 impute=impute,
+                date_format=date_format,
                 column=smiles,
                 skip_invalid=skip_invalid,
                 guarantee=guarantee,

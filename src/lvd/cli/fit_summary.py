@@ -107,6 +107,13 @@ def notes(report: FitReport) -> Iterator[str]:
     """What a person should look at."""
     from lvd.tables.column_coding import PLAIN_NUMBERS
 
+    if report.read_from:
+        columns = ", ".join(f"{name!r} (such as {text})" for name, text in report.read_from.items())
+        yield f"read as numbers, without their signs: {columns}; 5% is 5"
+    if report.ordered:
+        first = {"dmy": "day", "mdy": "month"}
+        columns = ", ".join(f"{name!r} ({first[order]} first)" for name, order in report.ordered.items())
+        yield f"read as dates: {columns}"
     for column, share in report.leaks.items():
         yield (
             f"column {column!r} alone explains {share:.1%} of the target's variance: if it is known only when the "

@@ -34,9 +34,11 @@ from lvd.tables.column_values import (
 )
 from lvd.tables.dates import (
     PARTS,
+    DateOrder,
     MomentKind,
     Part,
     are_dates,
+    find_order,
     read_moments,
     recurring_parts,
     split_moments,
@@ -83,6 +85,8 @@ class Column:
         The first moment of a date, from which its days count.
     moments : str, optional
         What kind of moments a date column holds; models of older versions do not know.
+    order : {"dmy", "mdy"}, optional
+        Whether its texts begin with the day or the month, where they end with the year.
     """
 
     name: str
@@ -94,6 +98,7 @@ class Column:
     parts: tuple[Part, ...] = ()
     origin: float = 0.0
     moments: MomentKind | None = None
+    order: DateOrder | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -120,7 +125,9 @@ def example_of_formatted(texts: Sequence[str]) -> str | None:
     return min(found) if found and 2 * len(found) >= len(known) else None
 
 
-def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool) -> Column:
+def learn_column(
+    name: str, values: pa.ChunkedArray, *, impute: bool, date_format: DateOrder | None = None
+) -> Column:
     """What kind of column these are all values of; `learn_from` finds the medians, levels and first moments.
 
     If `impute`, missing numbers are accepted, and the column's median replaces them where a model accepts none;
@@ -135,13 +142,15 @@ def learn_column(name: str, values: pa.ChunkedArray, *, impute: bool) -> Column:
         return Column(name, "category")
     kind: Kind = "date" if dated else "boolean" if pa.types.is_boolean(values.type) else "number"
     column = Column(name, kind, median=0.0 if impute else None)
+    if dated and is_text(values.type):
+        column = replace(column, order=date_format or find_order(values))
     array = _read(column, values)
     _check_missing(np.isnan(array), impute)
     if column.kind != "date":
         return column
     if not (parts := varying_parts(array[~np.isnan(array)])):
         raise InputError("is the same moment in every row")
-    return replace(column, parts=parts, moments=read_moments(values)[1])
+    return replace(column, parts=parts, moments=read_moments(values, order=column.order)[1])
 
 
 def encode_column(
@@ -171,7 +180,7 @@ def features_of_missing(column: Column) -> list[float]:
 
 def _read(column: Column, values: pa.ChunkedArray, numbers: RowNumbers = None) -> Float[NDArray, "n"]:
     if column.kind == "date":
-        return to_moments(values, kind=column.moments, numbers=numbers)
+        return to_moments(values, kind=column.moments, order=column.order, numbers=numbers)
     return to_numbers(values, boolean=column.kind == "boolean", numbers=numbers)
 
 
@@ -295,7 +304,9 @@ def column_from_dict(entry: Any) -> Column:
     rare, parts = check_texts(entry.get("rare", [])), check_texts(entry.get("parts", []))
     shares, origin = entry.get("shares", []), entry.get("origin", 0.0)
     kind, median, moments = entry["kind"], entry["median"], entry.get("moments")
-    levels = (*categories, *rare)
+    levels, order = (*categories, *rare), entry.get("order")
+    if order is not None and (kind != "date" or order not in get_args(DateOrder)):
+        raise ValueError(f"order {order!r} of kind {kind!r}")
     if kind not in get_args(Kind) or (kind == "category") != bool(levels) or (kind == "date") != bool(parts):
         raise ValueError(f"kind {kind!r} with {len(levels)} categories and {len(parts)} parts")
     if moments is not None and (kind != "date" or moments not in get_args(MomentKind)):
@@ -316,6 +327,7 @@ def column_from_dict(entry: Any) -> Column:
         tuple(part for part in PARTS if part in parts),
         float(origin),
         moments,
+        order,
     )
 
 

@@ -33,6 +33,9 @@ MISSING_MARKS = (
 NUMBER = r"(?i)^[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 _BOOLEAN = r"(?i)^(true|false|0|1)$"
 
+_SIGN = r"[$\x{20ac}\x{00a3}\x{00a5}\x{20b9}]"
+_WRITTEN = rf"^[+-]?{_SIGN}?\s?[+-]?(\d{{1,3}}(,\d{{3}})+|\d+)(\.\d*)?\s?({_SIGN}|%)?$"
+"""Numbers with a currency sign or percent, and commas between groups of three digits."""
 _INTEGER = r"^[+-]?\d+$"
 
 EXACT = 2.0**53
@@ -128,6 +131,9 @@ def parse_text(
     All commands read the cells of CSV files here.
     """
     text = without_marks(values)
+    if not boolean:
+        plain = without_signs(text)
+        text = text if plain is None else plain
     try:
         parsed = text.cast(pa.bool_() if boolean else pa.float64())
     except pa.ArrowInvalid:
@@ -139,6 +145,33 @@ def parse_text(
     if not boolean and (large := to_mask(pc.greater_equal(pc.abs(parsed), EXACT))).any():
         _refuse_inexact(text, large & to_mask(pc.match_substring_regex(text, _INTEGER)), numbers)
     return parsed
+
+
+def without_signs(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Numbers such as ``$1,000.12`` or ``5%`` (5.0) as plain ones, where all of them are written so; else None.
+
+    Of currency and percent signs all have the same one, or none has any.
+    """
+    if not to_mask(pc.match_substring_regex(texts, r"[,%$\x{20ac}\x{00a3}\x{00a5}\x{20b9}]")).any():
+        return None
+    known = texts.drop_null()
+    if not pc.all(pc.match_substring_regex(known, _WRITTEN)).as_py():
+        return None
+    signs = pc.unique(pc.replace_substring_regex(known, r"[+\-\d.,\s]", ""))
+    return None if len(signs) > 1 else pc.replace_substring_regex(texts, rf"{_SIGN}|[,%\s]", "")
+
+
+def read_from_signs(cells: pa.Table) -> dict[str, str]:
+    """The columns of texts that are numbers without their signs, each with such a text."""
+    found = {}
+    for name in cells.column_names:
+        if is_text(cells[name].type):
+            texts = without_marks(cells[name])
+            if without_signs(texts) is not None:
+                found[name] = first_text(
+                    texts, to_mask(pc.match_substring_regex(texts, _WRITTEN)) & ~are_numbers(texts)
+                )
+    return found
 
 
 def guess_types(table: pa.Table) -> pa.Table:

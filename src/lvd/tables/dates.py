@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter
 from lvd.tables.column_values import (
     RowNumbers,
     count,
@@ -36,8 +36,12 @@ _LIKE_DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ]|$)"
     r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$"
 )
+_ORDERED = rf"^(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}})(([T ]{_CLOCK})?)$"
+DateOrder: TypeAlias = Literal["dmy", "mdy"]
+"""Whether the day or the month comes first where the year comes last."""
 MomentKind: TypeAlias = Literal["times of day", "dates or times without a zone", "times with a zone"]
 """What a column of moments holds; those of two kinds cannot be compared."""
+DATE_FORMAT = Parameter("date_format", "dmy")
 WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31T17:30:00"
 
 
@@ -55,13 +59,18 @@ def are_dates(values: pa.ChunkedArray) -> bool:
 
 
 def to_moments(
-    values: pa.ChunkedArray, *, kind: MomentKind | None = None, numbers: RowNumbers = None
+    values: pa.ChunkedArray,
+    *,
+    kind: MomentKind | None = None,
+    order: DateOrder | None = None,
+    numbers: RowNumbers = None,
 ) -> Float[NDArray, "n"]:
     """Dates and times as seconds since the start of 1970, of times alone since midnight; missing ones NaN.
 
-    Times with a zone are converted to UTC. Moments of another `kind` than that given are refused.
+    The `order` of day and month is found from the values where they tell it. Times with a zone are converted to
+    UTC. Moments of another `kind` than that given are refused.
     """
-    moments, found = read_moments(values, numbers=numbers)
+    moments, found = read_moments(values, order=order, numbers=numbers)
     if kind is not None and found != kind and not np.isnan(moments).all():
         raise InputError(
             f"holds {found}, but the model was fitted on {kind}; write them as in that table"
@@ -71,17 +80,42 @@ def to_moments(
 
 
 def read_moments(
-    values: pa.ChunkedArray, *, numbers: RowNumbers = None
+    values: pa.ChunkedArray, *, order: DateOrder | None = None, numbers: RowNumbers = None
 ) -> tuple[Float[NDArray, "n"], MomentKind]:
     """The moments of :func:`to_moments`, and of what kind they are."""
     kind: MomentKind = "times of day" if _are_times(values) else "dates or times without a zone"
     if is_text(values.type):
-        values = _parse(values, numbers)
+        values = _parse(values, order, numbers)
     elif not _is_moment(values.type):
         raise InputError(f"must hold dates or times, as in fit, got {values.type}; {WRITE_ISO}")
     if getattr(values.type, "tz", None) is not None:
         kind = "times with a zone"
     return in_seconds(values).to_numpy(), kind
+
+
+def find_order(values: pa.ChunkedArray) -> DateOrder | None:
+    """The order of day and month that these texts tell: one of them is beyond 12, or there are points between.
+
+    None where no text has its year at the end.
+    """
+    texts = without_marks(values).drop_null()
+    texts = texts.filter(pc.match_substring_regex(texts, _ORDERED))
+    if not len(texts):
+        return None
+    numbers = [
+        pc.replace_substring_regex(texts, _ORDERED, rf"\{place}").cast(pa.int64()).to_numpy()
+        for place in (1, 3)
+    ]
+    first, second = (bool((one > 12).any()) for one in numbers)
+    if first != second:
+        return "dmy" if first else "mdy"
+    points = pc.all(pc.equal(pc.replace_substring_regex(texts, _ORDERED, r"\2"), ".")).as_py()
+    if points and not second:
+        return "dmy"
+    why = "both the day and the month seem to come first" if first else "day or month may come first"
+    raise InputError(
+        f"{texts[0].as_py()!r}: {why}; write dates as 2024-03-31, or say which with ", DATE_FORMAT
+    )
 
 
 def split_moments(
@@ -126,9 +160,13 @@ def _are_times(values: pa.ChunkedArray) -> bool:
     return bool(to_mask(pc.match_substring_regex(without_marks(values), _TIME)).any())
 
 
-def _parse(values: pa.ChunkedArray, numbers: RowNumbers) -> pa.ChunkedArray:
+def _parse(values: pa.ChunkedArray, order: DateOrder | None, numbers: RowNumbers) -> pa.ChunkedArray:
     texts = without_marks(values)
     compact = pc.replace_substring_regex(texts, _COMPACT, r"\1-\2-\3T\4:\5:\6")
+    order = find_order(values) if order is None else order
+    if order is not None:
+        month_day = r"\1-\3" if order == "mdy" else r"\3-\1"
+        compact = pc.replace_substring_regex(compact, _ORDERED, rf"\4-{month_day}\5")
     clock = to_mask(pc.match_substring_regex(compact, _TIME))
     if clock.any():
         _refuse(texts, ~clock, numbers)

@@ -27,6 +27,7 @@ from lvd.tables.column_values import (
     list_texts,
     to_texts,
 )
+from lvd.tables.dates import DateOrder
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.reading import Batches, numbered
 from lvd.tables.review import check_some_left, find_useless
@@ -205,6 +206,7 @@ def prepare_columns(
     seed: int,
     fills: bool = True,
     crossed: bool = False,
+    date_format: DateOrder | None = None,
 ) -> Prepared:
     """All columns but the targets and those dropped as features, and the split, by default the paper's.
 
@@ -227,10 +229,12 @@ def prepare_columns(
     useless = find_useless(table, [name for name in names if name not in keep])
     check_some_left(names, useless)
     outside = {*drop, *useless} | (split.leaves_out(table) - {*targets})
-    encoder = TableEncoder.fit(table, target=target, drop=sorted(outside), impute=impute)
+    encoder = TableEncoder.fit(
+        table, target=target, drop=sorted(outside), impute=impute, date_format=date_format
+    )
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
-    parts = split.parts(table, rows, seed)
+    parts = split.parts(table, rows, seed, date_format)
     learning = np.concatenate(parts[:2]) if crossed else parts[0]
     forget = split.column if split.kind == "time" else None
     columns = learn_from(encoder.columns, table.take(rows[learning]), forget_dates=forget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from lvd.metrics import (
 )
 from lvd.regions import Region, in_box
 from lvd.tables.column_coding import example_of_formatted
-from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.column_values import read_from_signs, to_numbers, to_texts
 from lvd.tables.dates import CYCLES
 from lvd.tables.inputs import Prepared
 from lvd.tables.verdict import JudgedRows, Verdict, judge
@@ -89,6 +89,8 @@ class FitReport:
     as such and not only by what recurs, `groups` is the column of groups, and
     `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
     is about all targets at once, where there are several. A `case` is what rows with the same inputs are rows of.
+    `read_from` names the columns whose numbers are written with signs, each with one of them, and `ordered` those
+    of dates that begin with the day or the month.
     """
 
     n_train: int
@@ -115,6 +117,8 @@ class FitReport:
     together: tuple[Together, ...] = ()
     case: str = "row"
     dated: tuple[str, ...] = ()
+    read_from: dict[str, str] = field(default_factory=dict)
+    ordered: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -127,6 +131,7 @@ class FitReport:
         leaks: dict[str, float],
         groups: str | None,
         split: str,
+        cells: pa.Table,
     ) -> FitReport:
         """That of a model of the `prepared` rows of this table, of which it was `tested` on the test rows."""
         encoder, y, (train, calib, test) = prepared.encoder, prepared.y, prepared.parts
@@ -156,6 +161,8 @@ class FitReport:
             targets=tested.targets,
             together=tested.together,
             case=encoder.case,
+            read_from=read_from_signs(cells.select([one for one in cells.column_names if one in used])),
+            ordered={one.name: one.order for one in columns if one.order is not None},
             dated=tuple(one.name for one in columns if set(one.parts) - set(CYCLES)),
         )
 

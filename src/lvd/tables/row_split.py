@@ -12,7 +12,7 @@ from lvd._typing import Int, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
-from lvd.tables.dates import are_dates, to_moments
+from lvd.tables.dates import DateOrder, are_dates, to_moments
 from lvd.tables.splits import Parts, split_group_indices, split_indices, split_time_indices
 
 
@@ -40,15 +40,20 @@ class RowSplit:
     def __str__(self) -> str:
         return self.kind if self.column is None else f"{self.kind}:{self.column}"
 
-    def parts(self, table: pa.Table, rows: Int[NDArray, "n"], seed: int) -> Parts:
+    def parts(
+        self, table: pa.Table, rows: Int[NDArray, "n"], seed: int, date_format: DateOrder | None = None
+    ) -> Parts:
         """The places in `rows` of those that train, calibrate and test."""
         if self.column is None:
             return split_indices(len(rows), seed)
         some = table[self.column].take(pa.array(rows))
         if self.kind == "group":
             return split_group_indices(group_labels(some).astype(str), seed)
-        read = to_moments if are_dates(some) else to_numbers
-        (moments,) = for_each_column([self.column], lambda _: read(some), noun="split by column")
+
+        def read(_: str) -> NDArray:
+            return to_moments(some, order=date_format) if are_dates(some) else to_numbers(some)
+
+        (moments,) = for_each_column([self.column], read, noun="split by column")
         if (missing := np.isnan(moments)).any():
             raise InputError(
                 f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in, or "

@@ -28,6 +28,7 @@ from lvd.tables.column_coding import (
     level_index,
 )
 from lvd.tables.column_values import RowNumbers, as_columns, check_columns, for_each_column, to_numbers
+from lvd.tables.dates import DateOrder
 from lvd.tables.reading import BATCH_ROWS
 from lvd.tables.review import check_some_left
 
@@ -80,6 +81,7 @@ class TableEncoder:
         target: str | Sequence[str],
         drop: Sequence[str] = (),
         impute: str | None = None,
+        date_format: DateOrder | None = None,
     ) -> TableEncoder:
         """Learn the coding of all columns but `target` and `drop`, and check the targets.
 
@@ -96,7 +98,9 @@ class TableEncoder:
         check_some_left(names, {})
         check_targets_vary(table, targets)
         columns = for_each_column(
-            names, lambda name: learn_column(name, table[name], impute=impute is not None), may_drop=True
+            names,
+            lambda name: learn_column(name, table[name], impute=impute is not None, date_format=date_format),
+            may_drop=True,
         )
         return cls(targets, learn_from(columns, table))
 

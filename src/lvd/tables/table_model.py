@@ -35,6 +35,7 @@ from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
+from lvd.tables.dates import DateOrder
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
@@ -113,6 +114,7 @@ class TableModel:
         split: str = "random",
         seed: int = 0,
         cells: pa.Table | None = None,
+        date_format: DateOrder | None = None,
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
@@ -126,7 +128,8 @@ class TableModel:
         out rows that it cannot read. Each target then uses the rows that have it.
 
         `cells` are the same rows as they stand in a file, where `table` holds what was guessed from texts: groups
-        are told apart by them.
+        are told apart by them. `date_format` says whether dates such as 03/04/2024 begin with the day,
+        ``"dmy"``, or the month, ``"mdy"``; without it only those are read of which the column tells it.
         """
         table = as_table(table)
         cells = table if cells is None else cells
@@ -147,7 +150,14 @@ class TableModel:
         if column is None:
             fills = not takes(regressor, "allow_nan")
             prepared = prepare_columns(
-                table, drop=drop, keep=keep, impute=impute, fills=fills, crossed=crossed, **ways
+                *(table,),
+                drop=drop,
+                keep=keep,
+                impute=impute,
+                fills=fills,
+                crossed=crossed,
+                date_format=date_format,
+                **ways,
             )
         elif drop or keep or impute:
             raise InputError(
@@ -188,7 +198,14 @@ class TableModel:
         n_repeated = tested.n_repeated + (0 if crossed else model.count_training_rows(X[calib]))
         prepared = replace(prepared, encoder=encoder)
         return model, FitReport.of(
-            table, prepared, tested, n_repeated=n_repeated, leaks=leaks, groups=groups, split=split
+            table,
+            prepared,
+            tested,
+            n_repeated=n_repeated,
+            leaks=leaks,
+            groups=groups,
+            split=split,
+            cells=cells,
         )
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
