@@ -83,10 +83,13 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
     n_threads, before = n_threads or usable_threads(), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        if n_threads == 1:
+            yield run_in_turn
+            return
         with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
 
             def run(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
-                if len(chunks) == 1 or n_threads == 1:
+                if len(chunks) == 1:
                     return run_in_turn(function, chunks)
                 # What the caller listens to, each thread tells it too.
                 waiting = [pool.submit(copy_context().run, function, chunk) for chunk in chunks]
@@ -129,7 +132,11 @@ def in_chunks(
 
     It runs on threads where there is enough to do, and can be interrupted.
     """
-    at_once, stop = max(1, PAIRS_AT_ONCE // max(1, n_rows) // LEAST_AT_ONCE) * LEAST_AT_ONCE, Event()
+    at_once = max(1, PAIRS_AT_ONCE // max(1, n_rows) // LEAST_AT_ONCE) * LEAST_AT_ONCE
+    if n_queries <= at_once and n_queries * n_rows < THREAD_PAIRS:
+        work(slice(0, n_queries))  # a single row is answered in less time than threads are asked about
+        return
+    stop = Event()
 
     def go_on(part: slice) -> None:
         for start in range(part.start, part.stop, at_once):

@@ -124,7 +124,7 @@ class TestBound:
         ("quantiles", "remark"),
         [
             (UNIFORM - 50.0, None),
-            (UNIFORM, "The model predicts about 1e+02 too low here."),
+            (UNIFORM, "The model predicts about 100 too low here."),
             (UNIFORM / 50.0 - 3.0, "The model predicts about 4 too high here."),
             (UNIFORM - 35.0, "Errors above the prediction are about twice as large as below."),
             (UNIFORM - 60.0, "Errors below the prediction are about 1.6 times as large as above."),
@@ -315,6 +315,14 @@ class TestRegressor:
             lvd.InputError, match="the nodes of the trees of quantiles do not belong together"
         ):
             forged(**changes)._check_parameters()
+
+    def test_trees_for_other_columns_are_refused(self):
+        """Compiled loops read where they are told."""
+        trees = forged()
+        width = int(trees.features.max()) + 1
+        assert trees.predict(np.zeros((2, width))).shape == (2, len(COARSE))
+        with pytest.raises(lvd.InputError, match=f"ask for {width} columns, and there are {width - 1}"):
+            trees.predict(np.zeros((2, width - 1)))
 
     def test_distributions(self):
         """Quantiles and distribution function are of one distribution, and PIT values look uniform."""

@@ -4,6 +4,7 @@ to save."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class TreeEnsemble:
         )
         return result
 
-    @property
+    @cached_property
     def _arrays(self) -> tuple[NDArray, ...]:
         """All arrays as compiled code takes them."""
         return (

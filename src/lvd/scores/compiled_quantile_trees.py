@@ -199,8 +199,8 @@ def leaf_quantiles(errors, rows, leaf, taus, n_nodes):
 def add_leaves(rows, trees, result):
     """Add the values of the leaf of every tree to each row."""
     roots, features, thresholds, left, right, values = trees
-    for i in range(len(rows)):
-        for root in roots:
+    for root in roots:  # the nodes of one tree stay at hand for all rows
+        for i in range(len(rows)):
             node = root
             while left[node] != node:
                 node = left[node] if rows[i, features[node]] <= thresholds[node] else right[node]

@@ -62,14 +62,13 @@ class BoundDistribution(BoundScore):
     ) -> Float[NDArray, "n 2 l t"]:
         """All y at most as deep as `radius`, and what is between them and the prediction; an empty set shrinks to
         the prediction."""
-        result = self.residual.intervals(radius, levels)
         depth, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
-        ends = np.minimum(self.targets_at(-depth), y_pred), np.maximum(self.targets_at(depth), y_pred)
-        empty = radius[:, 0] < 0.0
-        for target, quantiles in enumerate(self.quantiles):
-            if quantiles is not None:
-                for side, end in enumerate(ends):
-                    result[:, side, :, target] = np.where(empty, y_pred, end)[..., target]
+        ends = self.targets_at(np.concatenate([-depth, depth], axis=1))
+        lower, upper = np.minimum(ends[:, : len(levels)], y_pred), np.maximum(ends[:, len(levels) :], y_pred)
+        result = np.where(radius < 0.0, y_pred[:, None], np.stack([lower, upper], axis=1))
+        alike = [target for target, quantiles in enumerate(self.quantiles) if quantiles is None]
+        if alike:
+            result[..., alike] = self.residual.intervals(radius, levels)[..., alike]
         return result
 
     def remark(self, row: int, target: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,10 +58,20 @@ class QuantileTrees:
         from lvd.scores.compiled_quantile_trees import add_leaves
 
         rows = np.ascontiguousarray(X, dtype=np.float64)
+        if rows.shape[1] < self._n_columns:
+            raise InputError(
+                f"the trees of quantiles ask for {self._n_columns} columns, and there are {rows.shape[1]}: parts "
+                "of a model that do not belong together; fit it again"
+            )
         result = np.tile(self.baseline, (len(rows), 1))
         trees = self.roots, self.features, self.thresholds, self.left, self.right, self.values
         in_chunks(lambda part: add_leaves(rows[part], trees, result[part]), len(rows), 100 * len(self.roots))
         return result
+
+    @cached_property
+    def _n_columns(self) -> int:
+        """How many columns the nodes refer to."""
+        return int(self.features.max(initial=-1)) + 1
 
 
 def boosted_quantiles(

@@ -70,15 +70,16 @@ def depth_of(z: Float[NDArray, "n"], quantiles: Float[NDArray, "n k"]) -> Float[
 
 def error_at(depth: Float[NDArray, "n l"], quantiles: Float[NDArray, "n k"]) -> Float[NDArray, "n l"]:
     """The z of these depths, which may be infinite: the inverse of :func:`depth_of`."""
-    outer = np.log2(2.0 * GRID[0])
-    tail = np.exp2(-np.minimum(np.abs(depth), -outer)) / 2.0
+    outer, last, below = np.log2(2.0 * GRID[0]), len(GRID) - 1, depth < 0.0
+    size, rows = np.abs(depth), np.arange(len(depth))[:, None]
+    tail = np.exp2(-np.minimum(size, -outer)) / 2.0
     cell = np.clip(np.searchsorted(GRID[: MIDDLE + 1], tail, side="right"), 1, MIDDLE)
     share = (tail - GRID[cell - 1]) / (GRID[cell] - GRID[cell - 1])
-    sides = []
-    for own in (quantiles[:, : MIDDLE + 1], quantiles[:, MIDDLE:][:, ::-1]):
-        low, high = (np.take_along_axis(own, place, axis=1) for place in (cell - 1, cell))
-        sides.append(low + share * (high - low))
-    inside = np.where(depth < 0.0, *sides)
+    # The quantiles above the median are those below it, counted from the other end.
+    low, high = (quantiles[rows, np.where(below, place, last - place)] for place in (cell - 1, cell))
+    inside = low + share * (high - low)
+    if not (size > -outer).any():
+        return inside
     (start, down), (end, up) = (tuple(part[:, None] for part in side) for side in _tails(quantiles))
     inside = np.where(depth < outer, start + (depth - outer) / down, inside)
     return np.where(depth > -outer, end + (depth + outer) / up, inside)
