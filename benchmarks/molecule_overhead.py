@@ -24,7 +24,7 @@ from lvd._typing import NDArray
 from lvd._validation import resolve_device
 from lvd.data import Dataset
 from lvd.methods.conformal import fit_kernels
-from lvd.models.model import Evaluation, RowwiseModel
+from lvd.models.model import Evaluation, Model
 from lvd.molecules import Recipe, read_molecules
 from lvd.scores import AbsoluteResidual, EvaluatedRows, TrainingRows
 from lvd.tables.splits import split_indices
@@ -40,11 +40,15 @@ def seconds(work: Callable[[], object], *, warm: bool = True) -> float:
     return timed(work, resolve_device("auto").type)[0]
 
 
-class Known(RowwiseModel):
+class Known(Model):
     """The networks with answers that are known beforehand, so that what LVD adds is measured alone."""
 
     def __init__(self, answers: Evaluation, held_out_rows: NDArray) -> None:
-        self.answers, self.held_out_rows_ = answers, held_out_rows
+        self.answers, self.held_out = answers, held_out_rows
+
+    @property
+    def rows_held_out(self) -> NDArray:
+        return self.held_out
 
     def __sklearn_clone__(self) -> Known:
         return self
@@ -73,7 +77,7 @@ def measure(
     networks = lvd.ChempropEstimator(n_epochs=EPOCHS, warmup_epochs=1, progress=False, random_state=seed)
     training = seconds(lambda: networks.fit(molecules[train], y[train]), warm=torch.cuda.is_available())
     outputs = networks.evaluate(molecules)
-    known = Known(outputs, networks.held_out_rows_)
+    known = Known(outputs, networks.rows_held_out)
     rows = EvaluatedRows(train, known.evaluate(train))
     told = TrainingRows(rows, y[train], known, device="auto", seed=seed)
 

@@ -19,7 +19,7 @@ from lvd import NetRegressor
 from lvd._typing import Float, NDArray
 from lvd.engine import conformal_quantile
 from lvd.metrics.width import widened_range
-from lvd.models.losses import pinball
+from lvd.models.losses import quantile_loss
 
 ORDERS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
 SHIFTS = 41
@@ -55,7 +55,7 @@ def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Q
         orders = torch.as_tensor(ORDERS)
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            return pinball(targets - outputs, orders.to(outputs)).mean()
+            return quantile_loss(targets - outputs, orders.to(outputs)).mean()
 
         network = NetRegressor(loss=loss, device="cpu", random_state=split.seed)
         predict = network.fit(X, np.tile(y[:, None], len(ORDERS))).predict

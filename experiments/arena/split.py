@@ -15,22 +15,22 @@ from experiments.paper.stages import Stages
 from lvd import NetRegressor
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd.data import split_indices
-from lvd.models import Evaluation
+from lvd.models import Evaluation, Model
 from lvd.models.candidates import held_out_folds
-from lvd.models.wrap import as_model
+from lvd.wrap import as_model
 
 ARENA_MODELS = ("network", "trees")
 SIZES = (0.6, 0.2, 0.2)
 MOST_OUTSIDE = 1000
 
 
-class SharedModel(BaseEstimator):
+class SharedModel(Model, BaseEstimator):
     """A model whose training and answers are shared by all its copies: equal rows are learned and asked once.
 
     Every copy counts in full in the seconds that :class:`Stages` tells.
     """
 
-    def __init__(self, model: Any, stages: Stages) -> None:
+    def __init__(self, model: Model, stages: Stages) -> None:
         self.model = model
         self.stages = stages
 
@@ -38,9 +38,9 @@ class SharedModel(BaseEstimator):
         return SharedModel(clone(self.model), self.stages)
 
     @property
-    def remembers(self) -> bool:
-        """As the model has it."""
-        return bool(getattr(self.model, "remembers", False))
+    def interpolates(self) -> bool:
+        """As the model does."""
+        return self.model.interpolates
 
     def check(self, X: ArrayLike) -> Any:
         """What the model accepts."""

@@ -21,10 +21,9 @@ from experiments.paper.runs import table_of, task_of
 from lvd import KernelRegressor, MahalanobisKernel, NetRegressor
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd.data import Dataset, split_indices
-from lvd.models import Evaluation
+from lvd.models import Evaluation, Model
 from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
-from lvd.models.model import RowwiseModel
 from lvd.molecules import inner_split
 from lvd.molecules.domain import MoleculeParts
 from lvd.tables.splits import Parts
@@ -220,7 +219,7 @@ class StoredRows(np.ndarray):
         return MoleculeParts(self.smiles[np.asarray(self)].tolist()).parts()
 
 
-class StoredModel(RowwiseModel):
+class StoredModel(Model):
     """Networks like those of :class:`lvd.ChempropEstimator`, for one task, by stored outputs."""
 
     def __init__(self, split: TaskSplit) -> None:
@@ -232,6 +231,11 @@ class StoredModel(RowwiseModel):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Nothing to set."""
         return {}
+
+    @property
+    def rows_held_out(self) -> Int[NDArray, "v"]:
+        """Those that the networks did not learn from."""
+        return self.held_out_rows_
 
     def check(self, X: ArrayLike) -> Any:
         """Row numbers."""

@@ -16,7 +16,7 @@ _HOMES = {
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
     "Region": "lvd.regions",
-    "select": "lvd.calibration.selection",
+    "select": "lvd.methods.predictive",
     "load": "lvd.tables.loading",
     "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.tables.splits",
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from lvd import calibration, data, kernels, metrics, plot, scores, support, testing
     from lvd._validation import InputError
     from lvd.calibration import LocalConformal, shift
-    from lvd.calibration.selection import select
     from lvd.kernels import MahalanobisKernel
     from lvd.kernels.regression import KernelRegressor
     from lvd.methods import (
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
         SharedRowsWarning,
         SplitConformalRegressor,
     )
+    from lvd.methods.predictive import select
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
     from lvd.regions import Region

@@ -1,4 +1,4 @@
-"""What long work is doing, for whoever wants to show it: a command line, a notebook."""
+"""Progress of long computations, for a command line or a notebook to show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 STANDARD_OUTPUT = Path("-")
 WRITTEN: list[Path] = []
-"""What this process has written so far, for whoever must say so when it fails later."""
+"""The files that this process has written so far, to name them if it fails later."""
 FIRST_USE = "compiling for the first use, about ten seconds"
 Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """``with progress(what, total) as advance`` announces work, and ``advance(n)`` says that n more are done."""

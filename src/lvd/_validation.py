@@ -73,13 +73,13 @@ _ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def note_origin(loaded: Any, folder: str) -> None:
-    """Remember for :func:`proven` where an object was loaded from."""
+    """Remember for :func:`load_errors_explained` where an object was loaded from."""
     _ORIGINS[loaded] = folder
 
 
 @contextmanager
-def proven(loaded: Any) -> Iterator[None]:
-    """Loading predicts nothing, so parts of a loaded object that do not fit together are refused in use."""
+def load_errors_explained(loaded: Any) -> Iterator[None]:
+    """Say which folder to save again where a loaded object fails: loading checks its parts one by one only."""
     try:
         yield
     except InputError:

@@ -51,7 +51,7 @@ def intervals(
     Without `feature` the rows are in the order of their predictions.
     """
     axes, levels = _axes(ax), np.sort(check_levels(_levels_of(reg, confidence_level)))
-    y_pred, ends = _predicted(reg, X, levels)
+    y_pred, ends = _prediction_of(reg, X, levels)
     along, name = (y_pred, "prediction") if feature is None else _column(X, feature)
     order = np.argsort(along, kind="stable")
     x, y_pred, ends = along[order], y_pred[order], ends[order]
@@ -98,7 +98,7 @@ def calibration(
     The rows must be new: on rows that the model was trained or calibrated on the curve says nothing.
     """
     axes, levels = _axes(ax), np.sort(check_levels(confidence_level))
-    _, ends = _predicted(reg, X, levels)
+    _, ends = _prediction_of(reg, X, levels)
     inside = covered(_targets(y, len(ends)), ends)
     low, high = binomial_band(inside.sum(axis=0), len(inside))
     axes.plot([0, 1], [0, 1], ":", color=BLACK, label="as promised on average")
@@ -123,7 +123,7 @@ def width_and_error(
     """
     axes = _axes(ax)
     level = check_levels(_levels_of(reg, confidence_level))[-1:]
-    y_pred, ends = _predicted(reg, X, level)
+    y_pred, ends = _prediction_of(reg, X, level)
     width, errors = widths(ends)[:, 0], np.abs(_targets(y, len(ends)) - y_pred)
     finite = np.isfinite(width)
     inside = covered(_targets(y, len(ends)), ends)[:, 0]
@@ -154,7 +154,7 @@ def distribution(reg: Any, row: ArrayLike, y: float | None = None, *, ax: Axes |
         raise InputError(f"row must be one row of X, got {len(rows)}; pick one, such as X[:1]")
     axes = _axes(ax)
     level = check_levels(_levels_of(reg, None))[-1:]
-    y_pred, ends = _predicted(reg, rows, level)
+    y_pred, ends = _prediction_of(reg, rows, level)
     found = to_numpy(reg.predict_distribution(rows).quantile(QUANTILES))[0]
     quantiles = found[np.isfinite(found)]
     if len(quantiles) > 1:
@@ -193,7 +193,7 @@ def _levels_of(reg: IntervalRegressor, confidence_level: Levels | None) -> Level
     return reg.confidence_level if confidence_level is None else confidence_level
 
 
-def _predicted(
+def _prediction_of(
     reg: IntervalRegressor, X: ArrayLike, levels: Float[NDArray, "l"]
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n 2 l"]]:
     """Predictions and intervals of one target."""

@@ -33,7 +33,7 @@ def check_kernel(kernel: Kernel) -> None:
     >>> lvd.testing.check_kernel(lvd.MahalanobisKernel(2, max_iter=20, random_state=0))
     """
     _check_part(kernel, Kernel)
-    X, y = _rows()
+    X, y = _example_rows()
     fitted = clone(kernel)
     _check(fitted.fit(X, y) is fitted, "fit must return the kernel itself")
     points = to_numpy(fitted.coordinates(X))
@@ -44,13 +44,13 @@ def check_kernel(kernel: Kernel) -> None:
     alone = np.concatenate([to_numpy(fitted.coordinates(X[[row]])) for row in range(5)])
     same = np.allclose(alone, points[:5], rtol=1e-9, atol=1e-12)
     _check(same, "a row's coordinates must not depend on the rows beside it")
-    training = getattr(fitted, "train_points_", ())
+    training = fitted.train_points_ if fitted.knows_training_rows else ()
     shape = np.shape(training)
     _check(
         len(shape) == 2 and shape[1] == points.shape[1],
         "fit must set train_points_, the coordinates (r, k) of training rows",
     )
-    _check_regressor(LVDRegressor(_net(), kernel=clone(kernel), random_state=0), type(kernel))
+    _check_behaviour(LVDRegressor(_net(), kernel=clone(kernel), random_state=0), type(kernel))
 
 
 def check_score(score: ConformityScore) -> None:
@@ -62,7 +62,7 @@ def check_score(score: ConformityScore) -> None:
     >>> lvd.testing.check_score(lvd.scores.AbsoluteResidual())
     """
     _check_part(score, ConformityScore)
-    X, y = _rows()
+    X, y = _example_rows()
     y = np.stack([y, -y], axis=1) if score.joint else y
     reg = LVDRegressor(_net(), conformity_score=clone(score), confidence_level=LEVELS, random_state=0).fit(
         X, y
@@ -80,7 +80,7 @@ def check_score(score: ConformityScore) -> None:
         slack = 1e-6 * (1.0 + np.abs(columns))
         inside = (ends[:, 0] - slack <= columns) & (columns <= ends[:, 1] + slack)
         _check(bool(inside.all()), "the interval at a row's own score must contain its target")
-    _check_regressor(
+    _check_behaviour(
         LVDRegressor(_net(), conformity_score=clone(score), confidence_level=LEVELS, random_state=0),
         type(score),
         several=score.joint,
@@ -96,7 +96,7 @@ def check_support(rule: SupportRule) -> None:
     >>> lvd.testing.check_support(lvd.support.TrainingSupport())
     """
     _check_part(rule, SupportRule)
-    X, y = _rows()
+    X, y = _example_rows()
     model = _net().fit(X, y[:, None])
     fitted = clone(rule)
     _check(fitted.fit(EvaluatedRows(X, model.evaluate(X)), 0) is fitted, "fit must return the rule itself")
@@ -107,7 +107,7 @@ def check_support(rule: SupportRule) -> None:
     unknown = np.flatnonzero(~support.known).tolist()
     _check(sorted(support.reasons) == unknown, "each unknown row, and no other, must have a reason")
     _check(all(one.text for one in support.reasons.values()), "a reason must say something")
-    _check_regressor(LVDRegressor(_net(), support=clone(rule), random_state=0), type(rule))
+    _check_behaviour(LVDRegressor(_net(), support=clone(rule), random_state=0), type(rule))
 
 
 def check_method(method: IntervalRegressor) -> None:
@@ -122,7 +122,7 @@ def check_method(method: IntervalRegressor) -> None:
     method = clone(method)
     if np.ndim(method.confidence_level) == 0:
         method.set_params(confidence_level=LEVELS)
-    _check_regressor(method, type(method))
+    _check_behaviour(method, type(method))
 
 
 def _check_part(part: Any, contract: type[Any]) -> None:
@@ -136,9 +136,9 @@ def _check_part(part: Any, contract: type[Any]) -> None:
     _check(type(copy) is type(part), "a clone must be of the same class")
 
 
-def _check_regressor(reg: IntervalRegressor, trusted: type[Any], *, several: bool = False) -> None:
+def _check_behaviour(reg: IntervalRegressor, trusted: type[Any], *, several: bool = False) -> None:
     """Fitted twice it is the same, its intervals have the right shape and are nested, and it can be saved."""
-    X, y = _rows()
+    X, y = _example_rows()
     y = np.stack([y, -y], axis=1) if several else y
     reg = clone(reg)
     _check(reg.fit(X, y) is reg, "fit must return the estimator itself")
@@ -167,7 +167,7 @@ def _check_regressor(reg: IntervalRegressor, trusted: type[Any], *, several: boo
         )
 
 
-def _rows() -> tuple[Float[NDArray, "n p"], Float[NDArray, "n"]]:
+def _example_rows() -> tuple[Float[NDArray, "n p"], Float[NDArray, "n"]]:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(240, 3))
     return X, X[:, 0] + (0.1 + np.abs(X[:, 1])) * rng.normal(size=240)

@@ -19,7 +19,7 @@ if importlib.util.find_spec("chemprop") is None:
     pytest.skip("needs chemprop", allow_module_level=True)
 
 import lvd
-from lvd.molecules.lazy import run_chemprop
+from lvd.cli import run_chemprop
 
 ENDS = ("", "O", "N", "Cl", "S", "C#N", "C=O", "OC", "C(C)C", "c1ccccc1", "C1CCNC1", "c1ccncc1")
 CHAINS = ["C" * n + end for n in range(1, 15) for end in ENDS]
@@ -37,7 +37,7 @@ class Trained(NamedTuple):
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess:
     """A command that was installed with chemprop or lvd, or, before it is installed again, its module."""
     script = Path(sys.executable).with_name(name)
-    module = {"chemprop": "chemprop.cli.main", "lvd-chemprop": "lvd.molecules.chemprop_plugin"}[name]
+    module = {"chemprop": "chemprop.cli.main", "lvd-chemprop": "lvd.cli.chemprop_plugin"}[name]
     command = [script] if script.exists() else [sys.executable, "-m", module]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(

@@ -13,7 +13,7 @@ from experiments.small.page import SmallBoard, lowest_group
 from experiments.small.samples import GROUPS, SAMPLES
 from experiments.small.study import SMALL_METHODS, SmallResult, count_small, plan_small, run_draw, run_small
 from lvd import JackknifePlusRegressor
-from lvd.models import as_model
+from lvd.wrap import as_model
 
 RUN = ("small-samples", "--samples", "noise-levels", "--models", "trees", "--sizes", "60", "--draws", "0:2")
 

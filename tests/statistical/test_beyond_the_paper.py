@@ -13,7 +13,6 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
-from lvd.calibration.distribution import local_cdf
 from lvd.calibration.guarantees import (
     calibrated_radius,
     draw_centres,
@@ -21,6 +20,7 @@ from lvd.calibration.guarantees import (
     randomized_radius,
     standing,
 )
+from lvd.calibration.local_distribution import local_cdf
 from lvd.engine import Queries, SortedRows
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 

@@ -19,7 +19,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import lvd
-from lvd.models import NetRegressor, as_model
+from lvd.models import NetRegressor
+from lvd.wrap import as_model
 
 
 @pytest.fixture(scope="module")

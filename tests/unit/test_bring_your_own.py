@@ -17,10 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import lvd
-from lvd.models import as_model
 from lvd.models.coding import MOST_LEVELS, InputCoding
 from lvd.scores import ScaledResidual
 from lvd.store.folder import read_folder, write_folder
+from lvd.wrap import as_model
 
 N = 240
 OWN_CATEGORIES = {"lightgbm", "xgboost", "sklearn"}
@@ -133,7 +133,7 @@ class TestBoostedTrees:
         X = frame[["a", "b"]].to_numpy()
         booster = lightgbm.train({"verbose": -1}, lightgbm.Dataset(X, y), 5)
         model = as_model(booster, prefit=True)
-        assert model.remembers
+        assert model.interpolates
         assert model.fit(model.check(X), y[:, None]).evaluate(X).embeddings.shape == (N, 4)
 
     @pytest.mark.parametrize("forest", [RandomForestRegressor, ExtraTreesRegressor])

@@ -11,7 +11,6 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 
 import lvd
-from lvd.models import as_model
 from lvd.models.candidates import Candidates, held_out_folds
 from lvd.models.stack import forward, new_stack
 from lvd.models.validated import (
@@ -21,6 +20,7 @@ from lvd.models.validated import (
     ridge,
     start_at_ridge,
 )
+from lvd.wrap import as_model
 
 pytestmark = pytest.mark.usefixtures("full_training")
 

@@ -9,6 +9,7 @@ import lvd
 from lvd.models import Evaluation
 from lvd.scores import EvaluatedRows, JointResidual, TrainingRows
 from lvd.scores.joint import BoundJoint, LocalCovariance, covariance_misfit, global_moments, kept_off_zero
+from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)
 
@@ -105,7 +106,7 @@ def training_rows(errors, kernel):
     inputs = RNG.normal(size=(len(errors), 2))
     y_pred = np.zeros_like(errors)
     rows = EvaluatedRows(inputs, Evaluation(y_pred, inputs), [kernel])
-    model = lvd.models.as_model((np.zeros_like, np.asarray), prefit=True)
+    model = as_model((np.zeros_like, np.asarray), prefit=True)
     return TrainingRows(rows, errors, model, "cpu", 0)
 
 

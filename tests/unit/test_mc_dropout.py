@@ -122,7 +122,7 @@ class TestRegressor:
         reg = quick().fit(X, y)
         y_pred, intervals = reg.predict_interval(X, level)
         inputs = reg.model_.scale_inputs(X).double().expand(1000, -1, -1)
-        members = {name: parameter.double() for name, parameter in reg._members().items()}
+        members = {name: parameter.double() for name, parameter in reg._passes().items()}
         passes = forward(members, inputs).numpy()[:, :, 0]
         np.testing.assert_allclose(y_pred, passes.mean(0) * y.std() + y.mean(), rtol=1e-5)
         deviation = y.std() * np.sqrt(passes.var(0) + 0.1)

@@ -19,7 +19,9 @@ from torch import nn
 
 import lvd
 from lvd import methods
+from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods import ALL_METHODS, IntervalRegressor
+from lvd.methods.base import PROMISES
 from lvd.methods.conformal import ConformalMethod
 
 LEVELS = [0.5, 0.8]
@@ -88,7 +90,7 @@ def test_every_method_in_the_folder_is_registered():
 
 class TestContract:
     def test_says_what_it_promises(self, method):
-        assert method.guarantee in ("local", "marginal", "marginal 1-2a", "none")
+        assert {method.guarantee, *GUARANTEES} <= set(PROMISES)
         assert isinstance(method.post_hoc, bool)
         assert isinstance(method.nested, bool)
 
@@ -169,6 +171,11 @@ class TestContract:
         assert torch.equal(before[1], torch.random.get_rng_state())
         np.testing.assert_array_equal(copies[0], X)
         np.testing.assert_array_equal(copies[1], y)
+
+    def test_its_own_guarantee_may_be_asked_for(self, fitted, rows):
+        X, _ = rows
+        asked, default = fitted.predict_interval(X, guarantee=fitted.guarantee), fitted.predict_interval(X)
+        np.testing.assert_array_equal(asked[1], default[1])
 
     def test_shapes_and_order_of_several_levels(self, fitted, rows):
         X, _ = rows

@@ -10,9 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lvd
-from lvd.models import as_model
 from lvd.models.candidates import Candidates
 from lvd.models.losses import SquaredLoss, known_mean
+from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(900, 3))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import lvd
-from lvd.models import Evaluation
+from lvd.models import Evaluation, Model
 from lvd.scores import shapes
 from lvd.scores.distributional import BoundDistribution
 from lvd.scores.quantile_trees import QuantileTrees, boosted_quantiles, pinball
@@ -413,10 +413,8 @@ class TestRegressor:
         assert np.isfinite(labelled.predict_interval(self.NEW, 0.8, groups=np.full(300, "left"))[1]).all()
 
 
-class WithSpread:
+class WithSpread(Model):
     """A model that tells which errors to expect, and which rows it has not seen."""
-
-    prefit = False
 
     def __init__(self, held_out=700):
         self.held_out = held_out
@@ -424,12 +422,13 @@ class WithSpread:
     def check(self, X):
         return np.asarray(X, dtype=float)
 
-    def same_case(self, X):
-        return np.arange(len(X))
-
     def fit(self, X, y):
-        self.held_out_rows_ = np.arange(len(X) - self.held_out, len(X))
+        self.n_rows = len(X)
         return self
+
+    @property
+    def rows_held_out(self):
+        return np.arange(self.n_rows - self.held_out, self.n_rows)
 
     def evaluate(self, X):
         y_pred = X[:, 1:]

@@ -8,7 +8,15 @@ import pytest
 import lvd
 from lvd.models import Evaluation
 from lvd.scores import EvaluatedRows
-from lvd.support.training import BEYOND, FAR, FAR_EMBEDDED, FAR_INPUTS, ROOM, PartKinds, TrainingSupport
+from lvd.support.training_support import (
+    BEYOND,
+    FAR,
+    FAR_EMBEDDED,
+    FAR_INPUTS,
+    ROOM,
+    PartKinds,
+    TrainingSupport,
+)
 
 
 class Inputs(list):
@@ -65,7 +73,7 @@ def test_of_few_rows_few_ordinary_ones_are_unknown(n_rows):
 
 
 def test_without_extrapolation_far_more_would_be(monkeypatch):
-    monkeypatch.setattr("lvd.support.training.times_of_few", lambda n_rows, exponent: 1.0)
+    monkeypatch.setattr("lvd.support.training_support.times_of_few", lambda n_rows, exponent: 1.0)
     shares = [(~known(learned(rows), fresh)).mean() for _, rows, fresh in small_tables(45, 10)]
     assert np.mean(shares) > 0.01
 

@@ -17,11 +17,19 @@ def few_are_enough(monkeypatch):
     monkeypatch.setattr(score, "FEWEST_HELD_OUT", FEWEST)
 
 
+class KnowsHeldOut(lvd.NetRegressor):
+    held_out = np.zeros(0, np.int64)
+
+    @property
+    def rows_held_out(self):
+        return self.held_out
+
+
 def training(y, held_out_rows):
     """Of a model that predicts zero, knows its spread, and was trained on all rows but some."""
-    zero, model = np.zeros_like(y), lvd.NetRegressor()
+    zero, model = np.zeros_like(y), KnowsHeldOut()
     if held_out_rows is not None:
-        model.held_out_rows_ = held_out_rows
+        model.held_out = held_out_rows
     evaluation = Evaluation(zero, zero, spread=np.ones((len(y), 2, y.shape[1])))
     return TrainingRows(EvaluatedRows(y, evaluation), y, model, "cpu", 0)
 

@@ -1,4 +1,4 @@
-"""A bandwidth for each row: how far to look for enough calibration rows, told by the training rows alone."""
+"""A bandwidth for each row, wide enough to expect sufficient calibration rows; training rows alone decide it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lvd.engine.sums import weighted_sums
 
 MOST_TRAINING_ROWS = 4096
 GRID = np.geomspace(1.0, 50.0, 40)
-"""Bandwidths are chosen from these."""
+"""The candidate bandwidths."""
 LEAST_LEVEL = 0.9
-"""Lower levels look as far as this one: a handful of rows would be enough for a finite radius, and tells noise."""
+"""Lower levels use the bandwidths of this one: the few rows that suffice for a finite radius are noisy."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSample:
-    """Training rows in scaled coordinates, as many as tell bandwidths well enough."""
+    """A sample of the training rows in scaled coordinates, from which bandwidths are chosen."""
 
     points: Float[Tensor, "r k"]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import Float, NDArray
-from lvd.calibration.calibration import Group
+from lvd.calibration.calibration_rows import Group
 from lvd.engine import Queries, SortedRows
+from lvd.engine.finite_sample import rows_missing
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 DEEPEST = 1000.0
@@ -73,8 +74,8 @@ class Evidence:
         if not self.neighbors:
             known = f"there is no calibration row{where}"
         elif nearest < 0.5:
-            nobody = f"no calibration row{where} is similar to this one"
-            known = f"{nobody} (the nearest has a similarity of {nearest:.2g} of 1)"
+            nearest_text = f"no calibration row{where} is similar to this one"
+            known = f"{nearest_text} (the nearest has a similarity of {nearest:.2g} of 1)"
         else:
             known = f"it rests on only about {_rounded(self.n_effective)} similar calibration rows{where}"
         rows = "row" if self.rows_missing == 1 else "rows"
@@ -120,17 +121,6 @@ def _rounded(number: float) -> str:
 
 def _in_percent(share: float) -> str:
     return f"{100 * share:.10g}%"
-
-
-def rows_missing(total_weight: float, level: float) -> int:
-    """How many more calibration rows of weight 1 would make the radius finite.
-
-    With weights summing to S, r such rows do when ``S + r >= level (S + r + 1)``.
-    """
-    count = max(0, math.ceil(level / (1.0 - level) - total_weight - 1e-9))
-    while total_weight + count < level * (total_weight + count + 1.0):
-        count += 1
-    return count
 
 
 def explain_radius(

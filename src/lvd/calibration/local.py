@@ -27,11 +27,11 @@ from lvd._validation import (
     intervals_like,
     is_tensor,
     like,
-    proven,
+    load_errors_explained,
     seed_from,
 )
 from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
-from lvd.calibration.calibration import (
+from lvd.calibration.calibration_rows import (
     ALL,
     Asked,
     Calibration,
@@ -39,14 +39,13 @@ from lvd.calibration.calibration import (
     Group,
     Indices,
     Rows,
-    check_columns,
     check_largest,
     check_rows_given,
+    check_score_columns,
     check_width,
     put_together,
     take_apart,
 )
-from lvd.calibration.distribution import LocalDistribution
 from lvd.calibration.explanation import Evidence, explain_radius
 from lvd.calibration.guarantees import (
     GUARANTEES,
@@ -55,6 +54,7 @@ from lvd.calibration.guarantees import (
     sample_points,
     standing,
 )
+from lvd.calibration.local_distribution import LocalDistribution
 from lvd.calibration.transductive import Prior, sum_others, transductive_radius
 from lvd.engine import LocalSummary, SortedRows, local_quantile
 from lvd.kernels import Kernel, MahalanobisKernel
@@ -193,7 +193,7 @@ class LocalConformal:
     def rescored(self, scores: ArrayLike) -> LocalConformal:
         """The same calibration rows with other scores, in the order in which the rows came."""
         known = self._calibration()
-        checked = known.scores.new_tensor(check_columns(scores))
+        checked = known.scores.new_tensor(check_score_columns(scores))
         check_same_length(calibration=known.scores, scores=checked)
         return copy.copy(self)._take(known.rows, checked)
 
@@ -266,7 +266,7 @@ class LocalConformal:
         seed = seed_from(random_state)
         wanted = np.array([columns for columns, _ in asked])
         radius = np.empty((len(embeddings), wanted.shape[1], len(asked)))
-        with proven(self):
+        with load_errors_explained(self):
             rows = self._queries(embeddings, groups, weights, row_keys, guarantee)
             for column in np.unique(wanted).tolist():
                 numbers, sides = np.nonzero(wanted == column)
@@ -442,7 +442,7 @@ class LocalConformal:
         check_levels(self.confidence_level)
         if not isinstance(self.exact, bool):
             raise InputError(f"exact must be True or False, got {self.exact!r}")
-        if self.bandwidth == "adaptive" and not hasattr(self.kernel, "train_points_"):
+        if self.bandwidth == "adaptive" and not self.kernel.knows_training_rows:
             raise InputError(
                 'bandwidth="adaptive" needs a kernel that knows its training rows; give a number instead, or pass '
                 "embeddings= and y= to from_components"
@@ -579,7 +579,7 @@ def _scored(  # noqa: PLR0917
     groups: Labels,
     weights: Labels,
 ) -> tuple[Rows, Float[Tensor, "m c"]]:
-    checked = check_columns(scores)
+    checked = check_score_columns(scores)
     rows = check_largest(Rows.of(_coordinates(settings, embeddings), groups, weights), max_weight)
     check_same_length(embeddings=rows.points, scores=checked)
     return rows, rows.points.new_tensor(checked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.calibration.calibration import Asked, GlobalConformal
+from lvd.calibration.calibration_rows import Asked, GlobalConformal
 from lvd.calibration.local import LocalConformal
 from lvd.engine.oracle import gaussian_weights
 
@@ -29,7 +29,7 @@ def own_coverage(conformal: LocalConformal | GlobalConformal, asked: Asked, *, s
     judged = np.random.default_rng(seed).permutation(len(scores))[:MOST_JUDGED]
     weights, own = np.ones((len(judged), len(scores))), np.ones(len(judged))
     if local is not None:
-        weights, own = _weights(local, judged)
+        weights, own = _calibration_weights(local, judged)
     weights[np.arange(len(judged)), judged] = 0.0
     inside = [_covered(scores[:, column], weights, own, judged, level) for column in columns]
     return float(np.logical_and.reduce(inside).mean())
@@ -51,7 +51,7 @@ def _covered(
     return below < level * (weights.sum(axis=1) + own)
 
 
-def _weights(
+def _calibration_weights(
     conformal: LocalConformal, judged: Int[NDArray, "r"]
 ) -> tuple[Float[NDArray, "r m"], Float[NDArray, "r"]]:
     """The weights of all calibration rows for those judged, and these rows' own."""

@@ -169,7 +169,7 @@ def _can_cache() -> bool:
 
 
 class FirstUse(event.Listener):
-    """Says once that compiling begins: to whoever listens, else to a terminal. Code from the cache is silent."""
+    """Reports once that compiling begins, to the listener or to a terminal; cached code reports nothing."""
 
     said = False
 
@@ -493,7 +493,7 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
 
 @njit(**PART)
 @no_type_check
-def weights_reach(distances, n_blocks, factor, wanted):
+def sum_reaches(distances, n_blocks, factor, wanted):
     """Whether ``sum_j 2^(-factor d_j)`` over so many blocks is what is wanted or more."""
     total = 0.0
     for block in range(n_blocks):
@@ -535,13 +535,13 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
         low, high = 0, last
         while low < high:
             middle = (low + high) // 2
-            if weights_reach(distances, n_few, factors[middle], wanted * n_few / n_blocks):
+            if sum_reaches(distances, n_few, factors[middle], wanted * n_few / n_blocks):
                 high = middle
             else:
                 low = middle + 1
         guess, step, low, high = high, 1, 0, last
         while low < high:
-            if weights_reach(distances, n_blocks, factors[guess], wanted):
+            if sum_reaches(distances, n_blocks, factors[guess], wanted):
                 high = guess
                 guess = max(low, guess - step)
             else:
@@ -762,7 +762,7 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
             for d in range(points.shape[1]):
                 lanes[0, d, lane] = points[first + lane, d] - blocks.centre[d]
         _weigh_lanes(rows, lanes, factors, blocks.ratios, weights)
-        _reach(weights, reached)
+        _sum_stretches(weights, reached)
         totals = reached[-1]
         for lane in some:
             i, total = first + lane, totals[lane]
@@ -806,7 +806,7 @@ def _weigh_lanes(rows, lanes, factors, ratios, weights):
 
 @njit(**PART)
 @no_type_check
-def _reach(weights, reached):
+def _sum_stretches(weights, reached):
     """The sums of weights up to the end of each stretch, four at a time in their own precision."""
     for stretch in range(len(reached)):
         for lane in range(weights.shape[1]):

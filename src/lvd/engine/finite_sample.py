@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lvd._typing import Float, Int, NDArray
@@ -50,3 +52,14 @@ def jackknife_plus_intervals(
     above = conformal_quantile(residuals[:, None] + predictions, levels)
     median = np.median(predictions, axis=0)
     return np.moveaxis(np.stack([np.minimum(-below, median), np.maximum(above, median)]), 2, 0)
+
+
+def rows_missing(total_weight: float, level: float) -> int:
+    """How many more calibration rows of weight 1 would make the radius finite.
+
+    With weights summing to S, r such rows do when ``S + r >= level (S + r + 1)``.
+    """
+    count = max(0, math.ceil(level / (1.0 - level) - total_weight - 1e-9))
+    while total_weight + count < level * (total_weight + count + 1.0):
+        count += 1
+    return count

@@ -211,7 +211,7 @@ def local_quantile(
 
 
 def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
-    """The kernel of all queries and rows as one float64 matrix, for what cannot be had from block sums."""
+    """The kernel of all queries and rows as one float64 matrix, for what block sums cannot give."""
     distances = squared_distances(queries.points, rows.points)
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]

@@ -124,7 +124,7 @@ class FusedCalibration:
         self._given = (points, scores, scales, limits)
         self.limits = limits
         self.n_points, self.n_components = points.shape
-        self.processors = _processors(points.device)
+        self.processors = _multiprocessors(points.device)
         self.width = max(16, triton.next_power_of_2(self.n_components + 2))
         self.centre = points.mean(0)
         self.stretch = points.new_full((1,), math.sqrt(math.log2(math.e)))
@@ -248,7 +248,7 @@ class Launches:
         self.averages = double.new_empty(2, n)
         self.pending = torch.empty(n, dtype=torch.int32, device=double.device)
         self.unsettled = torch.empty_like(self.pending)
-        self.nobody = torch.empty(0, dtype=torch.int64, device=double.device)
+        self.no_indices = torch.empty(0, dtype=torch.int64, device=double.device)
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
     def take(self, given: Given) -> None:
@@ -298,7 +298,7 @@ class Launches:
     def answer(self, offset: int) -> Answer:
         """A copy of what the launches left; waits for them only where queries may be left to the caller."""
         n_effective, mean = self.averages.clone() if self.moments else (None, None)
-        rest, radius, exact = self.nobody, self.radius.clone(), self.exact.bool()
+        rest, radius, exact = self.no_indices, self.radius.clone(), self.exact.bool()
         if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
             rest = self.unsettled[:n_unsettled].long() + offset
         return Answer(radius, exact, n_effective, mean, rest)
@@ -365,5 +365,5 @@ def _usual_own(like: Float[Tensor, "_ _"], n: int) -> Float[Tensor, "n 3"]:
     return like.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
 
 
-def _processors(device: torch.device) -> int:
+def _multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1

@@ -26,11 +26,18 @@ class Kernel(BaseEstimator, ABC):
     train_points_: Float[NDArray, "r k"]
     device: str = "cpu"
     """Where coordinates are computed."""
+    average: bool = False
+    """Whether it is the mean of several learned kernels, in which fewer rows are near each other."""
 
     @property
     def is_fitted(self) -> bool:
         """Whether anything has been learned."""
         return any(name.endswith("_") for name in vars(self))
+
+    @property
+    def knows_training_rows(self) -> bool:
+        """Whether it has the coordinates of training rows."""
+        return "train_points_" in vars(self)
 
     @abstractmethod
     def fit(self, embeddings: ArrayLike, y: ArrayLike) -> Any:

@@ -206,7 +206,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
     def predict(self, embeddings: ArrayLike) -> Any:
         """Kernel regression over all training rows; `smoothness` adds weight 1 on the mean target."""
         check_is_fitted(self, "components_")
-        if not hasattr(self, "train_points_"):
+        if not self.knows_training_rows:
             raise InputError(
                 "this kernel does not know its training rows: pass embeddings= and y= to from_components"
             )
@@ -232,7 +232,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return copy.copy(self._lock())
 
     def _lock(self) -> MahalanobisKernel:
-        """Make all arrays read-only; one that somebody else could write to is copied."""
+        """Make all arrays read-only; an array that others could write to is copied."""
         for name, array in list(vars(self).items()):
             if isinstance(array, np.ndarray) and (array.flags.writeable or array.base is not None):
                 locked = array.copy(order="K")
@@ -271,7 +271,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
             )
         if not all(np.isfinite(array).all() for array in (self.components_, self.mean_, self.scale_)):
             raise InputError("components, mean and scale must be finite; fit the kernel again")
-        if hasattr(self, "train_points_"):
+        if self.knows_training_rows:
             check_same_length(train_points=self.train_points_, train_y=self.train_y_)
             if np.shape(self.train_points_) != (len(self.train_points_), len(self.components_)):
                 raise InputError("the training rows do not have the kernel's coordinates; fit it again")
@@ -312,7 +312,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return standardised
 
     def _project(self, embeddings: ArrayLike, name: str) -> Embeddings:
-        if not hasattr(self, "components_"):  # asked first, as scikit-learn takes its time
+        if not hasattr(self, "components_"):  # check_is_fitted is slow
             check_is_fitted(self, "components_")
         device = resolve_device(self.device)
         rows = check_rows(embeddings, name, device, len(self.mean_), projected=True)

@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import keep, seed_from
 from lvd.kernels.mahalanobis import MahalanobisKernel
-from lvd.models import Evaluation, as_model
-from lvd.models.wrap import seeded_clone
+from lvd.models import Evaluation, Model
+from lvd.wrap import as_model, seeded_clone
 
 
-class KernelRegressor(BaseEstimator):
+class KernelRegressor(Model, BaseEstimator):
     """Predicts by kernel regression over the training rows, in the embedding of another model.
 
     Parameters
@@ -58,7 +58,7 @@ class KernelRegressor(BaseEstimator):
         """Train the embedding model and a kernel for each target."""
         self.model_ = self._new_model()
         self.model_.fit(self.model_.check(X), y)
-        if self.kernel is not None and hasattr(self.kernel, "components_") and y.shape[1] == 1:
+        if self.kernel is not None and self.kernel.is_fitted and y.shape[1] == 1:
             self.kernels_ = [self.kernel.frozen()]
             return self
         template, embeddings = (

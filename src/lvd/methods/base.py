@@ -25,7 +25,7 @@ from lvd._validation import (
     check_targets,
     intervals_like,
     like,
-    proven,
+    load_errors_explained,
     seed_from,
     to_numpy,
 )
@@ -49,9 +49,18 @@ PROMISES = {
     ),
     "marginal": "On average over all new cases, at least the confidence level of them is covered.",
     "marginal 1-2a": "On average at most twice 1 - level of the new cases are missed.",
+    "randomized": (
+        "On average over all new cases, at least the confidence level of them is covered, and nearly so near each "
+        "row; the interval of a row depends on a random draw."
+    ),
+    "calibrated": "On average over all new cases, at least the confidence level of them is covered.",
+    "transductive": (
+        "On average over all new cases, the confidence level of them is covered; near a single row nothing is "
+        "promised."
+    ),
     "none": "Nothing is promised: check the coverage on rows of your own.",
 }
-"""What each guarantee says, for people."""
+"""All guarantees that intervals can have, in a sentence each."""
 
 
 @dataclass(eq=False, repr=False)
@@ -68,7 +77,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     random_state: RandomState = None
 
     guarantee: ClassVar[str]
-    """What coverage the intervals promise: ``"local"``, ``"marginal"``, ``"marginal 1-2a"`` or ``"none"``."""
+    """What the intervals guarantee by default, one of :data:`PROMISES`."""
     post_hoc: ClassVar[bool]
     """Whether the method works on a model that is trained already, and leaves it untouched."""
     has_local_weights: ClassVar[bool] = False
@@ -102,8 +111,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def predict(self, X: ArrayLike) -> Any:
         """Point predictions, (n,); for several targets (n, T)."""
         self._check_fitted()
-        with proven(self):
-            return like(self._as_given(self._proven(self._predict(self._check_inputs(X)))), X)
+        with load_errors_explained(self):
+            return like(self._as_given(self._check_answer(self._predict(self._check_inputs(X)))), X)
 
     def predict_interval(
         self,
@@ -130,19 +139,20 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         With `side` ``"upper"`` or ``"lower"`` the interval has that end alone, and all misses are beyond it; for
         methods with a calibration step.
 
-        The other arguments are for methods with local weights, such as :class:`LVDRegressor`: which `guarantee` the
-        calibration is to give, ``"local"`` by default (see :meth:`LocalConformal.radius`, also for `smoothed` and
-        `random_state`), and the rows' `groups` and `weights`, where the calibration rows came with them.
+        The other arguments are for methods with local weights, such as :class:`LVDRegressor`: another `guarantee`
+        than that of the method (see :meth:`LocalConformal.radius`, also for `smoothed` and `random_state`), and the
+        rows' `groups` and `weights`, where the calibration rows came with them.
         """
         self._check_fitted()
         levels = self._levels(confidence_level)
-        choices = local_choices(guarantee, smoothed, groups, weights, random_state)
+        another = None if guarantee == self.guarantee else guarantee
+        choices = local_choices(another, smoothed, groups, weights, random_state)
         if side is not None:
             choices["side"] = check_choice(side, "side", SIDES)
-        with proven(self):
+        with load_errors_explained(self):
             inputs = self._check_inputs(X)
             y_pred, intervals = self._predict_interval(inputs, levels, **choices)
-            y_pred, ends = self._proven(y_pred), self._clip(self._proven(intervals))
+            y_pred, ends = self._check_answer(y_pred), self._clip(self._check_answer(intervals))
             if as_frame:
                 return self._frame(X, y_pred, ends, levels, self._known(inputs))
             return like(self._as_given(y_pred), X), intervals_like(self._as_given(ends), X)
@@ -201,7 +211,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return tags
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "model_"):  # asked first, as scikit-learn takes its time
+        if not hasattr(self, "model_"):  # check_is_fitted is slow
             check_is_fitted(self, "model_")
 
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
@@ -211,8 +221,8 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
 
-    def _proven(self, answer: Float[NDArray, "n *rest t"]) -> Float[NDArray, "n *rest t"]:
-        """Numbers for each target, which parts that overflow, or do not belong together, do not give."""
+    def _check_answer(self, answer: Float[NDArray, "n *rest t"]) -> Float[NDArray, "n *rest t"]:
+        """The answer, if it has a number for each row and target."""
         if answer.shape[-1] != self.n_targets_:
             raise InputError(
                 f"the model predicts {answer.shape[-1]} targets, but learned {self.n_targets_}; fit it again"
@@ -259,7 +269,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         columns = vars(self).get("columns_")
         if columns is not None and type(X) is not np.ndarray:
             X = columns.read(X)
-        # A plain array has no names: scikit-learn takes its time to find that out.
+        # A plain array has no names, which scikit-learn is slow to find out.
         if reset or hasattr(self, "feature_names_in_") or type(X) is not np.ndarray:
             try:
                 _check_feature_names(self, X, reset=reset)
@@ -268,13 +278,13 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return self.model_.check(X)
 
     def _check_settings(self) -> tuple[Float[NDArray, "l"], int]:
-        """How every `fit` begins: the levels and the seed, after parameters that cannot work were refused."""
+        """The start of every `fit`: check the parameters; the levels and the seed."""
         self._check_parameters()
         self._check_bounds()
         return check_levels(self.confidence_level), seed_from(self.random_state)
 
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:
-        """How `fit` on all rows begins: checked inputs and targets for a new model, and the seed."""
+        """The start of a `fit` on all rows: checked inputs and targets for a new model, and the seed."""
         _, seed = self._check_settings()
         self.model_: Model = self._new_model(seed)
         inputs, targets = self._check_rows(X, y)
@@ -295,7 +305,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             raise InputError(f"y_range must be (lowest, highest) with lowest < highest, got {given!r}")
 
     def _clip(self, intervals: Float[NDArray, "n 2 *rest"]) -> Float[NDArray, "n 2 *rest"]:
-        """Intervals cut to `y_range`, which loses no y of that range."""
+        """Intervals clipped to `y_range`."""
         return np.clip(intervals, *self._bounds)
 
     @property
@@ -323,7 +333,7 @@ def local_choices(
     weights: Labels,
     random_state: RandomState,
 ) -> dict[str, Any]:
-    """The choices that were made beside the defaults, which every method has."""
+    """The arguments that differ from their defaults."""
     choices: dict[str, Any] = {"guarantee": guarantee, "groups": groups, "weights": weights}
     choices = {name: value for name, value in choices.items() if value is not None}
     if smoothed or guarantee == "randomized":
@@ -332,7 +342,7 @@ def local_choices(
 
 
 def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
-    """For methods without local weights."""
+    """Refuse arguments that are only for methods with local weights."""
     if choices:
         raise InputError(
             f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "

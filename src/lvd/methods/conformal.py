@@ -23,22 +23,19 @@ from lvd._validation import (
     check_choice,
     check_levels,
     check_same_length,
+    load_errors_explained,
     present_rows,
-    proven,
     row_digests,
     to_numpy,
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.calibration.explanation import rows_missing
 from lvd.calibration.own_coverage import own_coverage
-from lvd.engine.finite_sample import QUANTILES
+from lvd.engine.finite_sample import QUANTILES, rows_missing
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
-from lvd.models import Model, as_model
+from lvd.models import Model
 from lvd.models.candidates import Candidates, Folds
-from lvd.models.model import came_trained, takes_missing_targets
 from lvd.models.scaling import refuse_unknown
-from lvd.models.wrap import seeded_clone
 from lvd.regions import Region
 from lvd.scores import (
     AbsoluteResidual,
@@ -57,6 +54,7 @@ from lvd.scores import (
 from lvd.scores.joint import SHAPES, BoundJoint
 from lvd.scores.score import interpolates
 from lvd.support import Support, SupportRule
+from lvd.wrap import as_model, seeded_clone
 
 SCORES: dict[str, Callable[[], ConformityScore]] = {
     "absolute": AbsoluteResidual,
@@ -73,11 +71,11 @@ SCORES: dict[str, Callable[[], ConformityScore]] = {
 CALIB_SIZE = 0.25
 """The share of the rows that calibrate by default, where the model is trained here."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
-"""So many rows are predicted again; answers may differ by this share of the predictions' range."""
+"""How many rows are predicted twice, and by what share of the predictions' range the answers may differ."""
 CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
-"""What is kept of the calibration rows, a column for each target."""
+"""The attributes that hold the calibration rows."""
 SET_ASIDE = 1 / 3
-"""The share of the calibration rows to learn from where a trained model interpolates its training rows."""
+"""The share of calibration rows used for learning if a trained model interpolates its training rows."""
 
 
 class InterpolationWarning(CalibrationWarning):
@@ -99,6 +97,8 @@ class ConformalMethod(IntervalRegressor):
 
     guarantee: ClassVar[str] = "marginal"
     post_hoc: ClassVar[bool] = True
+    quantile = "finite_sample"
+    """Which quantile of equally weighted scores is the radius; some methods have it as a parameter."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -111,15 +111,15 @@ class ConformalMethod(IntervalRegressor):
         """What is calibrated."""
 
     def _check_parameters(self) -> None:
-        check_choice(self._quantile, "quantile", QUANTILES)
+        check_choice(self.quantile, "quantile", QUANTILES)
         self._conformity_score()
 
     def _new_kernel(self, training: TrainingRows) -> Kernel | None:
-        """The kernel to fit for each target to these rows; None weighs all calibration rows alike."""
+        """The unfitted kernel of each target; None weighs all calibration rows alike."""
         return None
 
     def _new_support(self) -> SupportRule | None:
-        """The rule that decides which rows are known; None knows all."""
+        """The rule that decides which rows are known; None if all are."""
         return None
 
     @property
@@ -128,22 +128,17 @@ class ConformalMethod(IntervalRegressor):
         return "y"
 
     def _new_model(self, seed: int) -> Model | Candidates:
-        """The model for the estimator, or several of which the better is yet to be chosen."""
+        """The model of the estimator, or several to choose from."""
         return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
 
     @property
-    def _quantile(self) -> str:
-        """Which quantile of equally weighted scores is the radius; some methods have it as a parameter."""
-        return getattr(self, "quantile", "finite_sample")
-
-    @property
     def _infinite_when_unknown(self) -> bool:
-        """Whether rows that are not known get infinite intervals."""
+        """Whether unknown rows get infinite intervals."""
         return False
 
     def _calibrator(self, kernel: Kernel | None) -> GlobalConformal | LocalConformal:
         """What turns the calibration scores of a target into radii."""
-        return GlobalConformal(self._quantile)
+        return GlobalConformal(self.quantile)
 
     def fit(
         self,
@@ -171,7 +166,7 @@ class ConformalMethod(IntervalRegressor):
         prepared: Any = score.prepare(first, levels)
         # A score that makes a model of its own leaves nothing to choose.
         self.model_ = model if prepared is first else prepared
-        inputs, targets = self._check_rows(X, y, missing=takes_missing_targets(model))
+        inputs, targets = self._check_rows(X, y, missing=model.takes_missing_targets)
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         folds = self._crossed_folds(first, self.model_.same_case(inputs), seed)
@@ -179,7 +174,7 @@ class ConformalMethod(IntervalRegressor):
             calib_size = None
         if labels and calib_size is None and folds is None:
             raise InputError(
-                f"fit sets no calibration rows aside ({'prefit' if came_trained(first) else 'calib_size=None'}), "
+                f"fit sets no calibration rows aside ({'prefit' if first.prefit else 'calib_size=None'}), "
                 f"so {min(labels)}= would go unused; give it to conformalize"
             )
         train, calib = split_cases(self.model_.same_case(inputs), calib_size, seed)
@@ -205,7 +200,7 @@ class ConformalMethod(IntervalRegressor):
         weights: Labels = None,
         max_weight: float | None = None,
     ) -> Any:
-        """Calibrate on rows of your own that training has not seen; replaces a former calibration.
+        """Calibrate on rows that training has not seen; replaces an earlier calibration.
 
         `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a
         new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`). With several
@@ -221,9 +216,9 @@ class ConformalMethod(IntervalRegressor):
         return self
 
     def _share_set_aside(self, model: Any) -> float | None:
-        """The share of the rows of `fit` that calibrate: none beside a model that may have been trained on them."""
+        """The share of the rows of `fit` that calibrate; none with a trained model, which may have seen them."""
         default = isinstance(self.calib_size, str) and self.calib_size == "auto"
-        if not came_trained(model):
+        if not model.prefit:
             return CALIB_SIZE if default else self.calib_size  # type: ignore[return-value]
         if default or self.calib_size is None:
             return None
@@ -234,7 +229,7 @@ class ConformalMethod(IntervalRegressor):
         )
 
     def _crossed_folds(self, model: Any, cases: NDArray, seed: int) -> Folds | None:
-        """The folds whose cross-validated errors calibrate; None where rows set aside do."""
+        """The folds of cross-validated calibration; None if rows set aside calibrate."""
         return None
 
     def _train(
@@ -255,7 +250,7 @@ class ConformalMethod(IntervalRegressor):
         support = self._new_support()
         self.support_ = None if support is None else support.fit(rows, seed)
         learns_errors = self._kernel_target == "errors" or score.learns_errors
-        self.postponed_ = learns_errors and came_trained(self.model_) and interpolates(training)
+        self.postponed_ = learns_errors and self.model_.prefit and interpolates(training)
         return None if self.postponed_ else self._learn(training)
 
     def _learn(self, training: TrainingRows) -> tuple[EvaluatedRows, BoundScore] | None:
@@ -286,7 +281,7 @@ class ConformalMethod(IntervalRegressor):
         return _safe_indexing(X, calib), y[calib], rows_of_labels(labels, calib)
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
-        """Take a calibration set, replacing a former one."""
+        """Calibrate, replacing an earlier calibration."""
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
         self._take_calibration(*self._bind(X), y, labels)
@@ -294,7 +289,7 @@ class ConformalMethod(IntervalRegressor):
     def _take_calibration(
         self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
     ) -> None:
-        """Calibrate by the scores that the bound score gives these rows."""
+        """Calibrate with the scores of these rows."""
         scores = bound(y)
         check_known(scores[:, 0], joint=self.score_.joint)
         kernels: Sequence[Kernel | None] = self.kernels_ or [None] * scores.shape[2]
@@ -328,7 +323,7 @@ class ConformalMethod(IntervalRegressor):
         X, new_levels = without_new_levels(X, vars(self).get("level_places_"))
         if new_levels is not None:
             unknown = new_levels if unknown is None else unknown | new_levels
-        with proven(self):
+        with load_errors_explained(self):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)
             return rows, self.score_.bind(rows)
 
@@ -492,7 +487,7 @@ class ConformalMethod(IntervalRegressor):
         )
 
     def _check_labels(self, n_rows: int, **labels: ArrayLike | float | None) -> dict[str, Any]:
-        """What was given of groups, weights and the largest weight; only methods with local weights use them."""
+        """The labels that were given; only methods with local weights take them."""
         given = {name: values for name, values in labels.items() if values is not None}
         for name, values in given.items():
             if not self.has_local_weights:
@@ -505,7 +500,7 @@ class ConformalMethod(IntervalRegressor):
         return given
 
     def _check_joint(self, score: ConformityScore) -> None:
-        """A joint region needs several targets."""
+        """Refuse a joint region for a single target."""
         if score.joint and self.n_targets_ == 1:
             raise InputError(
                 "a joint region holds several targets together, and y has one; give y of shape (rows, targets), or "
@@ -513,7 +508,7 @@ class ConformalMethod(IntervalRegressor):
             )
 
     def _complete(self, y: Float[NDArray, "m t"]) -> Bool[NDArray, "m r"]:
-        """Which rows each radius is calibrated by: those that have its target, or all of them."""
+        """Which rows calibrate each radius: those that have its target, or, for a joint score, all targets."""
         known: NDArray = ~np.isnan(y)
         return np.all(known, axis=1, keepdims=True) if self.score_.joint else known
 
@@ -529,7 +524,7 @@ class ConformalMethod(IntervalRegressor):
             )
 
     def _warn_if_answers_change(self, rows: EvaluatedRows) -> None:
-        """Intervals belong to one fixed model: a few rows are predicted again."""
+        """Predict a few rows again: intervals are only valid for a model that answers the same each time."""
         some = np.arange(len(rows.y_pred))[:ASKED_AGAIN]
         again = self.model_.evaluate(_safe_indexing(rows.inputs, some)).y_pred
         moved = np.abs(again - rows.y_pred[some])
@@ -544,7 +539,7 @@ class ConformalMethod(IntervalRegressor):
 
     def _warn_if_too_few(self) -> None:
         level = float(check_levels(self.confidence_level).max())
-        needed = rows_needed(self.score_.plan(level).level) if self._quantile == "finite_sample" else 1
+        needed = rows_needed(self.score_.plan(level).level) if self.quantile == "finite_sample" else 1
         n_known = int(self._complete(self.y_calib_).sum(0).min())
         if n_known < needed:
             warnings.warn(
@@ -556,7 +551,7 @@ class ConformalMethod(IntervalRegressor):
 
 
 def as_score(conformity_score: Any) -> ConformityScore:
-    """An unfitted score of that name, or like the one given."""
+    """The unfitted score of that name, or a clone of the one given."""
     if isinstance(conformity_score, ConformityScore):
         return clone(conformity_score)
     if not isinstance(conformity_score, str) or conformity_score not in SCORES:
@@ -571,7 +566,7 @@ def as_score(conformity_score: Any) -> ConformityScore:
 def fit_kernels(
     template: Kernel | None, training: TrainingRows, kernel_target: str, score: ConformityScore
 ) -> list[Kernel]:
-    """A kernel for each target, or one for all; one that is fitted already serves a single one as it is.
+    """A fitted kernel for each target, or one for all; a fitted template is used as it is for a single target.
 
     Rows are similar when their targets are, or their errors: the square root of these has fewer outliers.
     """
@@ -590,7 +585,7 @@ def fit_kernels(
 
 
 def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
-    """Each column has a row, of all targets together for a joint score; without one there is nothing to learn."""
+    """Refuse a target that no row has, or for a joint score that no row has all targets."""
     if joint and np.isnan(columns).all():
         raise InputError(
             f"a joint region needs rows in which all targets are known, but none of {len(columns)} rows has them "
@@ -600,7 +595,7 @@ def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
 
 
 def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
-    """The labels of some rows; what is no list of one value for each row stays as it is."""
+    """The labels of some rows; scalars and None stay as they are."""
     return {
         name: values if values is None or np.ndim(values) == 0 else _safe_indexing(values, rows)
         for name, values in labels.items()
@@ -608,7 +603,7 @@ def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
 
 
 def rows_needed(confidence_level: float) -> int:
-    """The fewest calibration rows with which an interval can be finite: m with ``level (m + 1) <= m``."""
+    """The fewest calibration rows m for a finite interval: ``level (m + 1) <= m``."""
     return rows_missing(0.0, confidence_level)
 
 
@@ -636,7 +631,7 @@ def split_cases(
 
 
 def _cases_together(order: Int[NDArray, "n"], cases: NDArray) -> tuple[Int[NDArray, "n"], Int[NDArray, "c"]]:
-    """The order with all rows of a case behind its first one, and the places after which a case is complete."""
+    """The order with the rows of each case together, and the positions at which a case ends."""
     _, first, case = np.unique(cases[order], return_index=True, return_inverse=True)
     ranks = first[case]
     moved = np.argsort(ranks, kind="stable")

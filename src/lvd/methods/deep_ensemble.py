@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,14 +14,28 @@ from torch import Tensor
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_positive, resolve_device
-from lvd.methods.mixture import MixtureRegressor, check_training
+from lvd.methods.mixture import (
+    NormalRegressor,
+    check_training,
+    mixture_log_densities,
+    mixture_mean_and_deviation,
+)
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance, mixture_moments
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import NetStack
 
 
+@runtime_checkable
+class TrainsEnsembles(Protocol):
+    """An estimator whose networks can be trained as a deep ensemble."""
+
+    def ensemble(self, n_members: int) -> Any:
+        """The networks, yet to be trained."""
+        ...
+
+
 @dataclass(eq=False, repr=False)
-class DeepEnsembleRegressor(MixtureRegressor):
+class DeepEnsembleRegressor(NormalRegressor):
     """Networks that predict mean and variance, each trained on all rows from weights of its own.
 
     They learn by the normal log-likelihood of the rows and of their adversarial examples. Together they are a
@@ -62,7 +76,7 @@ class DeepEnsembleRegressor(MixtureRegressor):
     def _check_parameters(self) -> None:
         check_training(self.hidden_sizes, self.epochs, self.batch_size, self.learning_rate)
         check_positive(self.n_members, "n_members", integer=True)
-        if self.estimator is not None and not hasattr(self.estimator, "ensemble"):
+        if self.estimator is not None and not isinstance(self.estimator, TrainsEnsembles):
             raise InputError(
                 "estimator must be None, for perceptrons, or have a method ensemble(n_members), as lvd's graph "
                 f"networks have, got {type(self.estimator).__name__}; other models cannot learn a variance"
@@ -97,8 +111,18 @@ class DeepEnsembleRegressor(MixtureRegressor):
             seed=seed,
         )
 
-    def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
-        return mixture_moments(*mean_and_variance(outputs))
+    def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+        return mixture_mean_and_deviation(self.model_, self.model_.map_outputs, X, ensemble_moments)
 
-    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
-        return gaussian_log_density(y, *self._moments(outputs))
+    def _log_densities(self, X: Any, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        def log_density(y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
+            return gaussian_log_density(y, *ensemble_moments(outputs))
+
+        return mixture_log_densities(self.model_, self.model_.map_outputs, X, y, log_density)
+
+
+def ensemble_moments(
+    outputs: Float[Tensor, "m n o"],
+) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
+    """Mean and variance of the mixture of the members' normal distributions (section 2.4 of the paper)."""
+    return mixture_moments(*mean_and_variance(outputs))

@@ -16,7 +16,7 @@ from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.engine import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, refuse_choices
-from lvd.models import Model, NetRegressor, as_model
+from lvd.models import Model, NetRegressor
 from lvd.models.influence import (
     flatten_module,
     leave_one_out_parameters,
@@ -25,6 +25,7 @@ from lvd.models.influence import (
     outputs_of_own_row,
 )
 from lvd.models.model import Fitted
+from lvd.wrap import as_model
 
 PREDICTIONS_AT_ONCE = 2**20
 

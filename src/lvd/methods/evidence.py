@@ -1,4 +1,4 @@
-"""What stands behind intervals: predictions with their evidence, and explanations of single rows."""
+"""The evidence for intervals: predictions with what they rest on, and explanations of single rows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Explanation:
 
     @property
     def score_name(self) -> str | None:
-        """What neighbours' scores are beside their errors; None where they are the same, or of all targets."""
+        """What the neighbours' scores measure; None if they are the errors themselves, or belong to all targets."""
         if self.largest is not None:
             return None
         if self.evidence.measure != "error":

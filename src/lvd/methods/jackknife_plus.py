@@ -17,8 +17,8 @@ from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.engine import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, refuse_choices
-from lvd.models import Model, as_model
-from lvd.models.adapters import FunctionModel
+from lvd.models import Model
+from lvd.wrap import as_model
 
 LONG_WAIT_SECONDS = 5.0
 PREDICTIONS_AT_ONCE = 2**22
@@ -100,7 +100,7 @@ class JackknifePlusRegressor(IntervalRegressor):
 
     def _new_model(self, seed: int) -> Model:
         model = as_model(self.estimator, device=self.device, random_state=seed)
-        if isinstance(model, FunctionModel) or getattr(model, "prefit", False):
+        if model.prefit:
             raise InputError(
                 "estimator must be trainable, as it is fitted again without some of the rows, got a trained model; "
                 "use a post hoc method such as SplitConformalRegressor"
@@ -134,7 +134,7 @@ def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
 
 
 def _forecast(n_fits: int, seconds_each: float, n_threads: int) -> str:
-    """What a long computation costs, before it starts."""
+    """The expected duration of a long computation."""
     hint = " cv=10 would train 10." if n_fits > 10 else ""
     return (
         f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "

@@ -18,8 +18,8 @@ from lvd._validation import (
     check_positive,
     intervals_like,
     like,
+    load_errors_explained,
     present_rows,
-    proven,
     row_digests,
     to_numpy,
 )
@@ -34,19 +34,18 @@ from lvd.methods.base import PROMISES, SIDES, local_choices
 from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
 from lvd.methods.predictive import Decision, Exceedance, PredictiveDistribution
-from lvd.models import Model, as_model
+from lvd.models import Model
 from lvd.models.candidates import Candidates, Folds, folds_of_cases
 from lvd.models.kinds import takes
-from lvd.models.model import came_trained
-from lvd.models.wrap import model_and_embedding
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 from lvd.support import SupportRule, TrainingSupport
+from lvd.wrap import as_model, model_and_embedding
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Choices that belong together; `mass` is that of adaptive bandwidths, `estimator` the model of None."""
+    """Defaults that belong together; `mass` is for adaptive bandwidths, `estimator` for ``estimator=None``."""
 
     conformity_score: str | ConformityScore
     kernel_target: str
@@ -63,7 +62,7 @@ PRESETS = {
 
 
 MOST_COUNTED = 3.0
-"""A score counts among its neighbours for at most so many times what is typical (``guarantee="transductive"``)."""
+"""The largest multiple of the typical score that a neighbour counts as (``guarantee="transductive"``)."""
 CROSSED = "The errors are cross-validated: those rows are training rows, predicted by models without them."
 MASS_OF_AVERAGED = 4.0
 """The `mass` with averaged kernels, in which fewer rows are near each other."""
@@ -136,8 +135,8 @@ class LVDRegressor(ConformalMethod):
     Attributes
     ----------
     model_ : the trained model.
-    choice_ : where the better of two was chosen, their errors on held-out training rows by name, as shares of the
-        standard deviation of y.
+    choice_ : if the better of two models was chosen, their errors on held-out training rows by name, as shares of
+        the standard deviation of y.
 
     Examples
     --------
@@ -179,7 +178,7 @@ class LVDRegressor(ConformalMethod):
 
     @property
     def settings(self) -> Preset:
-        """The preset, with what was given in place of it."""
+        """The preset, with the given parameters in place of its own."""
         check_choice(self.preset, "preset", tuple(PRESETS))
         names = ("conformity_score", "kernel_target", "bandwidth", "when_unknown")
         given = {name: vars(self)[name] for name in names if vars(self)[name] is not None}
@@ -230,7 +229,7 @@ class LVDRegressor(ConformalMethod):
         check_choice(self.calibration, "calibration", ("split", "cross"))
         if self.calibration == "split":
             return None
-        if came_trained(model):
+        if model.prefit:
             raise InputError(
                 "calibration='cross' trains the estimator again without each fold, which a trained one does not "
                 "allow; leave prefit out, or use calibration='split' and conformalize with rows it has not seen"
@@ -255,7 +254,7 @@ class LVDRegressor(ConformalMethod):
 
     def _calibrator(self, kernel: Kernel | None) -> LocalConformal:
         assert kernel is not None
-        averaged = any(getattr(one, "average", False) for one in self.kernels_)
+        averaged = any(one.average for one in self.kernels_)
         typical = self.score_.typical
         # The levels at which the score's columns are asked: adaptive bandwidths are made for them.
         levels = [self.score_.plan(level).level for level in check_levels(self.confidence_level).tolist()]
@@ -282,7 +281,7 @@ class LVDRegressor(ConformalMethod):
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings (n, h) of the rows."""
         self._check_fitted()
-        with proven(self):
+        with load_errors_explained(self):
             return like(self.model_.evaluate(self._check_inputs(X)).embeddings, X)
 
     def predict_with_evidence(
@@ -466,7 +465,7 @@ class LVDRegressor(ConformalMethod):
         return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in errors.T])
 
     def _largest_targets(self, unit: Float[NDArray, "n t"]) -> list[Largest | None]:
-        """For each row the target whose expected error is largest beside that of the calibration rows."""
+        """For each row the target whose expected error is largest relative to that of the calibration rows."""
         if not self.score_.joint:
             return [None] * len(unit)
         times = unit / np.median(self.units_calib_, axis=0)
@@ -599,7 +598,7 @@ class LVDRegressor(ConformalMethod):
 
 
 def _joint_score(shape: str, given: str | ConformityScore) -> ConformityScore:
-    """The score of all targets together that measures them as the given one does."""
+    """The joint score of all targets with the scales of the given one."""
     check_choice(shape, "joint", SHAPES)
     scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
     chosen = scales.get(given) if isinstance(given, str) else given

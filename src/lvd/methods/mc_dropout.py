@@ -15,7 +15,12 @@ from torch import Tensor
 
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_fraction, check_positive, resolve_device
-from lvd.methods.mixture import MixtureRegressor, check_training
+from lvd.methods.mixture import (
+    NormalRegressor,
+    check_training,
+    mixture_log_densities,
+    mixture_mean_and_deviation,
+)
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
 from lvd.models.stack import NetStack, Parameters, map_outputs
 
@@ -25,7 +30,7 @@ LEAST_BATCHES = 1000
 
 
 @dataclass(eq=False, repr=False)
-class MCDropoutRegressor(MixtureRegressor):
+class MCDropoutRegressor(NormalRegressor):
     """A network with dropout before every layer, also when it predicts: its passes are a mixture.
 
     The dropout rate and the model precision tau are chosen by the log-likelihood of rows held out, all pairs
@@ -138,16 +143,23 @@ class MCDropoutRegressor(MixtureRegressor):
             seed=stack_seed,
         )
 
-    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Float[NDArray, "n p"]) -> list[Any]:
-        return map_outputs(function, self._members(), self.model_.scale_inputs(X))
+    def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+        def moments(passes: Float[Tensor, "k n t"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
+            return passes.mean(0), passes.var(0, correction=0) + 1.0 / self.tau_
 
-    def _members(self) -> Parameters:
+        return mixture_mean_and_deviation(self.model_, self._map_passes, X, moments)
+
+    def _log_densities(self, X: Any, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        def log_density(y: Float[Tensor, "n t"], passes: Float[Tensor, "k n t"]) -> Float[Tensor, "n t"]:
+            return pass_log_density(y, passes, self.tau_)
+
+        return mixture_log_densities(self.model_, self._map_passes, X, y, log_density)
+
+    def _map_passes(self, function: Callable[[slice, Tensor], Any], X: Float[NDArray, "n p"]) -> list[Any]:
+        """``function(rows, outputs)`` for chunks of rows, with the outputs of all passes."""
+        return map_outputs(function, self._passes(), self.model_.scale_inputs(X))
+
+    def _passes(self) -> Parameters:
         """The network with the units of each pass."""
         generator = torch.Generator().manual_seed(self.mask_seed_)
         return thin(self.model_.parameters_, self.dropout_, self.n_passes, generator)
-
-    def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
-        return outputs.mean(0), outputs.var(0, correction=0) + 1.0 / self.tau_
-
-    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
-        return pass_log_density(y, outputs, self.tau_)

@@ -1,10 +1,10 @@
-"""Methods that predict a normal distribution, above all one that sums up a mixture of networks."""
+"""Methods that predict a normal distribution, and the normal distribution of a mixture of networks."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import check_positive, like
 from lvd.intervals import from_radius
 from lvd.methods.base import IntervalRegressor, refuse_choices
+
+MapOutputs: TypeAlias = Callable[[Callable[[slice, Tensor], Any], Any], list[Any]]
+"""``map_outputs(function, X)`` is ``function(rows, outputs)`` for chunks of the rows of X."""
 
 
 class NormalRegressor(IntervalRegressor):
@@ -60,34 +63,30 @@ class NormalRegressor(IntervalRegressor):
         return mean, normal_intervals(mean, deviation, levels)
 
 
-class MixtureRegressor(NormalRegressor):
-    """A stack of networks gives every row a mixture; intervals are those of the normal of its mean and variance.
+def mixture_mean_and_deviation(
+    stack: Any, map_outputs: MapOutputs, X: Any, moments: Callable[[Tensor], tuple[Tensor, Tensor]]
+) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
+    """Mean and standard deviation of each row, in the units of y, of the mixture that a stack of networks gives.
 
-    Inside, inputs and targets are standardised; what leaves is in the units of y.
+    `map_outputs` runs the parts of the mixture on chunks of rows; `moments` are mean and variance of their outputs,
+    on the standardised scale of the networks.
     """
+    means, variances = zip(*map_outputs(lambda _, outputs: moments(outputs), X), strict=True)
+    deviation = torch.cat(variances).sqrt().numpy() * stack.y_scale_
+    return torch.cat(means).numpy() * stack.y_scale_ + stack.y_mean_, deviation
 
-    def _map_outputs(self, function: Callable[[slice, Tensor], Any], X: Any) -> list[Any]:
-        """``function(rows, outputs)`` for chunks of rows, with the outputs of all parts of the mixture."""
-        return self.model_.map_outputs(function, X)
 
-    @abstractmethod
-    def _moments(self, outputs: Float[Tensor, "m n o"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
-        """Mean and variance of the mixture, in the scale of the networks."""
-
-    @abstractmethod
-    def _log_density(self, y: Float[Tensor, "n t"], outputs: Float[Tensor, "m n o"]) -> Float[Tensor, "n t"]:
-        """The logarithm of the predicted density at y, in the scale of the networks."""
-
-    def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-        chunks = self._map_outputs(lambda _, outputs: self._moments(outputs), X)
-        means, variances = zip(*chunks, strict=True)
-        deviation = torch.cat(variances).sqrt().numpy() * self.model_.y_scale_
-        return torch.cat(means).numpy() * self.model_.y_scale_ + self.model_.y_mean_, deviation
-
-    def _log_densities(self, X: Any, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
-        scaled = self.model_.scale_targets(y)
-        chunks = self._map_outputs(lambda rows, outputs: self._log_density(scaled[rows], outputs), X)
-        return torch.cat(chunks).numpy() - np.log(self.model_.y_scale_)
+def mixture_log_densities(
+    stack: Any,
+    map_outputs: MapOutputs,
+    X: Any,
+    y: Float[NDArray, "n t"],
+    log_density: Callable[[Tensor, Tensor], Tensor],
+) -> Float[NDArray, "n t"]:
+    """The logarithm of the mixture's density at y, in the units of y; `log_density` on the networks' scale."""
+    scaled = stack.scale_targets(y)
+    chunks = map_outputs(lambda rows, outputs: log_density(scaled[rows], outputs), X)
+    return torch.cat(chunks).numpy() - np.log(stack.y_scale_)
 
 
 def check_training(

@@ -26,8 +26,8 @@ from lvd._validation import (
     check_targets,
     intervals_like,
     like,
+    load_errors_explained,
     present_rows,
-    proven,
     to_numpy,
 )
 from lvd.calibration import LocalConformal
@@ -321,7 +321,7 @@ class OnlineIntervals:
         whose key waits for its label gets the interval that it was given before, and is not counted again.
         `unknown` marks rows (true) that are like no training row.
         """
-        with proven(self.regressor_):
+        with load_errors_explained(self.regressor_):
             inputs = self.regressor_._check_inputs(X)
             names = self._new_names(keys, len(inputs))
             new = [number for number, name in enumerate(names) if name not in self.waiting_]

@@ -1,4 +1,4 @@
-"""A whole distribution of y for every row: what to ask of it, and the decisions it supports."""
+"""The predictive distribution of each row, and the decisions that it supports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ import numpy as np
 
 from lvd._parallel import chunk_slices
 from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
-from lvd._validation import InputError, check_levels, check_positive, check_targets, like, seed_from, to_numpy
-from lvd.calibration.distribution import LocalDistribution
+from lvd._validation import (
+    InputError,
+    check_fraction,
+    check_levels,
+    check_positive,
+    check_targets,
+    check_vector,
+    like,
+    seed_from,
+    to_numpy,
+)
 from lvd.calibration.guarantees import draw_shares
+from lvd.calibration.local_distribution import LocalDistribution
 from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 
 MOST_ATOMS = 2**22
-"""So many masses are held at a time."""
+"""How many probability masses are held in memory at a time."""
 
 
 class Exceedance(NamedTuple):
@@ -232,3 +242,25 @@ def _ratio(total: NDArray, mass: NDArray) -> NDArray:
 def _of_width(part: Float[NDArray, "n _"], width: int, beyond: float) -> Float[NDArray, "n j"]:
     """The array, filled up at its end."""
     return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=beyond)
+
+
+def select(p_values: ArrayLike, false_discovery_rate: float = 0.1) -> Bool[NDArray, "n"]:
+    """The rows whose claims are made, by the procedure of Benjamini and Hochberg.
+
+    With marginal conformal p-values, of :meth:`LVDRegressor.exceeds` with ``guarantee="marginal"``, the expected
+    share of wrong claims among those made is at most `false_discovery_rate` (Jin and Candès 2023). Local p-values
+    have no such proof.
+
+    Examples
+    --------
+    >>> import lvd
+    >>> lvd.select([0.001, 0.02, 0.2, 0.9], 0.1).tolist()
+    [True, True, False, False]
+    """
+    given = check_vector(p_values, "p_values")
+    check_fraction(false_discovery_rate, "false_discovery_rate")
+    if not ((given >= 0.0) & (given <= 1.0)).all():
+        raise InputError(f"p_values must lie in [0, 1], got {given.min():g} to {given.max():g}")
+    ordered = np.sort(given)
+    passed = np.flatnonzero(ordered <= false_discovery_rate * np.arange(1, len(given) + 1) / len(given))
+    return given <= ordered[passed[-1]] if len(passed) else np.zeros(len(given), bool)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+import lvd.molecules  # noqa: F401  # which registers its classes
 from lvd._validation import InputError, check_levels
 from lvd.calibration.transductive import Prior
 from lvd.kernels import Kernel
@@ -27,7 +27,6 @@ from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
 from lvd.models.trees import TreeEnsemble
-from lvd.models.wrap import FOREIGN
 from lvd.scores import (
     AbsoluteResidual,
     ConformityScore,
@@ -47,7 +46,7 @@ from lvd.scores.shapes import BoostedQuantiles, ErrorShape, NetworkQuantiles
 from lvd.store import EXTENSIBLE, load_object, read_manifest, register
 from lvd.store import save_object as save
 from lvd.support import SupportRule
-from lvd.support.training import Neighborhood, PartKinds, Ranges, TrainingSupport
+from lvd.support.training_support import Neighborhood, PartKinds, Ranges, TrainingSupport
 
 __all__ = ["load", "load_columns", "register_method", "save"]
 
@@ -63,8 +62,6 @@ def load(
     **parts: Any,
 ) -> Any:
     """What a method's `save` wrote, without the columns of a table; see :func:`lvd.load`."""
-    for part in FOREIGN.values():  # it registers classes of its own
-        import_module(part)
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
     return load_object(folder, given, trusted)
 

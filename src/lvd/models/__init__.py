@@ -3,6 +3,5 @@
 from lvd.models.boosted import TreesRegressor
 from lvd.models.model import Evaluation, Model
 from lvd.models.regressor import NetRegressor
-from lvd.models.wrap import as_model
 
-__all__ = ["Evaluation", "Model", "NetRegressor", "TreesRegressor", "as_model"]
+__all__ = ["Evaluation", "Model", "NetRegressor", "TreesRegressor"]

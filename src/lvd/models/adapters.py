@@ -15,7 +15,7 @@ from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
 from lvd.models.coding import InputCoding, column_means, fill_matrix
 from lvd.models.kinds import before_last_step, is_of, is_pipeline, last_step, takes, unfitted_copy
-from lvd.models.model import Evaluation, RowwiseModel, check_each_row
+from lvd.models.model import Evaluation, Model, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
 
 
 @dataclass(eq=False, repr=False)
-class SklearnModel(RowwiseModel, BaseEstimator):
+class SklearnModel(Model, BaseEstimator):
     """A regressor with the methods of scikit-learn's: one of its own, a Pipeline, boosted trees of another library,
     a skorch network, or any object that has `fit` and `predict`.
 
@@ -53,8 +53,8 @@ class SklearnModel(RowwiseModel, BaseEstimator):
         return SklearnModel(estimator, prefit=self.prefit, embed=self.embed)
 
     @property
-    def remembers(self) -> bool:
-        """Whether the estimator, as trees do, nearly reproduces the targets of its training rows."""
+    def interpolates(self) -> bool:
+        """Whether it is made of trees, or of its training rows themselves."""
         last = last_step(self.estimator)
         learned = ("apply", "staged_predict", "kneighbors")
         return any(hasattr(last, name) for name in learned) or is_of(last, "lightgbm")
@@ -120,8 +120,13 @@ class SklearnModel(RowwiseModel, BaseEstimator):
 
     @property
     def takes_missing_targets(self) -> bool:
-        """Of several targets; skorch's loss would have to leave them out."""
-        return not self._is_skorch
+        """All but skorch's networks, whose loss would have to leave them out."""
+        return self.prefit or not self._is_skorch
+
+    @property
+    def described(self) -> str:
+        """What error messages call it."""
+        return type(self.estimator).__name__
 
     def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
         if self.embed is not None:
@@ -136,7 +141,7 @@ class SklearnModel(RowwiseModel, BaseEstimator):
         )
         if hasattr(self._last, "coefs_"):
             return _hidden_layer(self._last, numbers)
-        return np.column_stack([numbers, y_pred]) if self.remembers else numbers
+        return np.column_stack([numbers, y_pred]) if self.interpolates else numbers
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -160,7 +165,7 @@ class SklearnModel(RowwiseModel, BaseEstimator):
 
 
 @dataclass(eq=False, repr=False)
-class FunctionModel(RowwiseModel):
+class FunctionModel(Model):
     """A trained model given as functions from rows to an array: `predict`, and `embed` or None.
 
     Without `embed` the inputs, as numbers (:class:`InputCoding`), and the predictions are the embedding.
@@ -171,7 +176,7 @@ class FunctionModel(RowwiseModel):
     prefit: ClassVar[bool] = True
 
     def check(self, X: ArrayLike) -> Any:
-        """Inputs are the functions' own affair; only rows must be countable."""
+        """Any inputs that the functions accept, as long as their rows can be counted."""
         if not hasattr(X, "__len__"):
             raise InputError("X must have rows that can be counted; pass an array, a frame or a list")
         return X

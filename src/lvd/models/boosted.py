@@ -52,8 +52,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     ((200,), (200, 4))
     """
 
-    remembers: ClassVar[bool] = True
-    """Trees nearly reproduce the targets of their training rows."""
+    interpolates: ClassVar[bool] = True
     takes_missing_targets: ClassVar[bool] = True
     takes_levels: ClassVar[bool] = True
     """Whether a frame may hold categories."""

@@ -1,4 +1,4 @@
-"""The better of the built-in models, by cross-validation on the training rows, some of which may lack numbers."""
+"""Choosing between the built-in models by cross-validation on the training rows, where numbers may be missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lvd._validation import InputError, check_matrix, is_matrix
 from lvd.models.coding import MOST_LEVELS, InputCoding
 from lvd.models.kinds import takes
 from lvd.models.level_coding import LevelCodes, TargetCoding
-from lvd.models.model import Evaluation, Model, RowwiseModel, takes_missing_targets
+from lvd.models.model import Evaluation, Model
 from lvd.models.scaling import refuse_unknown
 
 N_FOLDS, FEWEST_ROWS = 5, 20
@@ -31,7 +31,7 @@ Folds: TypeAlias = Sequence[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]
 
 def held_out_folds(n_rows: int, seed: int, n_folds: int | None = None) -> Folds:
     """Folds at random."""
-    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+    from sklearn.model_selection import KFold  # slow to import, and only needed here
 
     return list(KFold(n_folds or N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
 
@@ -79,8 +79,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """Models of which the better is yet to be chosen, for rows in which numbers may be missing; the first one is
-    preferred."""
+    """Models to choose from, for rows in which numbers may be missing; the first one is preferred."""
 
     models: Mapping[str, Model]
 
@@ -90,8 +89,8 @@ class Candidates:
 
     @property
     def takes_missing_targets(self) -> bool:
-        """Whether all of them do."""
-        return all(map(takes_missing_targets, self.models.values()))
+        """Whether every candidate takes them."""
+        return all(model.takes_missing_targets for model in self.models.values())
 
     def same_case(self, X: Any) -> NDArray:
         """As the models have it."""
@@ -131,11 +130,11 @@ class Candidates:
 
 
 @dataclass(eq=False, repr=False)
-class FilledModel(RowwiseModel, BaseEstimator):
+class FilledModel(Model, BaseEstimator):
     """The model sees the column's mean in place of what is missing and, where training rows lack it, a flag that
     tells so; for a category its frequent levels (:class:`InputCoding`) and, of many levels, their mean targets."""
 
-    model: Any
+    model: Model
     random_state: int = 0
 
     def check(self, X: ArrayLike) -> Any:
@@ -145,7 +144,7 @@ class FilledModel(RowwiseModel, BaseEstimator):
     @property
     def takes_missing_targets(self) -> bool:
         """As the model has it."""
-        return takes_missing_targets(self.model)
+        return self.model.takes_missing_targets
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FilledModel:
         """Learn what to fill in, and train the model on it."""

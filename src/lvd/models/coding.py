@@ -143,10 +143,10 @@ def fill_matrix(X: Any, means: Float[NDArray, "p"]) -> Float[NDArray, "n p"] | N
 
 def column_means(X: Float[NDArray, "n p"]) -> Float[NDArray, "p"]:
     """The mean of what is there in each column; 0 where there is nothing."""
-    return np.array([_mean(column) for column in X.T])
+    return np.array([_known_mean(column) for column in X.T])
 
 
-def _mean(column: Float[NDArray, "n"]) -> float:
+def _known_mean(column: Float[NDArray, "n"]) -> float:
     known = column[~np.isnan(column)]
     return float(known.mean()) if len(known) else 0.0
 
@@ -178,7 +178,7 @@ def _learn_coding(column: Any) -> tuple[float | None, bool, tuple[str, ...]]:
     if values is None:
         return None, False, _frequent(read_texts(column))
     missing = np.isnan(values)
-    return _mean(values), bool(missing.any() and not missing.all()), ()
+    return _known_mean(values), bool(missing.any() and not missing.all()), ()
 
 
 def is_category(column: Any) -> bool:

@@ -7,9 +7,16 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-from lvd._checked import checked
+from lvd._checked import check_of_arrays, checked
 from lvd._validation import InputError
-from lvd.models.trees import check_trees
+
+check_trees = check_of_arrays(
+    (
+        *("int64 r", "int64 t", "float64 t", "int64 t", "int64 t", "bool t", "bool t", "float64 t"),
+        *("int64 t", "?bool c l"),
+    )
+)
+"""The arrays of a :class:`TreeEnsemble`, in their order."""
 
 
 @checked(rows="float64 n p", baseline="number", trees=check_trees, result=">float64 n")

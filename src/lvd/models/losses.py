@@ -50,7 +50,7 @@ class ElementLoss(Protocol):
     def total(
         self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
     ) -> Float[Tensor, ""]:
-        """What a step of training lowers: the mean of the elements whose target is known (1), 0 where none is.
+        """What a training step minimises: the mean of the elements whose target is known (1); 0 if there are none.
 
         `usual` tells the mean losses of the last steps, to those that weigh targets.
         """
@@ -64,11 +64,11 @@ class ElementLoss(Protocol):
 
 
 def target_means(elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"]) -> Float[Tensor, "t"]:
-    """The mean of each target's elements that are known (1), 0 where none is."""
+    """The mean of each target's known (1) elements; 0 if there are none."""
     return (elements * known).sum(0) / known.sum(0).clamp(min=1.0)
 
 
-def pinball(error: Float[Tensor, "*b q"], order: Any) -> Float[Tensor, "*b q"]:
+def quantile_loss(error: Float[Tensor, "*b q"], order: Any) -> Float[Tensor, "*b q"]:
     """``max(order * error, (order - 1) * error)`` with ``error = target - quantile``."""
     return torch.maximum(order * error, (order - 1.0) * error)
 
@@ -76,7 +76,7 @@ def pinball(error: Float[Tensor, "*b q"], order: Any) -> Float[Tensor, "*b q"]:
 def known_mean(
     loss: ElementLoss, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]
 ) -> Float[Tensor, ""]:
-    """The mean loss of the targets that are known, 0 where none is."""
+    """The mean loss of the known targets; 0 if there are none."""
     known = ~targets.isnan()
     elements = loss.elements(outputs, targets.nan_to_num())
     return (elements * known).sum() / known.sum().clamp(min=1)
@@ -108,11 +108,11 @@ class PinballLoss(ElementLoss):
     outputs_per_target: ClassVar[int] = 1
 
     def elements(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, "b q"]:
-        """The :func:`pinball` loss of every output."""
+        """The :func:`quantile_loss` loss of every output."""
         half = outputs.shape[1] // 2
         # Filled on the device: numbers from the host could not be part of a captured CUDA graph.
         lower, upper = (outputs.new_full((half,), (1.0 + sign * self.level) / 2.0) for sign in (-1.0, 1.0))
-        return pinball(targets - outputs, torch.cat([lower, upper]))
+        return quantile_loss(targets - outputs, torch.cat([lower, upper]))
 
     def summary(self, means: Float[Tensor, "q"], scale: Float[Tensor, "q"]) -> Float[Tensor, ""]:
         """The mean over quantiles, in original units."""
@@ -154,10 +154,10 @@ class QuantilesLoss(ElementLoss):
     outputs_per_target: ClassVar[int] = len(ORDERS)
 
     def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-        """The weighted sum of the :func:`pinball` losses."""
+        """The weighted sum of the :func:`quantile_loss` losses."""
         quantiles = outputs.split(targets.shape[1], dim=1)
         losses = [
-            weight * pinball(targets - quantile, order)
+            weight * quantile_loss(targets - quantile, order)
             for order, weight, quantile in zip(ORDERS, ORDER_WEIGHTS, quantiles, strict=True)
         ]
         return torch.stack(losses).sum(0)

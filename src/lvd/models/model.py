@@ -1,10 +1,10 @@
-"""What every base model offers to the methods."""
+"""The contract of base models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin, clone
@@ -27,48 +27,79 @@ class Evaluation(NamedTuple):
     spread: Float[NDArray, "n 2 t"] | None = None
 
 
-@runtime_checkable
-class Model(Protocol):
-    """A base model. Its inputs are whatever it accepts: a matrix, images, strings."""
+class Model(ABC):
+    """A base model, and what methods and scores may ask of it.
 
+    Its inputs are whatever it accepts: a matrix, images, strings.
+    """
+
+    @property
+    def prefit(self) -> bool:
+        """Whether it was trained already: `fit` then trains nothing."""
+        return False
+
+    @property
+    def takes_missing_targets(self) -> bool:
+        """Whether `y` may have NaN where one of several targets is not known."""
+        return self.prefit
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether it nearly reproduces the targets of its training rows, as trees do."""
+        return False
+
+    @property
+    def rows_held_out(self) -> Int[NDArray, "v"]:
+        """Positions, among the rows given to `fit`, of those that it did not learn from, if it knows of any."""
+        return np.zeros(0, np.int64)
+
+    @abstractmethod
     def check(self, X: ArrayLike) -> Any:
         """`X` as this model's inputs, or an :class:`InputError`; supports ``len`` and row indexing."""
-        ...
 
     def same_case(self, X: Any) -> NDArray:
-        """A label for each row of checked inputs; rows of equal labels are one case, which no split divides."""
-        ...
+        """A label for each row of checked inputs; rows of equal labels are one case, which no split divides.
 
-    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
-        """Train on checked inputs (a model given as fitted only learns what its embedding needs)."""
-        ...
-
-    def evaluate(self, X: Any) -> Evaluation:
-        """Predict and embed checked inputs."""
-        ...
-
-
-class RowwiseModel:
-    """A model to which each row is a case of its own: equal rows of numbers may be different cases."""
-
-    def same_case(self, X: Any) -> NDArray:
-        """A label for each row, all different."""
+        By default each row is a case of its own: equal rows of numbers may be different cases.
+        """
         return np.arange(len(X))
 
-
-class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
-    """What a regressor of scikit-learn's kind offers, made of `evaluate`; whether y was a vector, `fit` notes."""
-
-    _flat: bool
+    @abstractmethod
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+        """Train on checked inputs (a model given as fitted only learns what its embedding needs)."""
 
     @abstractmethod
     def evaluate(self, X: Any) -> Evaluation:
-        """Predictions (n, t) and embeddings (n, h) in one pass."""
+        """Predict and embed checked inputs."""
+
+    def lighter(self) -> Model:
+        """An untrained copy to predict held-out rows with; of an ensemble, one member."""
+        untrained: Model = clone(self)
+        return untrained
+
+    def with_loss(self, loss: Any) -> Model:
+        """An untrained copy with another loss, if the model can be trained with it."""
+        raise InputError(
+            "estimator must be None, a torch module, or one of lvd's own networks, to be trained with the "
+            f"pinball loss, got {self.described}; train a quantile model of another kind first and pass it with "
+            "prefit=True, predicting the lower and upper quantile as two columns"
+        )
+
+    @property
+    def described(self) -> str:
+        """What error messages call it."""
+        return type(self).__name__
+
+
+class EvaluatingRegressor(Model, RegressorMixin):
+    """A model with scikit-learn's `predict`, made from `evaluate`; `_flat` is whether y was a vector in `fit`."""
+
+    _flat: bool
 
     def predict(self, X: ArrayLike) -> Any:
         """Predictions, (n,) or (n, t) as y was in `fit`."""
         y_pred = self.evaluate(X).y_pred
-        return like(y_pred[:, 0] if self._flat else y_pred, X)
+        return like(y_pred[:, 0] if self._flat and y_pred.shape[1] == 1 else y_pred, X)
 
     def embed(self, X: ArrayLike) -> Any:
         """The embeddings, (n, h)."""
@@ -81,7 +112,7 @@ class EvaluatingRegressor(RowwiseModel, RegressorMixin, ABC):
 
 
 def check_each_row(answer: NDArray, n_rows: int, name: str) -> NDArray:
-    """What a user's estimator gives for so many rows, if it gives one row for each of them."""
+    """The answer of a user's estimator, if it has one row for each row of X."""
     if len(answer) != n_rows:
         raise InputError(
             f"{name} must have one row for each row of X, got {len(answer)} for {n_rows} rows; check what the "
@@ -90,32 +121,17 @@ def check_each_row(answer: NDArray, n_rows: int, name: str) -> NDArray:
     return answer
 
 
-def came_trained(model: Any) -> bool:
-    """Whether the model was given as trained: its `fit` trains nothing."""
-    return bool(getattr(model, "prefit", False))
-
-
-def lighter(model: Any) -> Any:
-    """An untrained model like this one, to learn how large its errors are; an ensemble gives one of its members."""
-    return model.lighter() if hasattr(model, "lighter") else clone(model)
-
-
-def rows_held_out(model: Any) -> Int[NDArray, "v"]:
-    """Positions, among the rows given to `fit`, of those that the model was not trained on, where it tells."""
-    return getattr(model, "held_out_rows_", np.zeros(0, np.int64))
-
-
-def takes_missing_targets(model: Any) -> bool:
-    """Whether NaN among several targets is to the model a target that is not known."""
-    return came_trained(model) or bool(getattr(model, "takes_missing_targets", False))
-
-
 @dataclass(frozen=True)
-class Fitted:
-    """A model that is trained already: `fit` only looks whether it predicts as many columns as `y` has."""
+class Fitted(Model):
+    """A model that is trained already: `fit` only checks that it predicts as many columns as `y` has."""
 
     model: Model
     prefit: ClassVar[bool] = True
+
+    @property
+    def interpolates(self) -> bool:
+        """As the model does."""
+        return self.model.interpolates
 
     def check(self, X: ArrayLike) -> Any:
         """What the model accepts."""

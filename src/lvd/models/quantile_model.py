@@ -11,11 +11,11 @@ from sklearn.base import clone
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError
 from lvd.models.losses import PinballLoss
-from lvd.models.model import Evaluation, Model, came_trained
+from lvd.models.model import Evaluation, Model
 
 
 @dataclass(frozen=True, eq=False)
-class QuantileModel:
+class QuantileModel(Model):
     """One model for each level, which predicts all lower quantiles, then all upper ones.
 
     The prediction is the middle of the quantiles of the first level, and the embedding is that model's.
@@ -25,16 +25,9 @@ class QuantileModel:
 
     @classmethod
     def of(cls, model: Model, levels: Float[NDArray, "l"]) -> QuantileModel:
-        """Models like this one, to be trained with the pinball loss; one that came trained serves one level."""
-        if not came_trained(model):
-            if "loss" not in getattr(model, "get_params", dict)():
-                kind = type(getattr(model, "estimator", model)).__name__
-                raise InputError(
-                    "estimator must be None, a torch module, or one of lvd's own networks, to be trained with the "
-                    f"pinball loss, got {kind}; train a quantile model of another kind first and pass it with "
-                    "prefit=True, predicting the lower and upper quantile as two columns"
-                )
-            return cls(tuple(clone(model).set_params(loss=PinballLoss(level)) for level in levels.tolist()))
+        """Copies of the model, to be trained with the pinball loss; a trained model serves a single level."""
+        if not model.prefit:
+            return cls(tuple(model.with_loss(PinballLoss(level)) for level in levels.tolist()))
         if len(levels) > 1:
             raise InputError(
                 "a prefit estimator gives the quantiles of one level, got "
@@ -44,11 +37,11 @@ class QuantileModel:
 
     @property
     def prefit(self) -> bool:
-        """Whether the models came trained."""
-        return all(map(came_trained, self.models))
+        """Whether the models were trained already."""
+        return all(model.prefit for model in self.models)
 
     def lighter(self) -> QuantileModel:
-        """Untrained models like these."""
+        """Untrained copies of the models."""
         return QuantileModel(tuple(map(clone, self.models)))
 
     def check(self, X: ArrayLike) -> Any:

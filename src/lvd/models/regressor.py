@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from lvd._parallel import chunk_slices, few_threads, workers
-from lvd._typing import ArrayLike, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import (
     InputError,
     RowError,
@@ -48,11 +48,9 @@ from lvd.models.torch_modules import (
     weights_in_float64,
 )
 from lvd.models.validated import (
-    FARTHEST,
     FEWEST_ROWS,
     default_rate,
     default_sizes,
-    pulled_in,
     train_validated,
 )
 
@@ -60,13 +58,15 @@ EVALUATION_ROWS = 8192
 LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
 PAPER_SIZES, PAPER_RATE, PAPER_BATCH = (100,), 1e-2, 100
 VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
+FARTHEST, FAR_SHARE = 5.0, 0.1
+"""Standardised inputs count in full up to here, beyond it a tenth: a typing error must not ruin a prediction."""
 
 
 @dataclass(eq=False, repr=False)
 class NetRegressor(EvaluatingRegressor, BaseEstimator):
     """A network trained on standardised inputs and targets, that also gives its last hidden layer.
 
-    Of several targets those of a row that are not known may be NaN, and do not count.
+    With several targets, unknown ones may be NaN and are left out of the loss.
     It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
     module of the user's does so on a CPU, if it can be run in float64; else it keeps its own precision.
 
@@ -138,7 +138,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return flat.reshape(array.shape)
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
-        """Train; a prefit module is only looked at. `on_batch` is called after every batch."""
+        """Train; a prefit module is only inspected. `on_batch` is called after every batch."""
         self._check_parameters()
         for name in ("n_features_in_", "input_names_", "farthest_"):
             self.__dict__.pop(name, None)
@@ -162,6 +162,11 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         else:
             self._train_for_long(X, targets, seed, on_batch)
         return self
+
+    def with_loss(self, loss: Loss) -> NetRegressor:
+        """A new network of these settings that is trained by another loss."""
+        network: NetRegressor = clone(self).set_params(loss=loss)
+        return network
 
     def _train_validated(
         self, X: NDArray, targets: NDArray, seed: int, on_batch: Callable[[], None] | None
@@ -299,7 +304,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return np.asarray(scaled) if farthest is None else pulled_in(scaled, farthest)
 
     def _tensor(self, rows: Any, dtype: torch.dtype | None = None) -> Any:
-        """On the device of the module, and in its precision unless told."""
+        """The rows as a tensor on the module's device, in its precision by default."""
         parameter = next(self.module_.parameters(), torch.empty(0))
         return to_tensors(rows, dtype or parameter.dtype, parameter.device)
 
@@ -318,7 +323,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self.in_float64_ = self.module is None or (on_cpu and self._runs_in_float64(sample))
 
     def _runs_in_float64(self, sample: Inputs) -> bool:
-        """Whether the user's module does: one that makes float32 numbers of its own, or is compiled, does not."""
+        """Whether the user's module runs in float64; it does not if it creates float32 tensors or is compiled."""
         try:
             with evaluating(self.module_):
                 weights = weights_in_float64(self.module_)
@@ -344,3 +349,9 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             return lambda output, target: known_mean(each, output.reshape(target.shape), target)
         loss = nn.functional.mse_loss if self.loss is None else self.loss
         return lambda output, target: loss(output.reshape(target.shape), target)
+
+
+def pulled_in(scaled: Float[NDArray, "*shape"], farthest: float) -> Float[NDArray, "*shape"]:
+    """Values beyond `farthest` with a tenth of their excess: continuous, and distant rows stay distant."""
+    inside = np.clip(scaled, -farthest, farthest)
+    return inside + FAR_SHARE * (scaled - inside)

@@ -1,4 +1,4 @@
-"""Rows that are no array: those of sparse matrices, and of several arrays by name."""
+"""Rows that are not a plain array: sparse matrices, and several named arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lvd._validation import InputError, check_same_length, to_numpy
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """The rows of a sparse matrix, which scipy neither counts nor walks through one by one."""
+    """The rows of a sparse matrix, with the length and row indexing that scipy's lack."""
 
     matrix: Any
 
@@ -46,7 +46,7 @@ class SparseRows:
         return SparseRows(self.matrix[rows[0] if isinstance(rows, tuple) else rows])
 
     def __iter__(self) -> Iterator[Any]:
-        """What tells one row from another."""
+        """A digest of each row."""
         canonical = csr_array(self.matrix, dtype=np.float64, copy=True)
         canonical.sum_duplicates()
         canonical.eliminate_zeros()
@@ -91,5 +91,5 @@ class NamedRows:
         return NamedRows({name: array[chosen] for name, array in self.arrays.items()})
 
     def __iter__(self) -> Iterator[Any]:
-        """What tells one row from another."""
+        """A digest of each row."""
         return zip(*(array.tolist() for array in self.arrays.values()), strict=True)

@@ -22,7 +22,7 @@ def mean_and_scale(
 def known_mean_and_scale(
     targets: Float[NDArray, "n t"], scaled: bool = True
 ) -> tuple[Float[NDArray, "t"], Float[NDArray, "t"]]:
-    """The same of the targets that are known, column by column; one that no row has cannot be learned."""
+    """The same for the known targets of each column; a target that no row has cannot be learned."""
     refuse_unknown(targets)
     columns = [mean_and_scale(column[~np.isnan(column), None], scaled) for column in targets.T]
     means, scales = zip(*columns, strict=True)
@@ -35,7 +35,7 @@ def constant_targets(targets: Float[NDArray, "n t"]) -> Bool[NDArray, "t"]:
 
 
 def refuse_unknown(targets: Float[NDArray, "n t"]) -> None:
-    """Every target must be known for some row."""
+    """Refuse a target that no row has."""
     unknown = np.isnan(targets).all(axis=0)
     if unknown.any():
         raise InputError(

@@ -1,4 +1,4 @@
-"""Networks of one shape as one: stacked parameters, one batched product per layer, one optimizer.
+"""Networks of the same shape trained as one: stacked parameters, one batched product per layer, one optimizer.
 
 `torch.func.vmap` over a functional call computes the same, but its own cost per step is several times that of
 the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures both.
@@ -66,7 +66,7 @@ def train_stack(
     learning_rate: float,
     generator: torch.Generator,
 ) -> Parameters:
-    """The parameters after `epochs` of Adam, in which each member sees the rows in an order of its own.
+    """The parameters after `epochs` of Adam, in which each member sees the rows in its own order.
 
     `objective` gives each member's loss of a batch; the members' losses are summed, so none feels another's.
     """
@@ -168,5 +168,5 @@ class NetStack:
         return map_outputs(function, self.parameters_, self.scale_inputs(X))
 
     def member(self, index: int) -> Parameters:
-        """One network, as a stack of its own."""
+        """One network, as a stack of one."""
         return {name: parameter[index : index + 1] for name, parameter in self.parameters_.items()}

@@ -88,7 +88,7 @@ def draw_with_replacement(
 
 @contextmanager
 def own_random_numbers(seed: int) -> Iterator[None]:
-    """Torch's generators of the process start from `seed`, and are put back afterwards; one block at a time."""
+    """Seed torch's global generators in this block, and restore them afterwards; one block at a time."""
     with _PROCESS_GENERATORS, torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

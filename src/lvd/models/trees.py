@@ -1,5 +1,7 @@
-"""Boosted trees as plain arrays: what scikit-learn's histogram boosting has learned, in a form that is safe
-to save."""
+"""Boosted trees as plain arrays: what scikit-learn's histogram boosting has learned.
+
+It is read out of private attributes because arrays are safe to save, while skops does not trust the class of the
+trees, and because they answer a single row about eight times as fast as scikit-learn, with the same bits."""
 
 from __future__ import annotations
 
@@ -9,23 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from lvd._checked import check_of_arrays
 from lvd._parallel import in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 
-check_trees = check_of_arrays(
-    (
-        *("int64 r", "int64 t", "float64 t", "int64 t", "int64 t", "bool t", "bool t", "float64 t"),
-        *("int64 t", "?bool c l"),
-    )
-)
-"""The arrays of a :class:`TreeEnsemble`, in their order."""
-
 
 @dataclass(frozen=True, eq=False)
 class TreeEnsemble:
-    """A sum of trees: the nodes of all of them in one list, and where in it each tree begins.
+    """A sum of trees. The nodes of all trees are in one list, and `roots` says where each tree begins.
 
     At a node that is no leaf a row goes left if its feature is at most the threshold, or, at a cut of categories,
     if the row of `lefts` that `cuts` names (-1: none) has its category; NaN goes where it went in training.
@@ -95,7 +88,9 @@ class TreeEnsemble:
         )
 
     def _check_parameters(self) -> None:
-        """Refuse loaded trees that are none: each node's children come after it, so no walk goes in circles."""
+        """Refuse arrays that are not trees: each node's children must come after it, so that every walk ends."""
+        from lvd.models.compiled_trees import check_trees
+
         roots, features, _, left, right, _, leaves, _, cuts, lefts = self._arrays
         check_trees(self._arrays, {})
         nodes = np.arange(len(leaves))
@@ -106,7 +101,7 @@ class TreeEnsemble:
 
 
 def _category_cuts(model: Any, nodes: NDArray) -> tuple[()] | tuple[Int[NDArray, "m"], Bool[NDArray, "c k"]]:
-    """For each node the number of its cut, -1 where it is none of categories, and what goes left at each cut.
+    """The number of each node's categorical cut, -1 where it has none, and the categories that go left at each cut.
 
     Scikit-learn numbers the categories that it has seen; one that it has not goes where NaN goes.
     """

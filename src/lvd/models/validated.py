@@ -13,29 +13,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lvd._typing import Bool, Float, Int, NDArray
+from lvd._typing import Bool, Float, Int
 from lvd._validation import InputError
 from lvd.models.stack import Parameters, forward, layers, new_stack
 from lvd.models.torch_modules import Loss
 
 MOST_MEMBERS, LEAST_WIDTH = 4, 8
 FEWEST_ROWS = 20
-"""With fewer rows than this there are none to hold out."""
+"""With fewer rows than this, none are held out."""
 FOLDS, LEAST_BATCH, BATCHES = 8, 64, 20
 FEW_ROWS, FEW_WIDTH = 500, 24
 """With fewer training rows than this there is one layer of so many units, trained faster, and a member for each
 fold, so that every row counts as often as any other."""
 RATE, FAST_RATE = 1e-2, 2e-2
-FARTHEST, FAR_SHARE = 5.0, 0.1
-"""Standardised inputs count in full up to here, then a tenth: a slip in a table must not throw a prediction off."""
 ROUND, MOST_ROUNDS = 25, 100
-"""Batches between two looks at the held-out rows, and the most looks at one rate."""
+"""Batches between evaluations of the held-out rows, and the most evaluations at one rate."""
 STAGES = ((1.0, 12), (0.3, 6), (0.09, 6))
-"""Shares of the first rate, and after how many looks without progress the next begins."""
+"""Learning rates as shares of the first one, and the evaluations without progress after which the next begins."""
 LEAST_GAIN = 1e-4
 STRENGTHS = np.logspace(-3, 5, 33)
 FIRST_SHARE = 0.1
-"""How much of their usual size the output weights of units start with that are not of the ridge regression."""
+"""The initial scale of the output weights of units that do not carry the ridge regression."""
 
 
 def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
@@ -44,12 +42,6 @@ def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
     if n_rows < FEW_ROWS:
         return (FOLDS * max(FEW_WIDTH, room),)
     return MOST_MEMBERS * max(64, room), MOST_MEMBERS * max(16, room)
-
-
-def pulled_in(scaled: Float[NDArray, "*shape"], farthest: float) -> Float[NDArray, "*shape"]:
-    """Beyond `farthest` only a tenth of what is more: no jump, and rows that are far away stay far away."""
-    inside = np.clip(scaled, -farthest, farthest)
-    return inside + FAR_SHARE * (scaled - inside)
 
 
 def default_rate(n_rows: int) -> float:
@@ -147,7 +139,7 @@ def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t
 
 
 class _Search:
-    """Training of all members at once: rounds of batches, between which each member's held-out rows are asked."""
+    """Training of all members at once: after each round of batches a member is evaluated on its held-out rows."""
 
     def __init__(
         self,
@@ -234,7 +226,7 @@ class _Search:
 
 
 def join(parameters: Parameters) -> nn.Sequential:
-    """One MLP whose output is the mean of the members': their layers side by side, and none sees another's."""
+    """One MLP whose output is the mean of the members': with their layers side by side."""
     stacked, built = layers(parameters), []
     for depth, (weights, biases) in enumerate(stacked):
         if len(stacked) == 1:

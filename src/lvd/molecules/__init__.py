@@ -9,7 +9,7 @@ from lvd.molecules.features import read_molecules
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import MoleculeNetwork
 from lvd.molecules.run import train_networks
-from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint, wrap_foreign
+from lvd.molecules.trained import TrainedMPNN, read_trusted_checkpoint
 from lvd.store import register
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "read_molecules",
     "read_trusted_checkpoint",
     "train_networks",
-    "wrap_foreign",
 ]
 
 

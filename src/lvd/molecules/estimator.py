@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -28,7 +28,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.models.losses import ElementLoss, NormalLoss, QuantilesLoss
-from lvd.models.model import Evaluation
+from lvd.models.model import EvaluatingRegressor, Evaluation
 from lvd.models.scaling import mean_and_scale
 from lvd.molecules.epochs import NetworkJob, Recipe
 from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
@@ -40,7 +40,7 @@ LEAST_EPOCHS, LEAST_BATCHES = 30, 1000
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ChempropEstimator(RegressorMixin, BaseEstimator):
+class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     """chemprop's message passing networks on SMILES, for one target or many, that also give a last hidden layer.
 
     The prediction is the mean of a few networks, each from a start of its own, that learn quantiles of the targets:
@@ -148,18 +148,18 @@ class ChempropEstimator(RegressorMixin, BaseEstimator):
         y_pred, spread = self.networks_[0].loss.read(outputs)
         return answers[0]._replace(y_pred=y_pred, spread=spread)
 
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Predictions, (n,) or (n, t) as y was in `fit`."""
-        y_pred = self.evaluate(X).y_pred
-        return y_pred[:, 0] if self._flat and y_pred.shape[1] == 1 else y_pred
-
-    def embed(self, X: ArrayLike) -> NDArray:
-        """The last hidden layer of the first network after its ReLU, (n, hidden_size)."""
-        return self.evaluate(X).embeddings
+    @property
+    def rows_held_out(self) -> Int[NDArray, "v"]:
+        """Rows whose molecules no network has learned from."""
+        return self.held_out_rows_
 
     def lighter(self) -> ChempropEstimator:
         """The same with a single network, untrained."""
         return clone(self).set_params(n_members=1)
+
+    def with_loss(self, loss: ElementLoss) -> ChempropEstimator:
+        """New networks of these settings that are trained by another loss."""
+        return clone(self).set_params(loss=loss)
 
     def ensemble(self, n_members: int) -> MoleculeStack:
         """Networks of these settings, for deep ensembles."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import ModuleType
 
 from lvd._validation import InputError
@@ -16,13 +15,3 @@ def chemprop_adapter() -> ModuleType:
     except ModuleNotFoundError as error:
         raise InputError(f"graph networks of molecules need chemprop ({error}): {EXTRA}") from error
     return adapter
-
-
-def run_chemprop() -> None:
-    """The command ``lvd-chemprop``: chemprop's own, which knows lvd as an uncertainty method."""
-    try:
-        from lvd.molecules.chemprop_plugin import main
-    except ModuleNotFoundError as error:
-        print(f"error: lvd-chemprop needs chemprop ({error}): {EXTRA}", file=sys.stderr)
-        sys.exit(2)
-    main()

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, row_digests
-from lvd.models.model import Evaluation
+from lvd.models.model import Evaluation, Model
 from lvd.molecules.features import ATOM_FEATURIZERS, read_molecules
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.network import run_all, to_evaluation
@@ -24,7 +24,7 @@ MOLECULE_SETTINGS = ("keep-h", "add-h", "ignore-stereo", "reorder-atoms")
 
 
 @dataclass(eq=False, repr=False)
-class TrainedMPNN(BaseEstimator):
+class TrainedMPNN(Model, BaseEstimator):
     """A trained ``chemprop.models.MPNN`` for regression; it is left untouched, and stays on its device.
 
     The embedding is the last hidden layer of the feed-forward part, after its activation. Networks with mean, sum
@@ -77,7 +77,7 @@ class TrainedMPNN(BaseEstimator):
         return to_evaluation(*run_all(self.module, self.check(X)))
 
 
-def wrap_foreign(estimator: Any, *, prefit: bool) -> TrainedMPNN:
+def trained_mpnn(estimator: Any, *, prefit: bool) -> TrainedMPNN:
     """The model of a chemprop network, which must come trained."""
     if not isinstance(estimator, chemprop_adapter().MPNN):
         raise InputError(

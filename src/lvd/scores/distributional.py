@@ -10,7 +10,6 @@ import numpy as np
 from lvd._progress import announce
 from lvd._typing import Float, NDArray
 from lvd._validation import present_rows
-from lvd.models.model import rows_held_out
 from lvd.scores.residuals import BoundResidual
 from lvd.scores.scaled import ScaledResidual, features_of
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
@@ -163,7 +162,7 @@ class DistributionalResidual(ConformityScore):
         else:
             bound = self.residual_.bind(training.rows)
             unseen = np.zeros((len(units), 1), bool)
-            unseen[rows_held_out(training.model)] = True
+            unseen[training.model.rows_held_out] = True
             y_pred = np.where(unseen, bound.y_pred, np.nan)
             self._learn_shapes(training, y_pred, bound.below, bound.above)
 

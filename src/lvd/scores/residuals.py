@@ -12,9 +12,9 @@ from sklearn.base import clone
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
 from lvd.engine.sums import weighted_sums
-from lvd.models import Model, as_model
-from lvd.models.model import came_trained
+from lvd.models import Model
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.wrap import as_model
 
 ERROR_OFFSET = 1e-5
 
@@ -120,7 +120,7 @@ class NormalizedResidual(ConformityScore):
     def learns_errors(self) -> bool:
         """Unless the second model is trained already, or learns from the estimator's own errors."""
         given = self.error_estimator
-        return self.errors == "held_out" and (given is None or not came_trained(as_model(given)))
+        return self.errors == "held_out" and (given is None or not as_model(given).prefit)
 
     @property
     def typical(self) -> float:
@@ -130,15 +130,15 @@ class NormalizedResidual(ConformityScore):
     def fit(self, training: TrainingRows) -> None:
         """Train the second model on absolute errors.
 
-        Of a model that came trained no second, untrained one can be had: without an `error_estimator` the built-in
+        A trained model cannot be trained again as a second one: without an `error_estimator` the built-in
         MLP is then trained on its embeddings.
         """
-        on_embeddings = self.error_estimator is None and came_trained(training.model)
+        on_embeddings = self.error_estimator is None and training.model.prefit
         if self.error_estimator is None and not on_embeddings:
             model: Model = clone(training.model)
         else:
             model = as_model(self.error_estimator, device=training.device, random_state=training.seed)
-        if came_trained(model):
+        if model.prefit:
             learned = training.y
         else:
             learned = np.abs(training.errors if self.errors == "in_sample" else training.held_out_errors)

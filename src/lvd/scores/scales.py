@@ -36,7 +36,7 @@ def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
 
 def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
     """The fold of each row."""
-    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+    from sklearn.model_selection import KFold  # slow to import, and only needed here
 
     numbers = np.empty(n_rows, np.int64)
     for fold, (_, rows) in enumerate(KFold(N_FOLDS, shuffle=True, random_state=seed).split(numbers)):

@@ -19,7 +19,6 @@ from lvd.kernels import Kernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
 from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds
-from lvd.models.model import came_trained, lighter, rows_held_out
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 FEWEST_HELD_OUT = 1000
@@ -92,13 +91,13 @@ class TrainingRows:
 
     @property
     def held_out_errors(self) -> Float[NDArray, "n t"]:
-        """Signed errors of models that have not seen the row; those of a model that came trained are its own."""
+        """Signed out-of-fold errors; a model that was trained already has its own errors here."""
         return self.y - self.held_out_predictions
 
     @cached_property
     def held_out_predictions(self) -> Float[NDArray, "n t"]:
         """Predictions by models like this one, each trained without the fold that it predicts."""
-        if came_trained(self.model) or len(self.y) < FEWEST_ROWS:
+        if self.model.prefit or len(self.y) < FEWEST_ROWS:
             return self.rows.y_pred
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
         folds = held_out_folds(len(self.y), self.seed) if self.folds is None else self.folds
@@ -106,7 +105,7 @@ class TrainingRows:
             if np.isfinite(predictions[outside]).all():
                 continue
             announce(f"errors on rows held out: fold {number} of {len(folds)}")
-            model = lighter(self.model)
+            model = self.model.lighter()
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
             predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
         return predictions
@@ -127,7 +126,7 @@ class TrainingRows:
         return replace(self.rows, evaluation=self.rows.evaluation._replace(y_pred=self.held_out_predictions))
 
     def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
-        """Signed errors that tell which rows are alike; NaN for rows that are left out.
+        """Signed errors for a kernel to learn from; NaN for rows that are left out.
 
         Of a model without a spread of its own they are held-out errors of all rows. Of one with a spread they are
         its own on the rows that it was not trained on, where at least `FEWEST_HELD_OUT` of these have the target,
@@ -136,7 +135,7 @@ class TrainingRows:
         if self.rows.evaluation.spread is None:
             return self.held_out_errors
         unseen = np.zeros((len(self.y), 1), bool)
-        unseen[rows_held_out(self.model)] = True
+        unseen[self.model.rows_held_out] = True
         known = np.isfinite(self.y.sum(axis=1, keepdims=True) if joint else self.y)
         enough = (unseen & known).sum(axis=0) >= FEWEST_HELD_OUT
         return np.where(unseen | ~enough, self.errors, np.nan)
@@ -150,16 +149,17 @@ class TrainingRows:
 
 
 def interpolates(training: TrainingRows) -> bool:
-    """Whether the model's errors on its training rows are too small to tell about its errors elsewhere.
+    """Whether the model's errors on its training rows are too small to say anything about new rows.
 
-    They are those of trees, which remember, and those that are tiny beside the difference of y between neighbours.
+    That is so for models that interpolate, such as trees, and where errors are tiny compared with the difference of
+    y between nearest neighbours.
     """
-    if getattr(training.model, "remembers", False):
+    if training.model.interpolates:
         return True
     embeddings = training.rows.embeddings[:NEIGHBOR_ROWS]
     if len(embeddings) < 2:
         return False
-    from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
+    from sklearn.neighbors import NearestNeighbors  # slow to import, and only needed here
 
     nearest = NearestNeighbors(n_neighbors=2).fit(embeddings).kneighbors(embeddings)[1][:, 1]
     y, errors = training.y[: len(embeddings)], np.abs(training.errors[: len(embeddings)])

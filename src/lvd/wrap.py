@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from torch import nn
@@ -14,9 +13,8 @@ from lvd.models.boosted import TreesRegressor
 from lvd.models.kinds import unfitted_copy
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
+from lvd.molecules.trained import trained_mpnn
 
-FOREIGN = {"chemprop": "lvd.molecules"}
-"""Packages, and the part of lvd for their objects: ``wrap_foreign(estimator, prefit=)`` there gives a model."""
 BUILT_IN = ("net", "trees", "paper")
 """The models that have a name: the network, boosted trees, and the network as the paper trains it."""
 
@@ -50,9 +48,9 @@ def as_model(
             raise InputError(f"prefit=True needs a trained estimator, got {name!r}; pass the model itself")
     if isinstance(estimator, type):
         raise InputError(f"estimator is a class; give an object of it, as {estimator.__name__}()")
-    foreign = FOREIGN.get(type(estimator).__module__.split(".")[0])
-    is_net = foreign is None and (estimator is None or isinstance(estimator, nn.Module))
-    has_own = foreign is not None or isinstance(estimator, Model)
+    of_chemprop = type(estimator).__module__.split(".")[0] == "chemprop"
+    is_net = not of_chemprop and (estimator is None or isinstance(estimator, nn.Module))
+    has_own = of_chemprop or isinstance(estimator, Model)
     if isinstance(embedding, str) and not is_net:
         raise InputError(
             f"the embedding {embedding!r} names a layer, which only torch modules have; give a function from rows "
@@ -67,9 +65,8 @@ def as_model(
             "the embedding of a torch module must be the name of the layer whose input it is, got "
             f"{type(embedding).__name__}"
         )
-    if foreign is not None:
-        model: Model = import_module(foreign).wrap_foreign(estimator, prefit=prefit)
-        return model
+    if of_chemprop:
+        return trained_mpnn(estimator, prefit=prefit)
     if is_net:
         if estimator is None and prefit:
             raise InputError("prefit=True needs a trained estimator; pass it as the first argument")
@@ -98,7 +95,7 @@ def as_model(
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:
     """An unfitted copy, in which every `random_state` that was left open is `seed`.
 
-    Of an object that does not tell its parameters it is a copy as it is, to be fitted anew.
+    An object without `get_params` is copied as it is, and fitted again.
     """
     fresh = unfitted_copy(estimator)
     parameters: dict[str, Any] = getattr(fresh, "get_params", dict)()

@@ -16,9 +16,9 @@ import numpy as np
 from lvd._parallel import chunk_slices
 from lvd._typing import Bool, Float, NDArray
 from lvd._validation import check_matrix
+from lvd.models.coding import input_columns, is_category, is_missing, looks_unique, read_texts
 from lvd.models.scaling import mean_and_scale
 from lvd.scores import EvaluatedRows
-from lvd.support.levels import ColumnLevels, levels_of, new_levels
 from lvd.support.rule import Reason, Support, SupportRule
 
 MOST_ROWS, CHUNK = 5000, 2**22
@@ -27,8 +27,8 @@ PARTS = (256, 1280)
 BEYOND = 0.002
 """The share of training rows that are further from the others than what counts as near."""
 OUTLIERS, OUTLIER_ROWS = 2, 250
-"""Or this many of them, one per so many rows: one or two outliers should not decide what is far, but among few
-rows the furthest ones need not be outliers."""
+"""Or this many outliers, one per so many rows: an outlier or two must not decide what is far, but in a small table
+the furthest rows may be ordinary ones."""
 FAR, FAR_INPUTS, FAR_EMBEDDED = 1.1, 1.25, 2.0
 """A row is unknown beyond so many times the near distance: in the only space there is; in the inputs; and in the
 embedding of a row whose inputs or parts are checked too, since an embedding spreads ordinary rows less evenly."""
@@ -48,6 +48,8 @@ Every ordinary row that is called unknown costs an infinite interval. With both 
 days is found where none was in training, and 73% of the bad and hot weather of bike. Distances alone, with a limit
 of 1.1, found 98% of the former and none of the latter, and flagged half as many ordinary rows again.
 """
+ColumnLevels = tuple[tuple[str, ...], ...]
+"""For each column its levels, sorted; none where it has none, and no columns for inputs that are not a frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Neighborhood:
 
         `more` is added to the exponent of its extrapolation from few rows.
         """
-        from sklearn.neighbors import NearestNeighbors  # slow to load, and no prediction needs it
+        from sklearn.neighbors import NearestNeighbors  # slow to import, and only needed here
 
         mean, scale = mean_and_scale(rows)
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
@@ -283,3 +285,38 @@ def _within(
     for some in chunk_slices(len(queries), max(1, CHUNK // len(squares))):
         nearest[some] = np.min(squares - 2.0 * (queries[some] @ columns), axis=1)
     return nearest + (queries**2).sum(axis=1) <= distance**2
+
+
+def levels_of(inputs: Any) -> ColumnLevels:
+    """The levels of these rows, in columns of categories and of text.
+
+    A column in which nearly every row has a value of its own has none: there a new value says nothing.
+    """
+    return tuple(map(_levels, input_columns(inputs))) if hasattr(inputs, "columns") else ()
+
+
+def new_levels(levels: ColumnLevels, inputs: Any) -> Support:
+    """Unknown are rows with a level that is not among these."""
+    seen = np.ones((len(inputs), len(levels)), bool)
+    texts: dict[int, Any] = {}
+    for number, (column, known) in enumerate(zip(input_columns(inputs), map(set, levels), strict=True)):
+        if known:
+            texts[number] = read_texts(column)
+            seen[:, number] = [text in known for text in texts[number]]
+
+    def name(row: int) -> Reason:
+        number = int(seen[row].argmin())
+        return Reason(f"no training row has {texts[number][row]!r} in input {number + 1}", number)
+
+    return Support.of(np.logical_and.reduce(seen, axis=1), name)
+
+
+def _levels(column: Any) -> tuple[str, ...]:
+    values = np.asarray(column)
+    texts = values.dtype.kind in "OU" and all(isinstance(one, str) for one in values if not is_missing(one))
+    if not texts and not is_category(column):
+        return ()
+    found = read_texts(column)
+    levels = set(found.tolist())
+    named = levels - {""}
+    return () if not named or looks_unique(len(named), int((found != "").sum())) else tuple(sorted(levels))

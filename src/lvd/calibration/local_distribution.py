@@ -15,7 +15,7 @@ from torch import Tensor
 from lvd._parallel import map_queries
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_levels, check_same_length, check_vector, to_numpy
-from lvd.calibration.calibration import Calibration, Group, Indices, Rows
+from lvd.calibration.calibration_rows import Calibration, Group, Indices, Rows
 from lvd.engine import Queries, SortedRows, local_quantile, similarities
 
 
@@ -39,7 +39,7 @@ def local_cdf(
 class LocalDistribution:
     """The distributions of the scores of some rows, as the calibration rows like each of them tell it.
 
-    Of a row in a group without a calibration row nothing is known: all its mass is at the two ends.
+    A row whose group has no calibration row has all its mass at the two ends.
     """
 
     calibration: Calibration

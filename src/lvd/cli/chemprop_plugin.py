@@ -1,7 +1,7 @@
 """LVD as one of chemprop's uncertainty methods: ``lvd-chemprop predict --uncertainty-method lvd --cal-path FILE``.
 
 chemprop has no entry points: whatever is in its registry when its command starts is what it knows. So importing
-this module registers, and ``lvd-chemprop`` (or ``python -m lvd.molecules.chemprop_plugin``) is chemprop's own
+this module registers, and ``lvd-chemprop`` (or ``python -m lvd.cli.chemprop_plugin``) is chemprop's own
 command, with all of its subcommands and options, after that import.
 """
 
@@ -39,7 +39,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.molecules.adapter import PREDICTORS
 from lvd.molecules.domain import KnownMolecules, MoleculeParts
 from lvd.molecules.forward import last_hidden, predictions
-from lvd.support.training import PartKinds
+from lvd.support.training_support import PartKinds
 
 NAME = "lvd"
 LEARNING_SHARE = 0.5

@@ -174,7 +174,7 @@ class GlobalConformal:
     def conformalize(self, embeddings: ArrayLike, scores: ArrayLike) -> GlobalConformal:
         """Take the calibration scores, (m,) or several columns (m, c); where the rows are does not matter."""
         check_choice(self.quantile, "quantile", QUANTILES)
-        self.scores_ = check_columns(scores)
+        self.scores_ = check_score_columns(scores)
         return self
 
     def rescored(self, scores: ArrayLike) -> GlobalConformal:
@@ -200,7 +200,7 @@ class GlobalConformal:
         ]
 
 
-def check_columns(scores: ArrayLike) -> Float[NDArray, "m c"]:
+def check_score_columns(scores: ArrayLike) -> Float[NDArray, "m c"]:
     """Scores as columns: finite, one column where they are a vector."""
     if np.ndim(scores) != 2:
         return np.array(check_vector(scores, "scores"))[:, None]
@@ -323,9 +323,9 @@ def put_together(conformal: Any) -> None:
     points, scores = saved["points"].to(device), saved["scores"].to(device)
     if points.ndim != 2 or scores.ndim != 2 or len(points) != len(scores) or not scores.numel():
         raise InputError("the calibration rows must have coordinates (m, k) and scores (m, c)")
-    training = getattr(conformal.kernel, "train_points_", None)
-    width = len(conformal.kernel.components_) if isinstance(conformal.kernel, MahalanobisKernel) else None
-    for known in (width, None if training is None else training.shape[1]):
+    kernel = conformal.kernel
+    width = len(kernel.components_) if isinstance(kernel, MahalanobisKernel) else None
+    for known in (width, kernel.train_points_.shape[1] if kernel.knows_training_rows else None):
         if known not in {None, points.shape[1]}:
             raise InputError("the calibration rows do not have the kernel's coordinates")
     if {points.dtype, scores.dtype} != {torch.float64} or not bool(torch.isfinite(scores).all()):
