@@ -41,7 +41,13 @@ class FrameColumns:
             tuple(column.cat.categories.tolist()) if _has_levels(column) else () for column in columns
         )
         types = tuple(str(column.dtype) for column in columns)
-        return cls(tuple(names), tuple(map(_kind, columns)), types, categories, _target_names(y))
+        return cls(tuple(names), tuple(map(_kind, columns)), types, categories, target_names(y))
+
+    @classmethod
+    def of_numbers(cls, names: tuple[str, ...], targets: tuple[str, ...]) -> FrameColumns:
+        """Columns of numbers."""
+        kinds: list[FrameKind] = ["number"] * len(names)
+        return cls(names, tuple(kinds), ("float64",) * len(names), ((),) * len(names), targets)
 
     def read(self, X: Any) -> Any:
         """Rows as such a frame: a dict of columns, a list of dicts; anything else stays as it is."""
@@ -111,7 +117,8 @@ def _is_number(cell: Any) -> bool:
     return is_missing(cell) or isinstance(cell, int | float | np.number)
 
 
-def _target_names(y: Any) -> tuple[str, ...]:
+def target_names(y: Any) -> tuple[str, ...]:
+    """The names that y brings with it, else ``y``, or ``y1``, ``y2``... for several targets."""
     columns = getattr(y, "columns", None)
     if columns is not None:
         return tuple(map(str, columns))

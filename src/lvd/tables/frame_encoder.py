@@ -34,6 +34,8 @@ class FrameEncoder:
 
     targets: tuple[str, ...]
     frame: FrameColumns
+    as_matrix: bool = False
+    """Whether the method was fitted on an array, to which names were given for a page."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -74,6 +76,8 @@ class FrameEncoder:
             return np.array([text or None for text in to_texts(table[name]).to_pylist()], dtype=object)
 
         found = dict(zip(kinds, for_each_column(list(kinds), read), strict=True))
+        if self.as_matrix:
+            return np.column_stack(list(found.values()))
         return self.frame.frame(
             {name: _dated(one) if isinstance(one, tuple) else one for name, one in found.items()}
         )

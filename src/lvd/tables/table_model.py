@@ -285,10 +285,14 @@ class TableModel:
         return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"), seen)
 
     @classmethod
-    def of(cls, regressor: LVDRegressor, folder: str) -> TableModel:
-        """A method that was fitted in Python on a frame; its calibration rows are counted by themselves."""
+    def of(cls, regressor: LVDRegressor, folder: str, encoder: RowEncoder | None = None) -> TableModel:
+        """A method that was fitted in Python on a frame; its calibration rows are counted by themselves.
+
+        Of one that was fitted on an array `encoder` gives the columns names.
+        """
         columns = vars(regressor).get("columns_")
-        encoder = columns if isinstance(columns, TableEncoder) else FrameEncoder.of(columns, folder)
+        if encoder is None:
+            encoder = columns if isinstance(columns, TableEncoder) else FrameEncoder.of(columns, folder)
         regressor._check_calibrated()
         if _groups_of(regressor) is not None:
             raise InputError(
