@@ -170,3 +170,27 @@ def test_a_kernel_that_cannot_be(choice, message, lvd_here, tiny, tmp_path):
     assert outcome.code == 2
     assert message in outcome.err
     assert not (tmp_path / "model").exists()
+
+
+def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
+    table, out, page = tmp_path / "few.csv", tmp_path / "model", tmp_path / "page.html"
+    table.write_text("".join(homes.table.read_text().splitlines(keepends=True)[:101]))
+    given = ("fit", table, "--target", "price", "--model", "trees", "--score", "absolute", "--out", out)
+    split = lvd_here(*given)
+    assert "only 60 rows train and 20 calibrate: with --calibration cross all 80 do both" in split.out
+    assert "20 test rows cannot tell whether 90% are covered, that takes about 220" in split.out
+    outcome = lvd_here(*given, "--force", "--calibration", "cross", "--report", page)
+    assert (outcome.code, "with --calibration cross" in outcome.out) == (0, False), outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[2].endswith("80 rows that train, and calibrate by cross-validated errors, and 20 test rows")
+    assert lines[3].startswith("promise: Calibrated on cross-validated errors of all training rows")
+    assert "exact 95% band of the coverage" in lines[4]
+    assert "at most twice 1 - level" in (out / "card.md").read_text()
+    assert "all of them calibrate" in page.read_text()
+    explained = lvd_here("explain", out, table, "--row", 3).out
+    assert "The errors are cross-validated" in explained
+    compared = lvd_here(
+        *("report", out, table, "--compare", "split,madsplit", "--fitted-on", table, "--out", page, "--force")
+    )
+    assert compared.code == 0, compared.err
+    assert "near each row, measured and not proved" in page.read_text()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
 """How many rows are named."""
+FEW_ROWS = 400
+"""With fewer rows to train and calibrate on, the report says that all can do both."""
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
 
@@ -65,11 +67,13 @@ def show_fit(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
     )
+    if crossed:
+        console.show(f"promise: {regressor.promise}")
     for line in (*_verdict_lines(report), *together_lines(report.together, regressor.joint)):
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"
     console.show(f"{written}; it uses {model_text(regressor)}")
-    for note in notes(report):
+    for note in notes(report, regressor):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen", report.n_test)
@@ -88,6 +92,8 @@ def with_card(
         **{name: value for name, value in vars(regressor.settings).items() if name != "estimator"},
         "joint": regressor.joint,
         "guarantee": model.guarantee,
+        "promise": model.promise,
+        "calibration": regressor.calibration,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,
         "range of y": regressor.y_range,
@@ -99,11 +105,11 @@ def with_card(
     together = together_lines(report.together, regressor.joint)
     left_out = [f"left out: {console.left_out(report.n_skipped, report.n_unlabelled)}"]
     left_out += [f"left out: column {_column_text(name, report)}" for name in report.left_out]
-    card = ModelCard.of(source, report, texts, [*left_out, *together, *notes(report)])
+    card = ModelCard.of(source, report, texts, [*left_out, *together, *notes(report, regressor)])
     return replace(model, card=card.to_dict())
 
 
-def notes(report: FitReport) -> Iterator[str]:
+def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
     """What a person should look at."""
     from lvd.tables.column_coding import PLAIN_NUMBERS
 
@@ -150,6 +156,7 @@ def notes(report: FitReport) -> Iterator[str]:
             f"{len(report.mixtures):,} rows hold salts or mixtures (rows {', '.join(named)}): all of their parts "
             f"are read as one {report.case}; if only one part matters, keep it alone, and fit again"
         )
+    yield from _notes_on_few_rows(report, regressor)
     if _many_infinite(report):
         more = "" if report.groups is None else " in each group"
         apart = " of other scaffolds" if report.split == "scaffold" else ""
@@ -160,6 +167,27 @@ def notes(report: FitReport) -> Iterator[str]:
         )
 
 
+def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
+    from lvd.tables.verdict import percent, rows_to_tell
+
+    verdicts = [verdict for one in report.targets for verdict in one.verdicts]
+    level = max((one.confidence_level for one in verdicts if one.kind == "cannot tell"), default=None)
+    if level is not None and report.n_test < rows_to_tell(level):
+        yield (
+            f"{report.n_test:,} test rows cannot tell whether {percent(level)} are covered, that takes about "
+            f"{rows_to_tell(level):,}: run lvd evaluate on rows that come later"
+        )
+    if (
+        report.case == "row"
+        and regressor.calibration == "split"
+        and report.n_train + report.n_calib < FEW_ROWS
+    ):
+        yield (
+            f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate: with --calibration cross all "
+            f"{report.n_train + report.n_calib:,} do both: sharper, but the level is then measured, not proved"
+        )
+
+
 def _verdict_lines(report: FitReport) -> Iterator[str]:
     from lvd.tables.verdict import percent
 
@@ -167,7 +195,8 @@ def _verdict_lines(report: FitReport) -> Iterator[str]:
         for verdict, row in zip(one.verdicts, one.summary.rows, strict=True):
             yield (
                 f"{one.target}: {verdict.coverage:.1%} of the true values are inside their "
-                f"{percent(verdict.confidence_level)} interval, {verdict.kind}; mean error "
+                f"{percent(verdict.confidence_level)} interval, {verdict.kind} (exact 95% band of the coverage "
+                f"{percent(verdict.lower, 1)} to {percent(verdict.upper, 1)}); mean error "
                 f"{row['mean_absolute_deviation']:.4g} (always predicting the median: {median_error:.4g})"
             )
 

@@ -215,6 +215,11 @@ class ConformalMethod(IntervalRegressor):
             self._calibrate(inputs, targets, labels)
         return self
 
+    @property
+    def is_crossed(self) -> bool:
+        """Whether cross-validated errors calibrate; models saved before there was a choice do not say."""
+        return bool(vars(self).get("crossed_", False))
+
     def _share_set_aside(self, model: Any) -> float | None:
         """The share of the rows of `fit` that calibrate; none with a trained model, which may have seen them."""
         default = isinstance(self.calib_size, str) and self.calib_size == "auto"
@@ -443,7 +448,7 @@ class ConformalMethod(IntervalRegressor):
         if not self.kernels_:
             refuse_choices(self, choices)
         guarantee = choices.get("guarantee", "local")
-        if self.crossed_ and guarantee != "local":
+        if self.is_crossed and guarantee != "local":
             raise InputError(
                 Parameter("guarantee"),
                 f" {guarantee!r} speaks of calibration rows that training has not seen, and here cross-validated "

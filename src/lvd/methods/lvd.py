@@ -449,7 +449,9 @@ class LVDRegressor(ConformalMethod):
                 largest=largest[row],
                 reason=reasons[row].text if row in reasons else None,
                 column=reasons[row].column if row in reasons else None,
-                remark=" ".join(filter(None, [bound.remark(row, target), CROSSED if self.crossed_ else None]))
+                remark=" ".join(
+                    filter(None, [bound.remark(row, target), CROSSED if self.is_crossed else None])
+                )
                 or None,
             )
             for row, target in np.ndindex(bound.y_pred.shape)

@@ -36,6 +36,7 @@ RIVALS: dict[str, type[IntervalRegressor]] = {
 """Every other method by its name in lower case."""
 PROMISES = {
     "local": "near each row",
+    "cross": "near each row, measured and not proved",
     "marginal": "on average",
     "marginal 1-2a": "on average, with up to twice the misses",
 }
@@ -65,8 +66,10 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
 
 def make_methods(names: Sequence[str], evaluated: Evaluated, fitted_on: pa.Table | None) -> list[Method]:
     """The model's own intervals, then those of the named rivals, at all levels of the page."""
-    promise = PROMISES["local" if evaluated.model.guarantee == "local" else "marginal"]
-    how = "the calibration errors, weighted by their similarity to the row"
+    local, crossed = evaluated.model.guarantee == "local", evaluated.model.regressor.is_crossed
+    promise = PROMISES["cross" if local and crossed else "local" if local else "marginal"]
+    errors = "the cross-validated errors of the training rows" if crossed else "the calibration errors"
+    how = f"{errors}, weighted by their similarity to the row"
     methods = [Method("LVD", promise, how, evaluated.all_intervals)]
     for name in names:
         if name == "split":
@@ -106,7 +109,9 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     conformal, shared = isinstance(fresh, ConformalMethod), False
     estimator = None if isinstance(own.estimator, str) else own.estimator  # its own, where LVD's has a name
     if conformal and fresh.post_hoc:
-        shared = own.n_targets_ == 1
+        shared = (
+            own.n_targets_ == 1 and not own.is_crossed
+        )  # a model that has seen all rows leaves none to calibrate
         fresh.set_params(estimator=own.model_ if shared else estimator, prefit=shared)
     elif not model.encoder.feature_names:
         fresh.set_params(estimator=estimator)
@@ -114,7 +119,7 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     with warnings.catch_warnings():
         # The page itself shows at which levels a method's intervals are infinite.
         warnings.simplefilter("ignore", CalibrationWarning)
-        if conformal:
+        if conformal and not own.is_crossed:
             fresh.set_params(calib_size=None).fit(*read(train)).conformalize(*read(calib))
         else:
             fresh.fit(*read(np.concatenate([train, calib])))

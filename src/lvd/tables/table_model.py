@@ -27,7 +27,7 @@ from lvd._validation import (
 )
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods import saving
-from lvd.methods.base import SIDES
+from lvd.methods.base import PROMISES, SIDES
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
@@ -331,6 +331,11 @@ class TableModel:
         if self.seen is not None:
             return self.seen.calibrated(ids)
         return np.isin(row_digests(self.regressor.model_.check(X)), self.regressor.digests_calib_)
+
+    @property
+    def promise(self) -> str:
+        """What the intervals promise, in a sentence."""
+        return self.regressor.promise if self.guarantee == "local" else PROMISES["marginal"]
 
     @property
     def cells(self) -> tuple[str, ...] | None:
