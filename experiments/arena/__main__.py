@@ -13,6 +13,7 @@ from experiments.arena.contest import ARENA_LEVELS, plan_arena, run_arena
 from experiments.arena.contestants import CONTESTANTS
 from experiments.arena.split import ARENA_MODELS
 from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
+from experiments.paper.result_store import recorded_call
 from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
 if __name__ == "__main__":  # workers read this file, too
@@ -35,4 +36,9 @@ if __name__ == "__main__":  # workers read this file, too
         levels=parse_levels(given.levels),
         data_dir=given.data_dir,
     )
-    print(run_arena(jobs, given.out, workers=given.workers, data_dir=given.data_dir), "results")
+    chosen = ("tables", "models", "methods", "seeds", "levels", "workers")
+    words = " ".join(f"--{name} {getattr(given, name)}" for name in chosen)
+    with recorded_call(given.out, f"python -m experiments.arena {words} --out RESULTS") as count:
+        done = run_arena(jobs, given.out, workers=given.workers, data_dir=given.data_dir)
+        count(done)
+    print(done, "results")

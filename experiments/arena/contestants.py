@@ -365,7 +365,8 @@ CONTESTANTS: dict[str, Contestant] = {
     "clear": Contestant(
         "CLEAR",
         clear_intervals,
-        "from the paper: 10 bootstraps of the shared model, boosted quantiles of their errors on rows left out",
+        "from the paper: the median of 10 bootstraps of the shared model, boosted quantiles of their errors on "
+        "rows left out; the calibration rows also choose how much the bootstraps' spread counts",
     ),
     "pcp": Contestant(
         "PCP (frozen)",

@@ -106,7 +106,7 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
 
 def draw_scatter(board: ArenaBoard) -> Figure:
     """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
-    rows = sorted((row for row in board.standings if not math.isnan(row.ert)), key=lambda row: -row.ert)
+    rows = sorted((row for row in board.complete if not math.isnan(row.ert)), key=lambda row: -row.ert)
     most = 1.05 * max((row.ert for row in rows if row.score <= NEAR), default=1.0)
     figure = _draw_scores(rows, [min(row.ert, most) for row in rows])
     figure.axes[0].set_ylabel("excess risk of the target coverage")
@@ -115,7 +115,7 @@ def draw_scatter(board: ArenaBoard) -> Figure:
 
 def draw_seconds(board: ArenaBoard) -> Figure:
     """Interval score against the seconds of a fit."""
-    rows = sorted(board.standings, key=lambda row: -row.mean("fit_seconds"))
+    rows = sorted(board.complete, key=lambda row: -row.mean("fit_seconds"))
     figure = _draw_scores(rows, [row.mean("fit_seconds") for row in rows])
     figure.axes[0].set_yscale("log")
     figure.axes[0].yaxis.set_major_formatter(FormatStrFormatter("%g"))
@@ -198,9 +198,9 @@ def failures_grid(results: Sequence[ArenaResult]) -> Grid:
 
 def _short_grid(board: ArenaBoard) -> Grid:
     """The best by score, split conformal among them in any case."""
-    best = list(board.standings[:SHORT_LINES])
+    best = board.complete[:SHORT_LINES]
     if REFERENCE not in {row.method for row in best}:
-        best[-1:] = [row for row in board.standings if row.method == REFERENCE]
+        best[-1:] = [row for row in board.complete if row.method == REFERENCE]
     rows: list[list[str | GridEntry]] = [
         [
             GridEntry(_title(row.method), emphasis="bold" if CONTESTANTS[row.method].ours else ""),
@@ -222,7 +222,7 @@ def _short_grid(board: ArenaBoard) -> Grid:
 
 def _sentences(board: ArenaBoard) -> list[str]:
     """Who should take what, from the figures."""
-    by_score, with_ert = board.standings[0], [row for row in board.standings if not math.isnan(row.ert)]
+    by_score, with_ert = board.complete[0], [row for row in board.complete if not math.isnan(row.ert)]
     lines = [
         f"**Sharpest: {_title(by_score.method)}**, {by_score.score:.3f} of split conformal's interval score."
     ]
@@ -239,12 +239,12 @@ def _claims(board: ArenaBoard) -> list[str]:
         for ours, rivals, among in (
             (
                 DEFAULT,
-                [row.method for row in board.standings if not CONTESTANTS[row.method].crossed],
+                [row.method for row in board.complete if not CONTESTANTS[row.method].crossed],
                 "methods that calibrate on rows of their own",
             ),
-            (CROSS, [row.method for row in board.standings], "all methods"),
+            (CROSS, [row.method for row in board.complete], "all methods"),
         )
-        if ours in board.methods
+        if ours in {row.method for row in board.complete}
     ]
 
 
@@ -274,36 +274,36 @@ def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
             return f"{_title(row.method)} ({row.score:.3f}{risk})"
         return MISSING
 
-    board_worst = {(board.model, row.method): row.worst for board in boards for row in board.standings}
+    board_worst = {(board.model, row.method): row.worst for board in boards for row in board.complete}
     lines = [[wanted, *(best(board, choose) for board in boards)] for wanted, choose in WANTED.items()]
     return Grid("Who should take what", "", ("you want", *(f"model: {one.model}" for one in boards)), lines)
 
 
 def _quick(board: ArenaBoard) -> list[ArenaStanding]:
-    rows = board.standings
+    rows = board.complete
     (unit,) = (row.mean("fit_seconds") for row in rows if row.method == REFERENCE)
     return [row for row in rows if row.mean("fit_seconds") <= QUICK * unit]
 
 
 Wish = Callable[[ArenaBoard], list[ArenaStanding]]
 WANTED: dict[str, Wish] = {
-    "the best interval score": lambda board: board.standings,
+    "the best interval score": lambda board: board.complete,
     "coverage that is as even as possible": lambda board: sorted(
-        (row for row in board.standings if not math.isnan(row.ert)), key=lambda row: row.ert
+        (row for row in board.complete if not math.isnan(row.ert)), key=lambda row: row.ert
     ),
     "the best interval score, calibrated on rows of its own": lambda board: [
-        row for row in board.standings if not CONTESTANTS[row.method].crossed
+        row for row in board.complete if not CONTESTANTS[row.method].crossed
     ],
     "coverage near each row, with a promise": lambda board: [
-        row for row in board.standings if row.method == DEFAULT
+        row for row in board.complete if row.method == DEFAULT
     ],
-    "only finite intervals": lambda board: [row for row in board.standings if row.mean("finite") == 1.0],
+    "only finite intervals": lambda board: [row for row in board.complete if row.mean("finite") == 1.0],
     f"a fit that takes at most {QUICK:g} times split's": _quick,
     f"the best score with fewer than {SMALL_TABLE:,} rows": lambda board: (
-        board.among(lambda rows: rows < SMALL_TABLE).standings
+        board.among(lambda rows: rows < SMALL_TABLE).complete
     ),
     f"the best score with more than {LARGE_TABLE:,} rows": lambda board: (
-        board.among(lambda rows: rows > LARGE_TABLE).standings
+        board.among(lambda rows: rows > LARGE_TABLE).complete
     ),
 }
 """What somebody may want of a method, and the standings that it leaves, the best first."""

@@ -72,6 +72,11 @@ class ArenaBoard:
         rows = [ArenaStanding(self, method, ranks.get(method, math.nan)) for method in self.methods]
         return sorted((row for row in rows if row.pairs), key=lambda row: row.score)
 
+    @property
+    def complete(self) -> list[ArenaStanding]:
+        """The standings of the methods that ran on all tables, which alone can be told to be better than others."""
+        return [row for row in self.standings if len(row.pairs) == len(self.tables)]
+
     def ranks(self) -> dict[str, float]:
         """Mean ranks by score, of the methods that ran on all tables."""
         scores = {method: [self.score(table, method) for table in self.tables] for method in self.methods}

@@ -25,6 +25,7 @@ from experiments.arena.tables import (
     load_arena_table,
     packaged_file,
 )
+from experiments.paper.result_store import read_calls
 from lvd import InputError
 
 FAST = ("split", "ten-lines")
@@ -236,6 +237,8 @@ def test_our_forms_need_no_more_than_the_numerical_packages(tmp_path):
     assert (done.returncode, done.stdout) == (0, "1 results\n"), done.stderr
     (result,) = contest.read_arena(tmp_path)
     assert result.method == "split"
+    (call,) = read_calls(tmp_path)
+    assert "python -m experiments.arena --tables corner --models trees --methods split" in call.command
 
 
 def test_the_ends_of_cv_plus_by_hand():

@@ -194,6 +194,13 @@ def test_far_methods_are_at_the_border_with_their_figure():
         assert any(text.get_text() == "RCP  5.000" for text in axes.texts)
 
 
+def test_who_ran_on_a_part_of_the_tables_is_not_first(tmp_path):
+    write_arena_page([*small_arena(), result("b", "rcp", 0.01)], [], tmp_path / "arena.md")
+    text = (tmp_path / "arena.md").read_text()
+    assert "**Sharpest: ten lines**" in text
+    assert "**LVD** is number 2 of 3 methods" in text
+
+
 def test_unseen_tables_are_apart_from_the_others(tmp_path):
     unseen = [result("gpa2", "split", 1.0), result("gpa2", "lvd", 0.01), result("gpa2", "ten-lines", 0.02)]
     write_arena_page([*small_arena(), *unseen], [], tmp_path / "arena.md")
