@@ -96,6 +96,7 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
         "short": _short_grid(board),
         "sentences": [*_sentences(board), *(claims := _claims(board))],
         "claims": claims,
+        "part": _part_grid(board),
         "losses": _losses_grid(board),
         "full": _full_grid(board),
         "by_table": _by_table_grid(board),
@@ -242,10 +243,47 @@ def _claims(board: ArenaBoard) -> list[str]:
                 [row.method for row in board.complete if not CONTESTANTS[row.method].crossed],
                 "methods that calibrate on rows of their own",
             ),
-            (CROSS, [row.method for row in board.complete], "all methods"),
+            (CROSS, [row.method for row in board.complete], "methods"),
         )
         if ours in {row.method for row in board.complete}
     ]
+
+
+def _part_grid(board: ArenaBoard) -> Grid:
+    """Methods that ran on a part of the tables, beside LVD on the tables and seeds that both have."""
+    ran = [row for row in board.standings if row not in board.complete and not CONTESTANTS[row.method].ours]
+    lines = []
+    for row in ran:
+        against = [
+            board.compare(ours, row.method) if ours in board.methods else None for ours in (DEFAULT, CROSS)
+        ]
+        lines.append(
+            [
+                _title(row.method),
+                f"{len(row.pairs)}",
+                f"{row.score:.3f}",
+                *(
+                    text
+                    for one in against
+                    for text in (
+                        (MISSING, MISSING)
+                        if one is None
+                        else (
+                            f"{one.ratio:.3f} ({_band_text(one.band, '.2f')})",
+                            f"{one.wins} : {one.losses}",
+                        )
+                    )
+                ),
+            ]
+        )
+    names = [_title(name) for name in (DEFAULT, CROSS)]
+    headings = (
+        "method",
+        "tables",
+        "score",
+        *(text for name in names for text in (f"{name} to it", "won : lost")),
+    )
+    return Grid(f"On a part of the tables, {board.model}, {board.level:.0%}", "", headings, lines)
 
 
 def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> str:

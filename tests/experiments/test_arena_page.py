@@ -199,6 +199,7 @@ def test_who_ran_on_a_part_of_the_tables_is_not_first(tmp_path):
     text = (tmp_path / "arena.md").read_text()
     assert "**Sharpest: ten lines**" in text
     assert "**LVD** is number 2 of 3 methods" in text
+    assert "| RCP | 1 | 0.005 | 220.000 (220.00 to 220.00) | 0 : 1 |" in text  # LVD beside it where both ran
 
 
 def test_unseen_tables_are_apart_from_the_others(tmp_path):
