@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-INTERVAL, PREDICT, FIT = 26, 43, 75
+INTERVAL, PREDICT, FIT = 25, 42, 80
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 
 WALK = """
