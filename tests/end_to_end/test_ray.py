@@ -98,6 +98,7 @@ def test_the_command_line_writes_the_same_file(ray, lvd_here, homes, tmp_path):
     for name, part in (("b.csv", rows[:40]), ("a.csv", rows[40:])):
         (tmp_path / name).write_text("\n".join([header, *part, ""]))
     words = ("predict", homes.model, tmp_path / "[ab].csv", "--level", 0.7, "--guarantee", "calibrated")
+    words += ("--side", "upper", "--above", 300)
     local = lvd_here(*words, "--out", tmp_path / "local.csv.gz")
     outcome = lvd_here(*words, "--out", tmp_path / "ray.csv.gz", "--engine", "ray")
     assert (outcome.code, outcome.err) == (0, "")
