@@ -47,6 +47,10 @@ class InputError(ValueError):
         return "".join(map(str, self.pieces))
 
 
+class MissingExtraError(InputError):
+    """A package that is an extra of lvd is needed and not installed; the message says how to install it."""
+
+
 class RowError(InputError):
     """Input refused for some of its rows, counted from 0: the message before their numbers and after them.
 

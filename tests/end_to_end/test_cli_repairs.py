@@ -113,6 +113,9 @@ with lvd.cli.app.ending_orderly():
 
 
 class TestSignals:
+    @pytest.mark.skipif(
+        signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="hangups are ignored (nohup)"
+    )
     def test_an_ended_fit_leaves_nothing(self, lvd_start, tmp_path):
         (tmp_path / "t.csv").write_text("x,y\n" + ROWS * 100)
         words = ("fit", tmp_path / "t.csv", "--target", "y", "--epochs", 100_000, "--out", tmp_path / "model")

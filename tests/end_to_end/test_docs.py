@@ -122,8 +122,11 @@ def test_the_examples_of_the_docstrings_run(name):
     )
     runner = doctest.DocTestRunner()
     for node in ast.walk(ast.parse((SOURCE / name).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node)):
-            example = doctest.DocTestParser().get_doctest(text, dict(names), node.name, name, node.lineno)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (
+            text := ast.get_docstring(node)
+        ):
+            place = getattr(node, "name", name), name, getattr(node, "lineno", 0)
+            example = doctest.DocTestParser().get_doctest(text, dict(names), *place)
             runner.run(example)
     assert runner.tries
     assert not runner.failures

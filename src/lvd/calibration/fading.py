@@ -40,7 +40,7 @@ class FadingRows:
     >>> import numpy as np
     >>> from lvd.calibration.fading import FadingRows
     >>> rows = FadingRows(np.zeros((9, 1)), np.arange(1.0, 10.0), np.arange(9.0), most=9)
-    >>> ways = np.array([1.0, np.inf])  # half-lives
+    >>> ways = np.array([3.0, np.inf])  # half-lives
     >>> rows.quantiles(np.zeros((1, 1)), np.ones((1, 2)), 9.0, ways, np.array([[0.5], [0.9]]))
     array([[[8.],
             [9.]]])

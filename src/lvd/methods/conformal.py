@@ -301,7 +301,9 @@ class ConformalMethod(IntervalRegressor):
         self.calibrators_: list[Any] = [self._calibrator(kernel) for kernel in kernels]
         self._add_scores("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
-        self.signed_calib_, self.digests_calib_ = bound.signed(y), row_digests(rows.inputs)
+        self.signed_calib_ = bound.signed(y)
+        # A stream keeps no inputs, so none of its rows is recognised.
+        self.digests_calib_ = np.zeros(len(y), np.uint64) if rows.inputs is None else row_digests(rows.inputs)
         self.n_calib_ = len(y)
         self._warn_if_too_few()
 

@@ -31,7 +31,7 @@ class FrameColumns:
     @classmethod
     def of(cls, X: Any, y: Any) -> FrameColumns | None:
         """Those of a pandas frame whose columns have names; None of anything else."""
-        if not hasattr(X, "iloc") or not hasattr(X, "dtypes"):
+        if not hasattr(X, "iloc") or not hasattr(X, "columns"):
             return None
         names = [str(name) for name in X.columns]
         if not all(isinstance(name, str) for name in X.columns) or len(set(names)) < len(names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from lvd._validation import InputError
+from lvd._validation import MissingExtraError
 from lvd.molecules.smiles import EXTRA
 
 
@@ -13,5 +13,5 @@ def chemprop_adapter() -> ModuleType:
     try:
         from lvd.molecules import adapter
     except ModuleNotFoundError as error:
-        raise InputError(f"graph networks of molecules need chemprop ({error}): {EXTRA}") from error
+        raise MissingExtraError(f"graph networks of molecules need chemprop ({error}): {EXTRA}") from error
     return adapter

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from lvd._validation import InputError
+from lvd._validation import InputError, MissingExtraError
 
 
 class Library(NamedTuple):
@@ -46,7 +46,7 @@ def load_booster(library: str, kind: str, parameters: Mapping[str, Any], data: b
     try:
         module = import_module(library)
     except ModuleNotFoundError:
-        raise InputError(f"{library} is not installed; run: {how.install}") from None
+        raise MissingExtraError(f"{library} is not installed; run: {how.install}") from None
     if odd := [name for name in parameters if not name.isidentifier() or name.startswith("_")]:
         raise InputError(f"{odd[0]!r} cannot be a parameter of {kind}")
     if kind == "Booster":

@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from lvd._validation import InputError, Parameter, note_origin, resolve_device
+from lvd._validation import InputError, MissingExtraError, Parameter, note_origin, resolve_device
 from lvd.store.boosters import load_booster
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
@@ -42,7 +42,7 @@ def load_object(
         for entry in contents.description["objects"]:
             decoder.objects.append(decoder.object(entry))
         root = decoder.objects[-1]
-    except _NotGivenError:
+    except (_NotGivenError, MissingExtraError):
         raise
     except Exception as error:  # what is in the file decides which error it is
         raise InputError(

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
-from lvd._validation import InputError
+from lvd._validation import InputError, MissingExtraError
 
 TRUSTED = frozenset(
     {
@@ -133,7 +133,7 @@ def _skops() -> ModuleType:
     try:
         import skops.io
     except ModuleNotFoundError:
-        raise InputError(
+        raise MissingExtraError(
             "a model with a scikit-learn estimator is saved and loaded with skops, which is not installed; "
             'run: pip install "lvd[sklearn-models]"'
         ) from None

@@ -297,7 +297,7 @@ class TableModel:
         if _groups_of(regressor) is not None:
             raise InputError(
                 f"the model in {folder} was calibrated within groups that have no column; use it in Python, or fit "
-                "it with lvd fit --groups"
+                "it again on the command line, which keeps the column of the groups"
             )
         n_calib = regressor.n_calib_
         kept = KeptRows(np.arange(1, n_calib + 1), np.zeros(0, np.int64))
