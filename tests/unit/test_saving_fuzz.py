@@ -5,6 +5,7 @@ Run as a program, this file is the child that may be killed: it has limits on me
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import resource
@@ -50,10 +51,20 @@ def calibrated():
     return conformal.conformalize(X[50:], np.abs(Y[50:]), groups=np.arange(30) % 2)
 
 
+def online():
+    """Between a prediction and its labels, of which some are missing."""
+    model = lvd.OnlineIntervals(local(estimator=TREES).fit(X[:40], Y[:40]))
+    model.observe(model.predict_interval(X[40:70]).keys, Y[40:70])
+    model.predict_interval(X[70:], keys=[f"late {i}" for i in range(10)])
+    return model
+
+
 KINDS = {
     "default": lambda: local(estimator=TREES).fit(X, Y),
     "levels": lambda: local(estimator=TREES).fit(FRAME, Y),
     "paper": lambda: local(preset="paper").fit(X, Y),
+    "cross": lambda: local(estimator=TREES, calibration="cross").fit(X, Y),
+    "online": online,
     "normalized": lambda: local(conformity_score="normalized").fit(X, Y),
     "signed": lambda: local(conformity_score="signed").fit(X, Y),
     "sided": lambda: local(conformity_score="sided").fit(X, BOTH),
@@ -88,6 +99,8 @@ def answer(model, kind, guarantee):
     rows = FRAME[:12] if kind == "levels" else X[:12]
     if isinstance(model, lvd.LocalConformal):
         return model.radius(rows, [0.5, 0.9], guarantee=guarantee, groups=np.arange(12) % 2)
+    if isinstance(model, lvd.OnlineIntervals):
+        return copy.deepcopy(model).predict_interval(rows).intervals
     choices = {"guarantee": guarantee} if isinstance(model, LVDRegressor) else {}
     return np.concatenate([np.ravel(part) for part in model.predict_interval(rows, **choices)])
 

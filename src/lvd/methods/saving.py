@@ -48,13 +48,13 @@ from lvd.store import save_object as save
 from lvd.support import SupportRule
 from lvd.support.training_support import Neighborhood, PartKinds, Ranges, TrainingSupport
 
-__all__ = ["load", "load_columns", "register_method", "save"]
+__all__ = ["load_columns", "load_method", "register_method", "save"]
 
 MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
 """Attributes with a column for each target, which hold NaN where a target is not known."""
 
 
-def load(
+def load_method(
     folder: str | os.PathLike[str],
     estimator: Any = None,
     *,

@@ -85,7 +85,7 @@ class Candidates:
 
     def check(self, X: ArrayLike) -> Any:
         """A frame with categories, or else a matrix, in which numbers may be missing."""
-        return check_rows(X, None)
+        return check_inputs(X, None)
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -139,7 +139,7 @@ class FilledModel(Model, BaseEstimator):
 
     def check(self, X: ArrayLike) -> Any:
         """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""
-        return check_rows(X, getattr(self, "n_features_in_", None))
+        return check_inputs(X, getattr(self, "n_features_in_", None))
 
     @property
     def takes_missing_targets(self) -> bool:
@@ -181,7 +181,7 @@ def accepting(model: Model, X: Any) -> Model:
     return FilledModel(model) if np.isnan(X).any() and not takes(model, "allow_nan") else model
 
 
-def check_rows(X: ArrayLike, n_columns: int | None) -> Any:
+def check_inputs(X: ArrayLike, n_columns: int | None) -> Any:
     """A frame with categories as it is, or else a matrix, in which numbers may be missing."""
     if not hasattr(X, "columns") or not InputCoding.of(X).categorical:
         return check_matrix(X, n_columns=n_columns, missing=True)

@@ -108,12 +108,12 @@ def _kind(column: Any) -> FrameKind:
     if is_category(column):
         return "category"
     kind: FrameKind = TYPES.get(getattr(column.dtype, "kind", "O"), "text")
-    if kind == "text" and all(_is_number(one) for one in column.tolist()):
+    if kind == "text" and all(_is_numeric(one) for one in column.tolist()):
         return "number"
     return kind
 
 
-def _is_number(cell: Any) -> bool:
+def _is_numeric(cell: Any) -> bool:
     return is_missing(cell) or isinstance(cell, int | float | np.number)
 
 

@@ -40,7 +40,7 @@ def load(
     >>> bool((loaded.predict(X) == reg.predict(X)).all())
     True
     """
-    loaded = saving.load(folder, estimator, trusted=trusted, **parts)
+    loaded = saving.load_method(folder, estimator, trusted=trusted, **parts)
     columns = saving.load_columns(folder)
     content = columns.get("encoder") if isinstance(columns, dict) else None
     if isinstance(content, dict) and "columns" in content:

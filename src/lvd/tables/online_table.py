@@ -67,7 +67,7 @@ class OnlineTable:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> OnlineTable:
         """What :meth:`save` wrote."""
-        columns, online = saving.load_columns(folder), saving.load(folder)
+        columns, online = saving.load_columns(folder), saving.load_method(folder)
         if not isinstance(online, OnlineIntervals) or not isinstance(columns, dict) or "key" not in columns:
             raise InputError(
                 f"{os.fspath(folder)} holds no intervals over time of a table; make some with lvd online init"

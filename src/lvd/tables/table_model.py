@@ -240,7 +240,7 @@ class TableModel:
         Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
         """
         columns = saving.load_columns(folder)
-        regressor = saving.load(folder, trusted=trusted)
+        regressor = saving.load_method(folder, trusted=trusted)
         if not isinstance(regressor, LVDRegressor):
             raise InputError(
                 f"the model in {os.fspath(folder)} is a {type(regressor).__name__}, and only an LVDRegressor works "
