@@ -321,7 +321,7 @@ class OnlineIntervals:
         whose key waits for its label gets the interval that it was given before, and is not counted again.
         `unknown` marks rows (true) that are like no training row.
         """
-        with load_errors_explained(self.regressor_):
+        with load_errors_explained(self):
             inputs = self.regressor_._check_inputs(X)
             names = self._new_names(keys, len(inputs))
             new = [number for number, name in enumerate(names) if name not in self.waiting_]
@@ -450,7 +450,8 @@ class OnlineIntervals:
             )
         places = {name: place for place, name in enumerate(names) if name in self.waiting_}
         if places:
-            self._observe(list(places), targets[list(places.values())])
+            with load_errors_explained(self):
+                self._observe(list(places), targets[list(places.values())])
         return Observed(len(places), len(names) - len(places))
 
     def _observe(self, names: list[Any], y: Float[NDArray, "n t"]) -> None:
