@@ -16,6 +16,7 @@ _HOMES = {
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
     "Region": "lvd.regions",
+    "citation": "lvd.methods.citation",
     "select": "lvd.methods.predictive",
     "load": "lvd.tables.loading",
     "read_trusted_checkpoint": "lvd.molecules",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         SharedRowsWarning,
         SplitConformalRegressor,
     )
+    from lvd.methods.citation import citation
     from lvd.methods.predictive import select
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
@@ -90,6 +92,7 @@ __all__ = [
     "TreesRegressor",
     "__version__",
     "calibration",
+    "citation",
     "data",
     "distributed",
     "kernels",
