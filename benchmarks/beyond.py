@@ -165,7 +165,7 @@ def main() -> None:
     # Small calibration sets are part of the experiment.
     warnings.simplefilter("ignore", lvd.CalibrationWarning)
     for name in arguments.datasets:
-        dataset = lvd.data.load(name, protocol=SOUND.data, data_dir=arguments.data_dir)
+        dataset = lvd.data.load_dataset(name, protocol=SOUND.data, data_dir=arguments.data_dir)
         for seed in range(arguments.seeds):
             split = TableSplit(dataset, SOUND, seed)
             for level in LEVELS:

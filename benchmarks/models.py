@@ -24,7 +24,7 @@ import lvd
 from experiments.arena.tables import load_arena_table
 from experiments.paper.formats import Grid, GridEntry, bare_table
 from experiments.paper.result_store import read_dataclasses, write_dataclasses
-from lvd.data import load
+from lvd.data import load_dataset
 from lvd.models.candidates import Candidates
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,7 @@ class ModelFit:
 def split_of(name: str, seed: int, data_dir: Path | None) -> tuple[Any, Any, Any, Any]:
     """Inputs and target of the training rows, then of the test rows."""
     if name == "diabetes":
-        dataset = load(name)
+        dataset = load_dataset(name)
         y, features = dataset.y, lambda _: dataset.X
     else:
         table = load_arena_table(name, data_dir)

@@ -128,7 +128,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", lvd.CalibrationWarning)
-    figures = measure(lvd.data.load(options.table, data_dir=options.data_dir), options.rows, options.tasks)
+    figures = measure(
+        lvd.data.load_dataset(options.table, data_dir=options.data_dir), options.rows, options.tasks
+    )
     device = resolve_device("auto")
     name = (
         torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

@@ -200,7 +200,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console(width=140)
     for name in arguments.datasets:
-        dataset = lvd.data.load(name, data_dir=arguments.data_dir)
+        dataset = lvd.data.load_dataset(name, data_dir=arguments.data_dir)
         for method in arguments.methods:
             for split in range(arguments.splits):
                 done = {(r.dataset, r.method, r.split) for r in read_results(arguments.results)}

@@ -9,7 +9,7 @@ import lvd
 
 QUICK = "LVD_QUICK" in os.environ
 LEVEL = 0.8
-data = lvd.data.load("diabetes")
+data = lvd.data.load_dataset("diabetes")
 X_train, X_calib, X_test, y_train, y_calib, y_test = lvd.three_way_split(
     data.X, data.y, sizes=(0.4, 0.3, 0.3), random_state=0
 )

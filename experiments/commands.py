@@ -165,11 +165,11 @@ def show_groups(
     from experiments.molecules.group_counts import count_groups, group_grids, read_counts, write_counts
     from experiments.paper.formats import to_terminal
     from experiments.paper.runs import TASK_TABLES
-    from lvd.data import load
+    from lvd.data import load_dataset
 
     _check_apart({"--out": out}, results)
     if results.is_dir():
-        counts = count_groups(results, lambda name: load(name, data_dir=data_dir), workers=workers)
+        counts = count_groups(results, lambda name: load_dataset(name, data_dir=data_dir), workers=workers)
     else:
         counts = read_counts(results)
     if out is None:

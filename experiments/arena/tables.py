@@ -16,7 +16,7 @@ from scipy.stats import norm, t
 from experiments.paper.runs import SMALL_DATASETS
 from lvd import InputError
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.data import load
+from lvd.data import load_dataset
 from lvd.data.cells import Cells, from_csv, read_file
 from lvd.data.datasets import search_folders
 from lvd.intervals import from_radius
@@ -121,7 +121,7 @@ def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
         return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop)
     if name in MORE_TABLES:
         return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name])
-    dataset = load(name, protocol="sound", data_dir=data_dir)
+    dataset = load_dataset(name, protocol="sound", data_dir=data_dir)
     kept = _drawn_rows(len(dataset.y))
     X, y = dataset.X[kept], dataset.y[kept]
     return ArenaTable(name, y, lambda train: X, columns=dict(zip(dataset.feature_names, X.T, strict=True)))

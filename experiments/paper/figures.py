@@ -31,7 +31,7 @@ from lvd import (
 )
 from lvd._parallel import workers
 from lvd._typing import Bool, Float, NDArray
-from lvd.data import load
+from lvd.data import load_dataset
 from lvd.demo.figures import panels_of
 from lvd.engine import conformal_quantile
 from lvd.intervals import from_radius, widths
@@ -175,7 +175,7 @@ def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
 
     A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
     """
-    data = load("synthetic")
+    data = load_dataset("synthetic")
     train, calib, test = np.split(np.arange(len(data.y)), 3)
     settings: dict[str, Any] = {"preset": "paper"} if regressor is LVDRegressor else {}
     model = regressor(random_state=0, **settings)

@@ -22,7 +22,7 @@ from experiments.paper.stages import Split, TableSplit, TaskSplit
 from lvd import InputError
 from lvd._progress import Progress, silent
 from lvd._validation import check_choice, check_levels, check_positive
-from lvd.data import Dataset, load
+from lvd.data import Dataset, load_dataset
 from lvd.molecules.domain import scaffolds
 
 Tables = dict[tuple[str, str], Dataset]
@@ -134,7 +134,7 @@ def load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
     """Every dataset once: a missing one is reported before the work begins, and no worker has to look for it."""
     wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
     by_scaffold = {job.table for job in jobs if get_protocol(job.protocol).split == "scaffold"}
-    tables = {(name, data): load(name, protocol=data, data_dir=data_dir) for name, data in wanted}
+    tables = {(name, data): load_dataset(name, protocol=data, data_dir=data_dir) for name, data in wanted}
     return {
         key: replace(table, scaffolds=scaffolds(table.X)) if key[0] in by_scaffold else table
         for key, table in tables.items()

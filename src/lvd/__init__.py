@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lvd._late import provide
 from lvd._version import __version__
 
+provide("report_method", "lvd.page.python")
 _HOMES = {
     "ChempropEstimator": "lvd.molecules",
     "InputError": "lvd._validation",
@@ -19,6 +21,7 @@ _HOMES = {
     "citation": "lvd.methods.citation",
     "select": "lvd.methods.predictive",
     "load": "lvd.tables.loading",
+    "report": "lvd.page.python",
     "read_trusted_checkpoint": "lvd.molecules",
     "three_way_split": "lvd.tables.splits",
 }
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from lvd.methods.predictive import select
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
+    from lvd.page.python import report
     from lvd.regions import Region
     from lvd.tables import distributed
     from lvd.tables.loading import load
@@ -100,6 +104,7 @@ __all__ = [
     "metrics",
     "plot",
     "read_trusted_checkpoint",
+    "report",
     "scores",
     "select",
     "shift",

@@ -42,7 +42,7 @@ def check_result(folder, report, target):
 
 @pytest.mark.slow  # the tour of the README is the same way with other options
 def test_diabetes(lvd_outside, tmp_path):
-    data = lvd.data.load("diabetes")
+    data = lvd.data.load_dataset("diabetes")
     with (tmp_path / "diabetes.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*data.feature_names, "progression"])

@@ -38,7 +38,7 @@ def run_split(X, y, seed):
 
 @pytest.mark.slow
 def test_ten_splits_give_the_printed_figures(shared_dir):
-    yacht = data.load("yacht", protocol="paper", data_dir=shared_dir / "data")
+    yacht = data.load_dataset("yacht", protocol="paper", data_dir=shared_dir / "data")
     finite, auroc, mad, mcr = np.mean([run_split(yacht.X, yacht.y, seed) for seed in range(10)], axis=0)
     assert finite == pytest.approx(40.9, abs=2.5)
     assert auroc == pytest.approx(83.5, abs=4.0)

@@ -11,7 +11,7 @@ import pytest
 
 import lvd
 from lvd import InputError
-from lvd.data import ENTRIES, NAMES, Entry, available, cache_folder, load
+from lvd.data import ENTRIES, NAMES, Entry, available, cache_folder, load_dataset
 from lvd.data.datasets import design_matrix
 from lvd.data.download import WebFile, parse_csv
 from lvd.data.registry import check_table, table_checksum
@@ -66,18 +66,18 @@ def test_data_dir_comes_first_then_the_environment_then_the_cache(
 ) -> None:
     broken = CELLS | {"total": ["6", "8", "11"]}
     in_cache = write(cache_folder() / "data")
-    np.testing.assert_array_equal(load(TOY, download=False).y, [6, 8, 10])
+    np.testing.assert_array_equal(load_dataset(TOY, download=False).y, [6, 8, 10])
     named = write(tmp_path / "named", cells=broken)
     monkeypatch.setenv("LVD_DATA", str(named.parent))
     with pytest.raises(InputError, match=r"named/toy\.csv: the toy table does not hold the expected values"):
-        load(TOY, download=False)
+        load_dataset(TOY, download=False)
     given = write(tmp_path / "given")
     in_cache.unlink()
-    np.testing.assert_array_equal(load(TOY, data_dir=given.parent, download=False).y, [6, 8, 10])
+    np.testing.assert_array_equal(load_dataset(TOY, data_dir=given.parent, download=False).y, [6, 8, 10])
     compressed = tmp_path / "compressed" / "toy.csv.gz"
     compressed.parent.mkdir()
     compressed.write_bytes(gzip.compress(given.read_bytes()))
-    np.testing.assert_array_equal(load(TOY, data_dir=compressed.parent, download=False).y, [6, 8, 10])
+    np.testing.assert_array_equal(load_dataset(TOY, data_dir=compressed.parent, download=False).y, [6, 8, 10])
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_missing_file_is_named_with_its_shape_and_place(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(InputError) as refusal:
-        load("yacht", data_dir=tmp_path / "data", download=False)
+        load_dataset("yacht", data_dir=tmp_path / "data", download=False)
     for part in (
         f"yacht.csv or yacht.csv.gz was not found in {tmp_path}/data or {tmp_path}/cache/data",
         "308 rows; a header line with the 7 columns longitudinal_position, ",
@@ -114,29 +114,29 @@ def test_a_missing_file_is_named_with_its_shape_and_place(tmp_path: Path) -> Non
 def test_a_wrong_file_is_refused(tmp_path: Path, cells: dict[str, list[str]], message: str) -> None:
     path = write(tmp_path, cells=cells)
     with pytest.raises(InputError, match=message) as refusal:
-        load(TOY, data_dir=tmp_path)
+        load_dataset(TOY, data_dir=tmp_path)
     assert str(refusal.value).startswith(f"{path}: ")
     assert str(refusal.value).endswith("; replace or remove this file")
 
 
 def test_other_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"name must be one of 'synthetic', 'diabetes', 'yacht'.*got 'yaht'"):
-        load("yaht")
+        load_dataset("yaht")
     with pytest.raises(InputError, match="protocol must be one of 'paper', 'sound', got 'fair'"):
-        load("yacht", protocol="fair")
+        load_dataset("yacht", protocol="fair")
     with pytest.raises(InputError, match=r"data_dir must be an existing folder, got '.*nowhere'"):
-        load("yacht", data_dir=tmp_path / "nowhere")
+        load_dataset("yacht", data_dir=tmp_path / "nowhere")
     monkeypatch.setenv("LVD_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="LVD_DATA must be an existing folder"):
         available()
 
 
 def test_synthetic_and_diabetes_need_no_file() -> None:
-    data = load("synthetic", random_state=3)
+    data = load_dataset("synthetic", random_state=3)
     assert (data.X.shape, data.y.shape) == ((300, 1), (300,))
-    np.testing.assert_array_equal(data.y, load("synthetic", random_state=3).y)
-    assert not np.array_equal(data.y, load("synthetic").y)
-    diabetes = load("diabetes")
+    np.testing.assert_array_equal(data.y, load_dataset("synthetic", random_state=3).y)
+    assert not np.array_equal(data.y, load_dataset("synthetic").y)
+    diabetes = load_dataset("diabetes")
     assert (diabetes.X.shape, diabetes.y.shape) == ((442, 10), (442,))
     assert diabetes.feature_names[:3] == ("age", "sex", "bmi")
     assert diabetes.X[0, 0] == 59.0
@@ -167,7 +167,7 @@ def test_available_says_what_is_where(tmp_path: Path) -> None:
     ],
 )
 def test_real_tables(shared_dir: Path, name: str, shape: tuple[int, int], first: float) -> None:
-    data = load(name, data_dir=shared_dir / "data", download=False)
+    data = load_dataset(name, data_dir=shared_dir / "data", download=False)
     assert (data.X.shape, data.y.shape, data.X.dtype, data.y.dtype) == (
         shape,
         shape[:1],
@@ -179,7 +179,7 @@ def test_real_tables(shared_dir: Path, name: str, shape: tuple[int, int], first:
     assert data.target_names == ENTRIES[name].targets
     if name != "bike":
         np.testing.assert_array_equal(
-            data.X, load(name, protocol="paper", data_dir=shared_dir / "data", download=False).X
+            data.X, load_dataset(name, protocol="paper", data_dir=shared_dir / "data", download=False).X
         )
 
 
@@ -189,12 +189,12 @@ def test_bike_as_the_paper_had_it_is_what_pandas_gives(shared_dir: Path) -> None
     frame = pd.read_csv(shared_dir / "data" / "bike.csv.gz")
     frame = frame.drop(columns=["instant", "dteday", "yr", "mnth"])
     expected = pd.get_dummies(frame, columns=["season", "hr", "weekday", "weathersit"], dtype=float)
-    data = load("bike", protocol="paper", data_dir=shared_dir / "data", download=False)
+    data = load_dataset("bike", protocol="paper", data_dir=shared_dir / "data", download=False)
     assert data.feature_names == tuple(expected.columns)
     assert data.X.shape == (17379, 48)
     np.testing.assert_array_equal(data.X, expected.to_numpy(dtype=float))
     np.testing.assert_array_equal(data.X[:, data.feature_names.index("cnt")], data.y)
-    sound = load("bike", data_dir=shared_dir / "data", download=False)
+    sound = load_dataset("bike", data_dir=shared_dir / "data", download=False)
     assert set(data.feature_names) - set(sound.feature_names) == {"casual", "registered", "cnt"}
 
 
@@ -210,7 +210,7 @@ def test_energy_copies_that_differ_in_one_digit_are_both_known(shared_dir: Path)
 
 
 def test_qm8_has_its_doubled_targets(shared_dir: Path) -> None:
-    data = load("qm8", data_dir=shared_dir / "data", download=False)
+    data = load_dataset("qm8", data_dir=shared_dir / "data", download=False)
     assert (data.X.shape, data.X.dtype, data.y.shape) == ((21786,), np.dtype(object), (21786, 16))
     assert data.X[0] == "[H]C([H])([H])[H]"
     assert data.feature_names == ("smiles",)
@@ -224,7 +224,7 @@ def test_qm8_has_its_doubled_targets(shared_dir: Path) -> None:
 @pytest.mark.slow
 def test_qm9_drops_molecules_that_stand_twice(shared_dir: Path) -> None:
     pytest.importorskip("rdkit")
-    data = load("qm9", data_dir=shared_dir / "data", download=False)
+    data = load_dataset("qm9", data_dir=shared_dir / "data", download=False)
     assert (data.X.shape, data.y.shape) == ((130657,), (130657, 12))
     assert data.target_names[:2] == ("mu", "alpha")
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from lvd._validation import InputError
-from lvd.data import ENTRIES, Entry, load
+from lvd.data import ENTRIES, Entry, load_dataset
 from lvd.data.download import DownloadError, OpenML, WebFile, parse_csv, parse_whitespace, read_url
 
 CSV = b"size,price,note\n1,10,a\n2,20,b\n3,31,c\n"
@@ -202,14 +202,14 @@ def test_nobody_listening() -> None:
 def test_a_download_is_checked_cached_and_not_repeated(server: Server, cache: Path) -> None:
     entry = toy(server.send("/toy.zip", zipped(readme=b"read me", hour_csv=CSV)), member="hour.csv")
     told: list[int] = []
-    first = load(entry, progress=lambda done, _: told.append(done))
+    first = load_dataset(entry, progress=lambda done, _: told.append(done))
     np.testing.assert_array_equal(first.X, [[1], [2], [3]])
     np.testing.assert_array_equal(first.y, [10, 20, 31])
     assert first.feature_names == ("size",)
     assert told
     assert [path.name for path in cache.iterdir()] == ["toy.csv.gz"]
     assert gzip.decompress((cache / "toy.csv.gz").read_bytes()) == b"size,price\n1,10\n2,20\n3,31\n"
-    second = load(entry)
+    second = load_dataset(entry)
     np.testing.assert_array_equal(second.X, first.X)
     assert server.asked == ["/toy.zip"]
 
@@ -236,7 +236,7 @@ def test_what_is_not_the_table_is_refused_and_not_cached(
 ) -> None:
     url = server.send("/toy", body)
     with pytest.raises(InputError, match=message) as refusal:
-        load(toy(url, member=member, right=False))
+        load_dataset(toy(url, member=member, right=False))
     assert f"could not be downloaded from {url}: " in str(refusal.value)
     assert "toy.csv or toy.csv.gz was not found in" in str(refusal.value)
     assert not cache.exists()
@@ -244,7 +244,7 @@ def test_what_is_not_the_table_is_refused_and_not_cached(
 
 def test_a_failed_download_says_what_to_do(server: Server, cache: Path) -> None:
     with pytest.raises(InputError) as refusal:
-        load(toy(server.url + "/gone"))
+        load_dataset(toy(server.url + "/gone"))
     assert str(refusal.value) == (
         f"toy.csv or toy.csv.gz was not found in {cache}, and it could not be downloaded from "
         f"{server.url}/gone: it answered 404 Not Found; attempts: 1. Put the table (3 rows; a header line "
@@ -259,7 +259,7 @@ def test_a_cache_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("LVD_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"file/data cannot be written .*set LVD_CACHE"):
-        load(toy(server.send("/toy.csv", CSV)))
+        load_dataset(toy(server.send("/toy.csv", CSV)))
 
 
 def test_yacht_in_the_form_of_its_home(server: Server, shared_dir: Path, cache: Path) -> None:
@@ -270,18 +270,18 @@ def test_yacht_in_the_form_of_its_home(server: Server, shared_dir: Path, cache: 
     assert isinstance(source, WebFile)
     assert source.parse is parse_whitespace
     entry = replace(ENTRIES["yacht"], source=replace(source, url=server.send("/yacht.zip", body)))
-    downloaded = load(entry)
-    on_disk = load("yacht", data_dir=shared_dir / "data")
+    downloaded = load_dataset(entry)
+    on_disk = load_dataset("yacht", data_dir=shared_dir / "data")
     np.testing.assert_array_equal(downloaded.X, on_disk.X)
     np.testing.assert_array_equal(downloaded.y, on_disk.y)
-    np.testing.assert_array_equal(load("yacht", download=False).X, on_disk.X)
+    np.testing.assert_array_equal(load_dataset("yacht", download=False).X, on_disk.X)
     assert (cache / "yacht.csv.gz").is_file()
 
 
 def test_bike_in_the_form_of_its_home(server: Server, shared_dir: Path) -> None:
     body = zipped(hour_csv=gzip.decompress((shared_dir / "data" / "bike.csv.gz").read_bytes()))
     source = replace(ENTRIES["bike"].source, url=server.send("/bike.zip", body))
-    assert load(replace(ENTRIES["bike"], source=source), protocol="paper").X.shape == (17379, 48)
+    assert load_dataset(replace(ENTRIES["bike"], source=source), protocol="paper").X.shape == (17379, 48)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from importlib import resources
-from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from lvd.metrics import binomial_band, calibration_curve
 from lvd.molecules.drawing import compact_svg, draw_molecule
 from lvd.page import charts
 from lvd.page.content import only_target
-from lvd.page.evaluation import CURVE_LEVELS, Evaluated, says_nothing
+from lvd.page.evaluation import CURVE_LEVELS, Description, evaluate_arrays, says_nothing
 from lvd.page.groups import (
     feature_slabs,
     group_rows,
@@ -32,7 +31,6 @@ from lvd.page.numbers import Digits, digits_for, short
 from lvd.page.render import to_script_json
 from lvd.page.rivals import RIVALS, check_rivals
 from lvd.page.row_details import choose_rows, missed_by
-from lvd.tables.table_model import TableModel
 from lvd.tables.verdict import JudgedRows, judge, percent, rows_to_tell, tolerated
 
 INF = np.inf
@@ -45,25 +43,17 @@ def hits(n, n_covered):
 def evaluated(y, intervals, level=0.9, row_ids=None):
     """Rows with these intervals at every level, predicted in the middle of the finite ones."""
     y, intervals = np.asarray(y, dtype=float), np.asarray(intervals, dtype=float)
-    n, levels = len(y), np.unique([*CURVE_LEVELS, level])
-    return Evaluated(
-        model=Mock(spec=TableModel, y_range=(-INF, INF)),
-        table=pa.table({}),
-        place=0,
-        confidence_level=level,
-        levels=levels,
-        row_numbers=np.arange(1, n + 1),
-        X=np.zeros((n, 1)),
-        embeddings=np.zeros((n, 1)),
+    levels = np.unique([*CURVE_LEVELS, level])
+    found = evaluate_arrays(
+        *(Description("name", "nothing", "Nothing.", "by hand", "from nowhere", None), pa.table({}), None),
+        columns=(),
+        target="y",
         y=y,
-        y_pred=np.zeros(n),
+        y_pred=np.zeros(len(y)),
         all_intervals=np.repeat(intervals[:, :, None], len(levels), axis=2),
-        n_effective=np.ones(n),
-        known=np.ones(n, dtype=bool),
-        row_ids=np.arange(n) if row_ids is None else row_ids,
-        n_repeated=0,
-        n_calibrating=0,
+        levels=[level, *levels[levels != level]],
     )
+    return replace(found, judged=replace(found.judged, row_ids=row_ids))
 
 
 # --- verdict

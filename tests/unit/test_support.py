@@ -173,7 +173,7 @@ class TestInTheRegressor:
 @pytest.mark.parametrize("network", [None, lvd.NetRegressor()], ids=["paper", "built-in"])
 def test_concrete_older_than_any_seen(shared_dir, full_training, network):
     """Trained and calibrated without concrete of 90 days and more, at least 90% of those rows are unknown."""
-    data = lvd.data.load("concrete", data_dir=shared_dir / "data")
+    data = lvd.data.load_dataset("concrete", data_dir=shared_dir / "data")
     old = data.X[:, 7] >= 90
     told, mistaken = [], []
     for seed in range(3):

@@ -29,8 +29,8 @@ def list_datasets(
 ) -> None:
     """List the datasets of the experiments, and where each is on this machine.
 
-    A dataset that is not here is downloaded when it is first used (lvd.data.load in Python), to the folder that
-    the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
+    A dataset that is not here is downloaded when it is first used (lvd.data.load_dataset in Python), to the folder
+    that the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
     """
     from lvd.data import available
 
@@ -56,10 +56,10 @@ def export_dataset(
     folder: Folder = None,
 ) -> None:
     """Write a dataset as a table, its target in the last columns, to try the other commands on."""
-    from lvd.data import available, export, load
+    from lvd.data import available, export, load_dataset
 
     check_files({"FILE": out}, *(dataset.where for dataset in available(folder)))
-    console.show(f"{export(load(name, data_dir=folder), out):,} rows written to {out}")
+    console.show(f"{export(load_dataset(name, data_dir=folder), out):,} rows written to {out}")
 
 
 DEMO_EXAMPLES = console.examples("lvd demo", "lvd demo --out figures")

@@ -36,7 +36,7 @@ EXAMPLES = console.examples(
 )
 
 
-def report(
+def report_table(
     model: Model,
     data: Data,
     out: Annotated[Path, option("FILE", "The .html file to write.")],
@@ -130,8 +130,6 @@ def write_page(
     smiles: str | None = None,
 ) -> ReportContent:
     """Write the page of a model and warn of rows that it was trained on; `names` are those of model and table."""
-    import datetime
-
     from lvd.molecules.drawing import draw_molecule
     from lvd.page.content import make_report, only_target
     from lvd.page.render import Origin, write_report
@@ -149,8 +147,7 @@ def write_page(
             fitted_on=fitted_on,
             pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        write_report(content, Origin(*names, today), out)
+        write_report(content, Origin.today(*names), out)
     consequence = "its errors are too small; report on rows that it has not seen"
     evaluated = content.evaluated
     warn_of_training_rows(

@@ -8,7 +8,7 @@ from lvd.data.datasets import (
     Dataset,
     available,
     export,
-    load,
+    load_dataset,
     make_synthetic,
 )
 from lvd.data.registry import ENTRIES, Entry
@@ -24,7 +24,7 @@ __all__ = [
     "available",
     "cache_folder",
     "export",
-    "load",
+    "load_dataset",
     "make_synthetic",
     "split_indices",
     "three_way_split",

@@ -62,7 +62,7 @@ _DIABETES = Availability(
 )
 
 
-def load(
+def load_dataset(
     name: str | Entry,
     *,
     protocol: str = "sound",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from html import escape
 from numbers import Real
@@ -15,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
+from lvd._late import provided
 from lvd._typing import ArrayLike, Bool, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
     InputError,
@@ -200,6 +202,38 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             columns["known"] = known
         index = getattr(X, "index", None)
         return DataFrame(columns, index=None if callable(index) else index)
+
+    def report(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        by: Sequence[str] | Mapping[str, ArrayLike] = (),
+        target: str | None = None,
+        confidence_level: float | None = None,
+    ) -> Any:
+        """Write the page of ``lvd report`` for rows that the method has not seen, and give its verdict.
+
+        `by` names columns of X, or gives such columns, by whose values the coverage is shown; of several targets
+        `target` names the one that the page is about. :func:`lvd.report` writes the page of intervals that are
+        at hand as arrays.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd, tempfile, pathlib
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(400, 2))
+        >>> y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
+        >>> reg = lvd.LVDRegressor("trees", random_state=0).fit(X[:300], y[:300])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     verdict = reg.report(X[300:], y[300:], pathlib.Path(folder) / "report.html")
+        >>> verdict.sentence.endswith(".")
+        True
+        """
+        self._check_fitted()
+        write = provided("report_method")
+        return write(self, X, y, path, by=by, target=target, confidence_level=confidence_level)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""

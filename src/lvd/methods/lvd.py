@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
@@ -456,38 +455,6 @@ class LVDRegressor(ConformalMethod):
             )
             for row, target in np.ndindex(bound.y_pred.shape)
         ]
-
-    def report(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        path: str | os.PathLike[str] = "report.html",
-        *,
-        by: Sequence[str] | Mapping[str, ArrayLike] = (),
-        target: str | None = None,
-        confidence_level: float | None = None,
-    ) -> Any:
-        """Write the page of ``lvd report`` for rows that the method has not seen, and give its verdict.
-
-        `by` names columns of X, or gives such columns, by whose values the coverage is shown; of several targets
-        `target` names the one that the page is about.
-
-        Examples
-        --------
-        >>> import numpy as np, lvd, tempfile, pathlib
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(-1, 1, size=(400, 2))
-        >>> y = X[:, 0] + rng.normal(size=400) * np.abs(X[:, 1])
-        >>> reg = lvd.LVDRegressor(random_state=0).fit(X[:300], y[:300])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     verdict = reg.report(X[300:], y[300:], pathlib.Path(folder) / "report.html")
-        >>> verdict.sentence.endswith(".")
-        True
-        """
-        from lvd.page.python import report  # the page is made of what methods offer
-
-        self._check_calibrated()
-        return report(*(self, X, y, path), by=by, target=target, confidence_level=confidence_level)
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
         """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -106,8 +106,6 @@ class ReportContent:
     evaluated: Evaluated
     n_rows: int
     n_unknown: int
-    unseen: Unseen
-    n_skipped: int
     digits: Digits
     mean_error: float
     verdict: Verdict
@@ -125,6 +123,8 @@ class ReportContent:
     rows: dict[str, Any]
     pit: Chart | None = None
     together: TogetherView | None = None
+    unseen: Unseen = field(default_factory=Unseen)
+    n_skipped: int = 0
 
     @property
     def tolerated(self) -> float:
@@ -166,10 +166,33 @@ def make_report(
         check_columns(table, [pictures.column])
         pictures.draw("")  # fails now where something is missing, not after the work
     evaluated = evaluate_rows(model, table, target, confidence_level)
-    n_skipped, table = table.num_rows - len(evaluated.y), evaluated.table
-    distinct = evaluated.judged.distinct
+    more: list[Group] = []
+    if pictures is not None and pictures.column == model.encoder.smiles:
+        grouping = group_scaffolds(scaffolds(model.encoder.transform(evaluated.table)))
+        more = draw_worst(measure_groups(grouping, evaluated), pictures.draw)
+    content = assemble(
+        evaluated,
+        make_methods(rivals, evaluated, fitted_on),
+        by=by,
+        more_groups=more,
+        neighbors=neighbors,
+        pictures=pictures,
+    )
+    return replace(content, unseen=model.unseen(evaluated.table), n_skipped=table.num_rows - len(evaluated.y))
+
+
+def assemble(
+    evaluated: Evaluated,
+    methods: Sequence[Method],
+    *,
+    by: Sequence[str] = (),
+    more_groups: Sequence[Group] = (),
+    neighbors: pa.Table | None = None,
+    pictures: Pictures | None = None,
+) -> ReportContent:
+    """The content of the page of rows that are evaluated, with these methods side by side."""
+    table, distinct = evaluated.table, evaluated.judged.distinct
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
-    methods = make_methods(rivals, evaluated, fitted_on)
     figures, n_common = compare_methods(methods, evaluated)
     curves = tuple(
         (
@@ -181,11 +204,9 @@ def make_report(
     by_groups = {
         name: measure_groups(group_rows(name, table[name], n_bins=MOST_SLABS), evaluated) for name in by
     }
-    if pictures is not None and pictures.column == model.encoder.smiles:
-        grouping = group_scaffolds(scaffolds(model.encoder.transform(table)))
-        by_groups[grouping.column] = draw_worst(measure_groups(grouping, evaluated), pictures.draw)
-    names = [column.name for column in model.encoder.columns if column.name not in by]
-    features = [feature_slabs(name, table[name]) for name in names]
+    if more_groups:
+        by_groups[more_groups[0].column] = list(more_groups)
+    features = [feature_slabs(name, table[name]) for name in evaluated.columns if name not in by]
     slabs = judged_together(
         [*chain(*(measure_groups(grouping, evaluated) for grouping in features if len(grouping.labels) > 1))]
     )
@@ -196,12 +217,11 @@ def make_report(
         neighbors=neighbors,
         pictures=pictures,
     )
+    names = evaluated.feature_names
     return ReportContent(
         evaluated=evaluated,
         n_rows=len(y),
         n_unknown=int((~evaluated.known).sum()),
-        unseen=model.unseen(table),
-        n_skipped=n_skipped,
         digits=digits_for(y),
         mean_error=metrics.mean_absolute_deviation(y, evaluated.y_pred),
         verdict=judge(evaluated.judged, intervals, level),
@@ -211,10 +231,8 @@ def make_report(
         calibration=calibration_chart(curves, level),
         by=tuple(_list(name, groups) for name, groups in by_groups.items()),
         slabs=_list(None, slabs) if slabs else None,
-        joint=joint_slab(
-            evaluated.judged.features[distinct], model.encoder.feature_names, y[distinct], intervals[distinct]
-        )
-        if model.encoder.feature_names
+        joint=joint_slab(evaluated.judged.features[distinct], names, y[distinct], intervals[distinct])
+        if names
         else None,
         width_error=width_error_chart(evaluated, covered(y, intervals), digits_for(y)),
         width_error_correlation=metrics.width_error_correlation(y, evaluated.y_pred, intervals),
@@ -245,7 +263,7 @@ def _list(column: str | None, groups: Sequence[Group]) -> GroupList:
 def _infinite(
     evaluated: Evaluated, methods: Sequence[Method], groups: Sequence[Group], rows: dict[str, Any]
 ) -> Infinite:
-    unlimited, y_range = evaluated.unlimited, evaluated.model.y_range
+    unlimited, y_range = evaluated.unlimited, evaluated.judged.y_range
     missing = [row[ROWS_MISSING] for row in rows["rows"] if row[STATUS] == "infinite" and row[KNOWN]]
     quartiles = np.quantile(missing, [0.25, 0.5, 0.75], method="higher").tolist() if missing else None
     shares = [(one.name, 1.0 - says_nothing(one.all_intervals, y_range).mean(axis=0)) for one in methods]

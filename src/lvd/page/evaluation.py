@@ -1,4 +1,4 @@
-"""A model on a table of true values: all that the page is computed from."""
+"""Intervals on a table of true values: all that the page is computed from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, present_rows
+from lvd._typing import Bool, Float, Int, Levels, NDArray
+from lvd._validation import InputError
 from lvd.regions import Region
 from lvd.tables.reports import DistributionReport, report_distribution
 from lvd.tables.seen_rows import row_ids
@@ -20,41 +20,82 @@ from lvd.tables.verdict import JudgedRows, says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 """The levels of the calibration curve."""
+PROMISED = {
+    "local": "near each row",
+    "cross": "near each row, measured and not proved",
+    "marginal": "on average",
+    "marginal 1-2a": "on average, with up to twice the misses",
+    "none": "nothing",
+}
+"""What a method promises, as the tables of the page say it."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the page says of the method: its name, what it promises in a word and in full, how its intervals are
+    made, from which errors the one width for all rows is, and how many rows calibrate, where that is known."""
+
+    name: str
+    promise: str
+    in_full: str
+    how: str
+    one_width: str
+    n_calib: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Rows of a table with their predictions and intervals, for target number `place` of the model.
+    """Rows of a table with their predictions and intervals, for one target, number `place` of the model.
 
-    `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `known` tells
-    whether training rows are near, `n_repeated` counts the rows that repeat a training row, and `n_calibrating` the
-    calibration rows. `row_ids` tell rows apart. `distribution` is what there is to say of whole distributions, and
-    `region` that of all targets together at the page's level, of a joint model.
+    `model` is there for methods with local weights, which tell why an interval is as wide as it is; of others, and
+    of intervals given as arrays, there are only numbers. `judged` are the rows as :func:`judge` takes them; their
+    features have `feature_names` where the page names them, and `columns` are those of the table that are looked at
+    one by one.
+
+    `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `n_repeated`
+    counts the rows that repeat a training row, and `n_calibrating` the calibration rows. `distribution` is what
+    there is to say of whole distributions, and `region` that of all targets together at the page's level, of a
+    joint model.
     """
 
-    model: TableModel
+    model: TableModel | None
+    described: Description
     table: pa.Table
+    target: str
     place: int
+    columns: tuple[str, ...]
+    feature_names: tuple[str, ...]
     confidence_level: float
     levels: Float[NDArray, "l"]
     row_numbers: Int[NDArray, "n"]
     X: Any
-    embeddings: Float[NDArray, "n h"]
-    y: Float[NDArray, "n"]
-    y_pred: Float[NDArray, "n"]
+    judged: JudgedRows
     all_intervals: Float[NDArray, "n 2 l"]
     n_effective: Float[NDArray, "n"]
-    known: Bool[NDArray, "n"]
-    row_ids: Int[NDArray, "n"]
-    n_repeated: int
-    n_calibrating: int
+    n_repeated: int = 0
+    n_calibrating: int = 0
     distribution: DistributionReport | None = None
     region: Region | None = None
 
     @property
-    def target(self) -> str:
-        """The column of y."""
-        return self.model.encoder.targets[self.place]
+    def y(self) -> Float[NDArray, "n"]:
+        """The true values."""
+        return self.judged.y
+
+    @property
+    def y_pred(self) -> Float[NDArray, "n"]:
+        """The predictions."""
+        return self.judged.y_pred
+
+    @property
+    def known(self) -> Bool[NDArray, "n"]:
+        """Which rows training rows resemble; all where the method does not tell."""
+        return self.judged.known
+
+    @property
+    def row_ids(self) -> Int[NDArray, "n"]:
+        """What tells rows apart."""
+        return np.arange(len(self.y)) if self.judged.row_ids is None else self.judged.row_ids
 
     @property
     def at_level(self) -> int:
@@ -69,15 +110,7 @@ class Evaluated:
     @cached_property
     def unlimited(self) -> Bool[NDArray, "n"]:
         """Whether the interval at the page's level says nothing."""
-        return says_nothing(self.intervals, self.model.y_range)
-
-    @cached_property
-    def judged(self) -> JudgedRows:
-        """The rows as :func:`judge` takes them."""
-        features = self.model.features(self.X, self.embeddings)
-        return self.model.judged_rows(
-            self.place, self.y, self.y_pred, self.known, features, row_ids=self.row_ids
-        )
+        return says_nothing(self.intervals, self.judged.y_range)
 
 
 def evaluate_rows(
@@ -95,25 +128,90 @@ def evaluate_rows(
     ids = row_ids(X, y, [place])
     some = slice(MOST_SCORED_ROWS)
     crps, pit = model.score_distributions(rows[some], X[some], y[some, None], predicted.y_pred[some], [place])
-    residuals = model.regressor.residuals_calib_[:, place]
-    n_calib = len(residuals[present_rows(residuals)])
+    features = model.features(X, predicted.embeddings)
+    judged = model.judged_rows(
+        place, y, predicted.y_pred[:, place], predicted.known, features, row_ids=ids[:, 0]
+    )
     return Evaluated(
         model=model,
+        described=describe_local(model),
         table=rows,
+        target=target,
         place=place,
+        columns=tuple(column.name for column in model.encoder.columns),
+        feature_names=tuple(model.encoder.feature_names),
         confidence_level=level,
         levels=levels,
         row_numbers=numbers,
         X=X,
-        embeddings=predicted.embeddings,
-        y=y,
-        y_pred=predicted.y_pred[:, place],
+        judged=judged,
         all_intervals=predicted.intervals[..., place],
         n_effective=predicted.n_effective[:, place],
-        known=predicted.known,
-        row_ids=ids[:, 0],
         n_repeated=model.count_training_rows(X),
         n_calibrating=int(model.calibrating(X, ids).sum()),
-        distribution=report_distribution(crps[:, 0], pit[:, 0], n_calib),
+        distribution=report_distribution(crps[:, 0], pit[:, 0], len(judged.residuals_calib)),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
+    )
+
+
+def describe_local(model: TableModel) -> Description:
+    """What the page says of a method with local weights."""
+    local, crossed = model.guarantee == "local", model.regressor.is_crossed
+    errors = "the cross-validated errors of the training rows" if crossed else "the calibration errors"
+    return Description(
+        name="LVD",
+        promise=PROMISED["cross" if local and crossed else "local" if local else "marginal"],
+        in_full=model.promise,
+        how=f"{errors}, weighted by their similarity to the row",
+        one_width="from the same calibration errors",
+        n_calib=model.regressor.n_calib_,
+    )
+
+
+def evaluate_arrays(
+    described: Description,
+    table: pa.Table,
+    X: Float[NDArray, "n p"] | None,
+    *,
+    columns: tuple[str, ...],
+    target: str,
+    y: Float[NDArray, "n"],
+    y_pred: Float[NDArray, "n"],
+    all_intervals: Float[NDArray, "n 2 l"],
+    levels: Levels,
+    calibration: tuple[Float[NDArray, "m"], Float[NDArray, "m"]] | None = None,
+    y_range: tuple[float, float] = (-np.inf, np.inf),
+) -> Evaluated:
+    """Intervals that any method gave at these levels, of which the first is the page's.
+
+    `X` are the rows as numbers. `calibration` are y and errors of the rows that calibrated, from which the one
+    width for all rows is made; without them it is made of these very rows, which favours it.
+    """
+    at, order = np.atleast_1d(np.asarray(levels, np.float64)), np.argsort(levels, axis=None)
+    y_calib, residuals = (y, y - y_pred) if calibration is None else calibration
+    judged = JudgedRows(
+        y=y,
+        y_pred=y_pred,
+        known=np.ones(len(y), dtype=bool),
+        features=y_pred[:, None] if X is None else X,
+        y_calib=y_calib,
+        residuals_calib=residuals,
+        y_range=y_range,
+    )
+    are_features = X is not None and len(columns) == X.shape[1]
+    return Evaluated(
+        model=None,
+        described=described,
+        table=table,
+        target=target,
+        place=0,
+        columns=columns,
+        feature_names=columns if are_features else (),
+        confidence_level=float(at[0]),
+        levels=at[order],
+        row_numbers=np.arange(1, len(y) + 1),
+        X=judged.features,
+        judged=judged,
+        all_intervals=all_intervals[:, :, order],
+        n_effective=np.full(len(y), np.nan),
     )

@@ -62,7 +62,7 @@ def group_rows(
 
     Missing values are a group of their own.
     """
-    numbers = _as_numbers(values)
+    numbers = column_numbers(values)
     if numbers is None:
         texts = pc.dictionary_encode(to_texts(values)).combine_chunks()
         labels = [text or MISSING for text in texts.dictionary.to_pylist()]
@@ -188,7 +188,7 @@ def joint_slab(
     return JointSlab(slab.coverage, float(lower), float(upper), slab.count, round(share * len(X)), along)
 
 
-def _as_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
+def column_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
     """The column as numbers, missing ones NaN, if it holds any; true and false stay words."""
     if pa.types.is_boolean(values.type):
         return None

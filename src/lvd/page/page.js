@@ -155,17 +155,20 @@
   function panel(row) {
     const made = element("div", { class: "panel" });
     made.append(element("h3", {}, `Row ${row.row}`));
-    made.append(element("p", { class: "why" }, row.sentence));
+    if (data.explained) made.append(element("p", { class: "why" }, row.sentence));
     made.append(drawLine(row));
+    const circles = data.explained ? "; circles: true values of the neighbours, larger with their weight" : "";
     made.append(element("p", { class: "small" },
-      "Bar: interval; vertical line: prediction; diamond: true value; circles: true values of the neighbours, larger with their weight."));
+      `Bar: interval; vertical line: prediction; diamond: true value${circles}.`));
     const pictures = drawings(row);
     if (pictures.childElementCount) made.append(pictures);
-    const rest = 1 - row.unknown - row.neighbors.reduce((sum, one) => sum + one[1], 0);
-    made.append(element("h4", {}, "Neighbours"));
-    if (row.neighbors.length) made.append(neighborTable(row));
-    made.append(element("p", { class: "small" },
-      `The calibration rows that weigh most, by their number in the fitted table. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} is the weight of the unknown.`));
+    if (data.explained) {
+      const rest = 1 - row.unknown - row.neighbors.reduce((sum, one) => sum + one[1], 0);
+      made.append(element("h4", {}, "Neighbours"));
+      if (row.neighbors.length) made.append(neighborTable(row));
+      made.append(element("p", { class: "small" },
+        `The calibration rows that weigh most, by their number in the fitted table. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} is the weight of the unknown.`));
+    }
     if (data.columns.length) {
       made.append(element("h4", {}, "Cells"));
       const cells = element("dl", { class: "cells" });
@@ -194,8 +197,10 @@
     const made = element("tr", { class: opened ? "row opened" : "row", "data-row": row.row },
       element("th", { scope: "row" }, button),
       ...figures.map((text, at) => element("td", { class: classes[at + 1] }, text)),
-      element("td", { class: classes[7] }, row.evidence.toFixed(1)),
-      element("td", { class: classes[8] }, row.known),
+      ...(data.explained ? [
+        element("td", { class: classes[7] }, row.evidence.toFixed(1)),
+        element("td", { class: classes[8] }, row.known),
+      ] : []),
       element("td", {}, element("span", { class: `badge ${row.status}` }, row.status)));
     made.addEventListener("click", (event) => {
       const selecting = event.detail > 0 && getSelection().toString() !== "";

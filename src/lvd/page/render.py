@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
@@ -29,6 +30,11 @@ class Origin:
     model: str
     data: str
     date: str
+
+    @classmethod
+    def today(cls, model: str, data: str) -> Origin:
+        """Made on this day."""
+        return cls(model, data, datetime.datetime.now(datetime.UTC).date().isoformat())
 
 
 def render_report(report: ReportContent, origin: Origin) -> str:
@@ -65,6 +71,7 @@ def render_report(report: ReportContent, origin: Origin) -> str:
                 "level": report.evaluated.confidence_level,
                 "decimals": report.digits.decimals,
                 "nRows": report.n_rows,
+                "explained": report.evaluated.model is not None,
                 **report.rows,
             }
         ),

@@ -20,7 +20,7 @@ from lvd._validation import InputError, Parameter, check_choice, to_numpy
 from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
-from lvd.page.evaluation import Evaluated
+from lvd.page.evaluation import PROMISED, Evaluated
 from lvd.tables.table_encoder import labelled_rows
 from lvd.tables.verdict import split_intervals
 
@@ -34,12 +34,6 @@ RIVALS: dict[str, type[IntervalRegressor]] = {
     _rival_label(method).lower(): method for method in ALL_METHODS if method is not LVDRegressor
 }
 """Every other method by its name in lower case."""
-PROMISES = {
-    "local": "near each row",
-    "cross": "near each row, measured and not proved",
-    "marginal": "on average",
-    "marginal 1-2a": "on average, with up to twice the misses",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +58,18 @@ def check_rivals(names: Sequence[str], fitted_on: pa.Table | None) -> tuple[str,
     return rivals
 
 
-def make_methods(names: Sequence[str], evaluated: Evaluated, fitted_on: pa.Table | None) -> list[Method]:
-    """The model's own intervals, then those of the named rivals, at all levels of the page."""
-    local, crossed = evaluated.model.guarantee == "local", evaluated.model.regressor.is_crossed
-    promise = PROMISES["cross" if local and crossed else "local" if local else "marginal"]
-    errors = "the cross-validated errors of the training rows" if crossed else "the calibration errors"
-    how = f"{errors}, weighted by their similarity to the row"
-    methods = [Method("LVD", promise, how, evaluated.all_intervals)]
+def make_methods(
+    names: Sequence[str], evaluated: Evaluated, fitted_on: pa.Table | None = None
+) -> list[Method]:
+    """The method's own intervals, then those of the named rivals, at all levels of the page."""
+    told = evaluated.described
+    methods = [Method(told.name, told.promise, told.how, evaluated.all_intervals)]
     for name in names:
         if name == "split":
-            how = "one width for all rows, from the same calibration errors"
             intervals = split_intervals(evaluated.judged, evaluated.levels)
-            methods.append(Method("Split", PROMISES["marginal"], how, intervals))
+            promise = PROMISED["none" if told.n_calib is None else "marginal"]
+            label = "One width" if told.n_calib is None else "Split"
+            methods.append(Method(label, promise, f"one width for all rows, {told.one_width}", intervals))
         else:
             methods.append(_fit_rival(RIVALS[name], evaluated, fitted_on))
     return methods
@@ -86,6 +80,7 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     learns from the calibration rows too.
     """
     model, place = evaluated.model, evaluated.place
+    assert model is not None  # rivals are fitted beside models only
     if model.kept is not None and model.kept.n_added:
         raise InputError(
             *(Parameter("compare"), " must be 'split' for a model that was updated: "),
@@ -126,7 +121,7 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     intervals = to_numpy(fresh.predict_interval(gapless(evaluated.X), evaluated.levels)[1])
     return Method(
         _rival_label(rival),
-        PROMISES.get(fresh.guarantee, "nothing"),
+        PROMISED.get(fresh.guarantee, PROMISED["marginal"]),
         "around the same network" if shared else "with networks of its own, trained on the same rows",
         np.clip(intervals, *model.y_range),
     )

@@ -97,42 +97,29 @@ def embed_rows(
     `neighbors` are the calibration rows, where their cells are to be shown, `first_columns` those that are
     shown before others.
     """
-    model, table = evaluated.model, evaluated.table
+    table, model = evaluated.table, evaluated.model
     names = _choose_columns(table, evaluated.target, first_columns)
-    cells = _cells(table.take(chosen), names)
+    cells = _cells(table.take(chosen), names) if names else [[]] * len(chosen)
     neighbor_names = [] if neighbors is None else [name for name in names if name in neighbors.column_names]
     neighbor_cells = [] if neighbors is None else _cells(neighbors, neighbor_names)
     gallery = _Gallery(pictures)
     row_texts, neighbor_texts = gallery.texts(table), gallery.texts(neighbors)
-    explanations = model.explain_rows(
-        table.take(chosen),
-        _safe_indexing(evaluated.X, chosen),
-        evaluated.confidence_level,
-        n_neighbors=N_NEIGHBORS,
-    )
-    own = [explanation for explanation in explanations if explanation.target == evaluated.place]
+    own = _explanations(evaluated, chosen)
     finite_or_not = np.where(evaluated.unlimited, "infinite", "covered")
     status = np.where(covered(evaluated.y, evaluated.intervals), finite_or_not, "missed")
-    places = model.calibration_rows.tolist()
+    places = [] if model is None else model.calibration_rows.tolist()
     rows: list[list[Any]] = []
     known: dict[int, list[Any]] = {}
     size = 0
     for row, line, explanation in zip(chosen.tolist(), cells, own, strict=True):
-        reasons = explanation.evidence
         record = [
-            *_figures(evaluated, row),
-            str(status[row]),
-            explanation.sentence,
-            short(reasons.weight_at_infinity),
-            reasons.rows_missing,
-            _neighbors(explanation, places),
-            line,
-            gallery.add(row_texts, row),
-            explanation.known,
+            *(*_figures(evaluated, row), str(status[row])),
+            *_reasons(explanation, places),
+            *(line, gallery.add(row_texts, row), bool(evaluated.known[row])),
         ]
         size += _json_size(record)
-        if neighbors is not None:
-            for index in (neighbor.index for neighbor in reasons.neighbors):
+        if neighbors is not None and explanation is not None:
+            for index in (neighbor.index for neighbor in explanation.evidence.neighbors):
                 if places[index] not in known:
                     known[places[index]] = [neighbor_cells[index], gallery.add(neighbor_texts, index)]
                     size += _json_size(known[places[index]])
@@ -141,12 +128,30 @@ def embed_rows(
         rows.append(record)
     return {
         "columns": names,
-        "score": own[0].score_name if own else None,
+        "score": next((one.score_name for one in own if one is not None), None),
         "rows": rows,
         "neighborColumns": neighbor_names,
         "neighbors": {str(key): value for key, value in known.items()},
         "pictures": gallery.drawings,
     }
+
+
+def _explanations(evaluated: Evaluated, chosen: Int[NDArray, "k"]) -> Sequence[Explanation | None]:
+    """Those of the page's target; none of methods that do not tell."""
+    if evaluated.model is None:
+        return [None] * len(chosen)
+    rows, X = evaluated.table.take(chosen), _safe_indexing(evaluated.X, chosen)
+    found = evaluated.model.explain_rows(rows, X, evaluated.confidence_level, n_neighbors=N_NEIGHBORS)
+    return [one for one in found if one.target == evaluated.place]
+
+
+def _reasons(explanation: Explanation | None, places: Sequence[int]) -> list[Any]:
+    """The sentence, the weight of the unknown, the rows that are missing, and the neighbours."""
+    if explanation is None:
+        return ["", 0.0, 0, []]
+    evidence = explanation.evidence
+    weight = short(evidence.weight_at_infinity)
+    return [explanation.sentence, weight, evidence.rows_missing, _neighbors(explanation, places)]
 
 
 class _Gallery:
@@ -205,10 +210,11 @@ def _neighbors(explanation: Explanation, places: Sequence[int]) -> list[list[Any
 def _choose_columns(table: pa.Table, target: str, first: Sequence[str]) -> list[str]:
     """The columns whose cells are shown: those that have a text, but the target."""
     wanted = [name for name in dict.fromkeys([*first, *table.column_names]) if name != target]
-    return [name for name in wanted if _has_texts(table[name])][:MOST_COLUMNS]
+    return [name for name in wanted if has_texts(table[name])][:MOST_COLUMNS]
 
 
-def _has_texts(values: pa.ChunkedArray) -> bool:
+def has_texts(values: pa.ChunkedArray) -> bool:
+    """Whether the cells can be shown as texts."""
     try:
         to_texts(values.slice(0, 1))
     except InputError:

@@ -29,8 +29,10 @@ class TogetherView:
 
 def view_together(evaluated: Evaluated) -> TogetherView | None:
     """What there is to see of a joint model on the page's rows; None of others, or where targets are missing."""
+    if evaluated.model is None or evaluated.region is None:
+        return None
     table, targets, place = evaluated.table, evaluated.model.encoder.targets, evaluated.place
-    if evaluated.region is None or any(name not in table.column_names for name in targets):
+    if any(name not in table.column_names for name in targets):
         return None
     all_targets = read_targets(table, targets).reshape(table.num_rows, -1)
     complete = np.flatnonzero(~np.isnan(all_targets).any(axis=1))

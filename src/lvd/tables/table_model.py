@@ -44,6 +44,7 @@ from lvd.tables.inputs import (
     prepare_cells,
     prepare_columns,
 )
+from lvd.tables.loading import encoder_from_dict
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
@@ -695,14 +696,6 @@ class TableModel:
                 Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
             )
         return self.encoder.targets.index(name)
-
-
-def encoder_from_dict(content: Any, regressor: Any, folder: str) -> RowEncoder:
-    """The encoder that its `to_dict` described; of a frame the method keeps the columns itself."""
-    if content == {"frame": True}:
-        return FrameEncoder.of(vars(regressor).get("columns_"), folder)
-    all_columns = not isinstance(content, dict) or "columns" in content
-    return (TableEncoder if all_columns else CellEncoder).from_dict(content)
 
 
 def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
