@@ -83,6 +83,59 @@ def test_days_with_labels_a_day_late(folder):
     assert status["alarms"] == []
 
 
+def test_the_page_shows_the_picture_over_time(folder):
+    """After the days above; and the page of a state that has seen no label."""
+    page = folder / "over-time.html"
+    outcome = run_here("online", "report", folder / "state", "--out", page)
+    assert (outcome.code, outcome.err) == (0, "")
+    text = page.read_text()
+    assert text.count('<svg class="chart"') == 3
+    assert "Each point is of 50 rows in a row" in text
+    assert ">row 179<" in text
+    assert "<script" not in text
+    outcome = run_here("online", "report", folder / "state", "--out", page)
+    assert outcome.code == 2
+    run_here("online", "init", folder / "model", "--key", "hour", "--out", folder / "fresh")
+    outcome = run_here("online", "report", folder / "fresh", "--out", page, "--force")
+    assert outcome.code == 0
+    assert "No label has been observed yet" in page.read_text()
+
+
+def test_half_lives_in_days_take_the_date_of_each_row(folder):
+    state = folder / "dated"
+    init = ("online", "init", folder / "model", "--key", "hour", "--half-life", "2d", "--half-life", "2w")
+    refused = run_here(*init, "--out", state)
+    assert (refused.code, "rows need their dates; name their column with --time" in refused.err) == (2, True)
+    assert run_here(*init, "--time", "date", "--out", state).code == 0
+    columns = demand(60, seed=5)
+    keys = [f"hour {hour}" for hour in range(60)]
+    labels = {"hour": keys, "load": columns.pop("load")}
+    dates = [f"2024-03-{1 + hour // 24:02d}T{hour % 24:02d}:00" for hour in range(60)]
+    rows = write_table(folder / "dated.csv", {"hour": keys, "date": dates, **columns})
+    outcome = run_here("online", "predict", state, rows, "--out", folder / "out.csv")
+    assert outcome.code == 0, outcome.err
+    run_here("online", "observe", state, write_table(folder / "dated-labels.csv", labels))
+    status = json.loads(run_here("online", "status", state, "--json").out)["load"]
+    assert (status["half_life"] in {2.0, 14.0}, status["in_days"]) == (True, True)
+    run_here("online", "report", state, "--out", folder / "dated.html")
+    assert ">2024-03-03<" in (folder / "dated.html").read_text()
+    rows = write_table(folder / "dateless.csv", {"hour": ["x"], "date": [""], "heat": [1.0], "day": [1]})
+    outcome = run_here("online", "predict", state, rows, "--out", folder / "out.csv")
+    assert (outcome.code, "lacks dates (row 1)" in outcome.err) == (2, True)
+
+
+def test_the_report_of_a_table_over_time(folder):
+    columns = demand(200, seed=6)
+    columns["date"] = [f"2024-{1 + row // 28:02d}-{1 + row % 28:02d}" for row in range(200)]
+    rows, page = write_table(folder / "measured.csv", columns), folder / "measured.html"
+    outcome = run_here("report", folder / "model", rows, "--over-time", "date", "--out", page)
+    assert outcome.code == 0, outcome.err
+    assert 'id="time"' in page.read_text()
+    assert ">2024-08-" in page.read_text()
+    outcome = run_here("report", folder / "model", rows, "--over-time", "when", "--out", folder / "no.html")
+    assert (outcome.code, "no column 'when'" in outcome.err) == (2, True)
+
+
 def test_rows_given_again_get_the_same_intervals(folder):
     rows, _ = day(folder, 9)
     run_here("online", "predict", folder / "state", rows, "--out", folder / "first.csv")

@@ -192,6 +192,92 @@ def test_half_lives_are_chosen_by_what_serves(reg):
     assert lvd.OnlineIntervals(reg, half_life=77).status()[0].half_life == 77.0
 
 
+def test_of_several_half_lives_the_one_that_serves_is_used(reg):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(400, 2))
+    y = X[:, 0] + np.geomspace(3.0, 0.1, 400) * rng.normal(size=400)
+    online = lvd.OnlineIntervals(reg, half_life=[40, 4000])
+    stream(online, X, y, batch=20)
+    assert online.status()[0].half_life == 40.0
+
+
+def test_rows_fade_by_days(reg):
+    """A month without rows: all that came before has faded, and is forgotten."""
+    X, y = world(220, seed=21)
+    online = lvd.OnlineIntervals(reg, half_life="2d")
+    days = np.concatenate([np.arange(200) / 24.0, 100.0 + np.arange(20) / 24.0])
+    moments = np.datetime64("2024-03-01T00:00:00") + (days * 86_400).astype("timedelta64[s]")
+    for start, end in ((0, 100), (100, 200), (200, 220)):
+        found = online.predict_interval(X[start:end], times=moments[start:end])
+        if start == 0:
+            assert online.rows_[0].times.max() == online.rows_[0].times.min() == 19783.0
+        online.observe(found.keys, y[start:end])
+    status = online.status()[0]
+    assert (status.n_rows_kept, status.half_life, status.in_days) == (20, 2.0, True)
+    assert "Rows count half after 2 days." in status.sentence
+
+
+def test_a_late_label_is_as_old_as_its_row(reg):
+    X, y = world(30, seed=22)
+    online = lvd.OnlineIntervals(reg, half_life="1d")
+    early = online.predict_interval(X[:10], times=np.arange(10.0))
+    online.predict_interval(X[10:], times=np.arange(10.0, 30.0))
+    online.observe(early.keys, y[:10])
+    assert online.rows_[0].times[-10:].tolist() == list(range(10))
+
+
+def test_intervals_follow_days_and_not_rows(reg):
+    """Noise that falls while few rows come: a day of half-life has forgotten the noise, rows have not."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(600, 2))
+    days = np.concatenate([np.linspace(0, 1, 500), np.linspace(20, 40, 100)])
+    y = X[:, 0] + np.where(days > 10, 0.05, 2.0) * rng.normal(size=600)
+    widths = {}
+    for half_life in ("1d", 500):
+        online = lvd.OnlineIntervals(reg, half_life=half_life)
+        ends = []
+        for start in range(0, 600, 5):
+            rows = slice(start, start + 5)
+            found = online.predict_interval(X[rows], times=days[rows])
+            ends.append(found.intervals[..., 0])
+            online.observe(found.keys, y[rows])
+        ends = np.concatenate(ends)[-50:]
+        widths[half_life] = np.median(ends[:, 1] - ends[:, 0])
+    assert widths["1d"] < 0.5 * widths[500]
+
+
+def test_rows_with_times_are_saved(reg, tmp_path):
+    X, y = world(40, seed=23)
+    online = lvd.OnlineIntervals(reg, half_life=["1d", "7d"])
+    found = online.predict_interval(X[:20], times=np.arange(20.0))
+    online.observe(found.keys[:10], y[:10])
+    online.save(tmp_path / "state")
+    loaded = lvd.load(tmp_path / "state")
+    for one in (online, loaded):
+        one.observe(found.keys[10:], y[10:20])
+    a, b = (one.predict_interval(X[20:], times=np.arange(20.0, 40.0)) for one in (online, loaded))
+    np.testing.assert_array_equal(a.intervals, b.intervals)
+    np.testing.assert_array_equal(loaded.history_[0].sums, online.history_[0].sums)
+    assert loaded.history_[0].sums[:, 0].tolist() == list(range(20))
+
+
+def test_times_that_do_not_fit(reg, unchecked_types):
+    X, _ = world(4)
+    online = lvd.OnlineIntervals(reg, half_life="1d")
+    with pytest.raises(lvd.InputError, match="each row needs its time"):
+        online.predict_interval(X)
+    with pytest.raises(lvd.InputError, match="none may be missing"):
+        online.predict_interval(X, times=np.array(["2024-01-01", "NaT", "2024-01-02", "2024-01-03"], "M8[D]"))
+    with pytest.raises(lvd.InputError, match="times must be dates and times"):
+        online.predict_interval(X, times=["soon"] * 4)
+    with pytest.raises(lvd.InputError, match="same"):
+        online.predict_interval(X, times=np.arange(3.0))
+    plain = lvd.OnlineIntervals(reg)
+    plain.predict_interval(X)
+    with pytest.raises(lvd.InputError, match="the rows before these came without times"):
+        plain.predict_interval(X, times=np.arange(4.0))
+
+
 def test_horizons_have_levels_of_their_own(two_horizons):
     X, y = world(300, seed=8)
     labels = np.column_stack([y, 3 * y])
@@ -343,7 +429,10 @@ def test_a_damaged_state_is_refused(reg, tmp_path):
     ("given", "message"),
     [
         ({"level": "none"}, "level must be one of"),
-        ({"half_life": "long"}, "half_life must be a number of rows or \"auto\", got 'long'"),
+        ({"half_life": "long"}, "half_life must be a number of rows, a span such as"),
+        ({"half_life": ["1d", 300]}, r"a list of either, or \"auto\", got \['1d', 300\]"),
+        ({"half_life": []}, "half_life must be a number of rows"),
+        ({"half_life": -3}, "half_life must be a positive number, got -3"),
         ({"max_infinite": 2.0}, r"max_infinite must lie in \[0, 1\], got 2.0"),
         ({"max_rows": 0}, "max_rows must be"),
         ({"refit_every": 0.5}, "refit_every must be"),

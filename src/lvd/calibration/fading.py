@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import InputError, Parameter, check_positive
 
+HALF_LIVES = (300.0, 1000.0, 3000.0)
+"""``half_life="auto"`` chooses among these, in rows."""
+SPANS = {"h": 1.0 / 24.0, "d": 1.0, "w": 7.0}
+"""The days of an hour, a day and a week."""
 FADED = 12.0
 """After so many half-lives, the longest of those in use, a row weighs less than 0.0003 and is forgotten."""
+
+
+class HalfLives(NamedTuple):
+    """Half-lives to choose among, in rows, or in days."""
+
+    values: Float[NDArray, "h"]
+    in_days: bool
+
+
+def read_half_lives(given: float | str | Sequence[float | str]) -> HalfLives:
+    """Numbers of rows, or spans such as ``"12h"``, ``"30d"`` and ``"2w"``; ``"auto"`` stands for
+    :data:`HALF_LIVES`.
+
+    Examples
+    --------
+    >>> from lvd.calibration.fading import read_half_lives
+    >>> read_half_lives(["12h", "2w"])
+    HalfLives(values=array([ 0.5, 14. ]), in_days=True)
+    """
+    if isinstance(given, str) and given == "auto":
+        return HalfLives(np.array(HALF_LIVES), False)
+    each = list(given) if isinstance(given, list | tuple) else [given]
+    spans = [re.fullmatch(r"(\d+\.?\d*)([hdw])", one) for one in each if isinstance(one, str)]
+    if not each or None in spans or len(spans) not in (0, len(each)):
+        raise InputError(
+            Parameter("half_life"),
+            f' must be a number of rows, a span such as "12h", "30d" or "2w", a list of either, or "auto", '
+            f"got {given!r}",
+        )
+    values = [float(one[1]) * SPANS[one[2]] for one in spans if one is not None] or each
+    for one in values:
+        check_positive(one, "half_life")
+    return HalfLives(np.array(values, dtype=np.float64), bool(spans))
 
 
 def fades(ages: Float[NDArray, "m"], half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h m"]:

@@ -57,6 +57,7 @@ OPTIONS = {
             "split",
             "support",
             "target",
+            "time",
             "when_unknown",
             "window",
         ),

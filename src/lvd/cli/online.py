@@ -10,7 +10,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import Data, Json, Level, Model, check_apart, check_files, check_free
+from lvd.cli.shared import Data, Json, Level, Model, check_apart, check_files, check_free, check_new
 
 if TYPE_CHECKING:
     from lvd.tables.online_table import OnlineTable
@@ -26,6 +26,7 @@ ALARMED = 3
     epilog=console.examples(
         "lvd online init demand-model --key hour --out demand-online",
         "lvd online init demand-model --key hour --half-life 720 --out demand-online",
+        "lvd online init demand-model --key hour --time hour --half-life 7d --half-life 30d --out demand-online",
     ),
     no_args_is_help=True,
 )
@@ -40,11 +41,18 @@ def begin_online(
         typer.Option(help="How the level adapts to the misses that were seen."),
     ] = "dtaci",
     half_life: Annotated[
-        float | None,
+        list[str] | None,
         option(
-            "ROWS",
-            "After how many rows older ones count half.",
-            "chosen among 300, 1,000 and 3,000 by what serves",
+            "ROWS|SPAN",
+            "After how many rows older ones count half, or after how long, such as 12h, 30d or 2w, which needs "
+            "--time; repeat for several to choose among.",
+            "300, 1,000 and 3,000 rows",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        option(
+            "COLUMN", "The column of each row's date, for half-lives that are spans and for the page.", "none"
         ),
     ] = None,
     max_rows: Annotated[int, typer.Option(min=1, help="How many calibration rows are kept.")] = 10_000,
@@ -77,7 +85,8 @@ def begin_online(
         key,
         confidence_level=level,
         level=adapt,
-        half_life="auto" if half_life is None else half_life,
+        half_life="auto" if half_life is None else [_half_life(one) for one in half_life],
+        time=time,
         max_rows=max_rows,
         max_infinite=max_infinite,
         refit_every=refit_every,
@@ -196,6 +205,40 @@ def show_status(state: State, *, json: Json = False) -> None:
                 console.show(f"ALARM: {alarm}")
     if alarms:
         raise typer.Exit(ALARMED)
+
+
+@online.command(
+    name="report",
+    epilog=console.examples("lvd online report demand-online --out demand.html"),
+    no_args_is_help=True,
+)
+def report_online(
+    state: State,
+    *,
+    out: Annotated[Path, option("FILE", "The .html file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the page at --out.")] = False,
+) -> None:
+    """Write one HTML page with the picture over time: coverage in a rolling band, width, and unknown rows.
+
+    It begins with the first label that was observed. The page is one file and loads nothing from any network.
+    """
+    import datetime
+
+    from lvd.page.render import Origin, write_online_page
+
+    check_files({"--out": out}, state)
+    check_new(out, force=force or out.is_dir())
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    write_online_page(_load(state), Origin(state.resolve().name, "", today), out)
+    console.show(f"page written to {out}")
+
+
+def _half_life(text: str) -> float | str:
+    """A number of rows, or a span as it was given."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _load(state: Path) -> OnlineTable:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EXAMPLES = console.examples(
     "lvd report homes-model sold-homes.csv --out report.html",
     "lvd report homes-model sold-homes.csv --by district --compare split,madsplit --out report.html",
+    "lvd report demand-model measured.csv --over-time hour --out report.html",
     "lvd report molecules-model test.csv --target mu --out report.html  # fitted with --smiles: drawn",
 )
 
@@ -60,6 +61,15 @@ def report_table(
             True,
         ),
     ] = "split",
+    over_time: Annotated[
+        str | None,
+        option(
+            "COLUMN",
+            "Also show coverage, width and the share of unknown rows over time, in the order of this column's "
+            "dates or numbers.",
+            "no picture over time",
+        ),
+    ] = None,
     level: Level = None,
     guarantee: GuaranteeOfFit = None,
     fitted_on: Annotated[
@@ -105,6 +115,7 @@ def report_table(
         by=by or (),
         rivals=() if compare.strip().lower() == "none" else compare.split(","),
         level=level,
+        over_time=over_time,
         fitted_on=None if fitted_on is None else read_table(fitted_on, as_text=True),
         smiles=smiles,
     )
@@ -126,6 +137,7 @@ def write_page(
     by: Sequence[str] = (),
     rivals: Sequence[str] = ("split",),
     level: float | None = None,
+    over_time: str | None = None,
     fitted_on: pa.Table | None = None,
     smiles: str | None = None,
 ) -> ReportContent:
@@ -144,6 +156,7 @@ def write_page(
             by=tuple(dict.fromkeys(by)),
             rivals=rivals,
             confidence_level=level,
+            over_time=over_time,
             fitted_on=fitted_on,
             pictures=None if drawn is None else Pictures(drawn, draw_molecule),
         )

@@ -31,10 +31,11 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.calibration import LocalConformal
-from lvd.calibration.fading import FadingRows
+from lvd.calibration.fading import FadingRows, read_half_lives
 from lvd.calibration.level_adaptation import RULES, AdaptedLevel
 from lvd.intervals import binomial_band
 from lvd.methods.lvd import LVDRegressor
+from lvd.metrics.rolling import TimeBlocks, sums_of
 from lvd.models import Evaluation
 from lvd.models.candidates import Folds
 from lvd.models.model import Fitted
@@ -49,8 +50,6 @@ from lvd.scores import (
 from lvd.store import save_object
 from lvd.support import TrainingSupport
 
-HALF_LIVES = (300.0, 1000.0, 3000.0)
-"""``half_life="auto"`` chooses among these, in rows."""
 JUDGED_OVER = 1000.0
 """The interval scores by which a half-life is chosen halve every so many rows."""
 SHARES = np.array(
@@ -96,9 +95,10 @@ class Observed(NamedTuple):
 class OnlineStatus:
     """How the intervals of one target fare: of the latest `n_recent` labelled rows and in the long run.
 
-    `coverage` of those has an exact 95% band; `level` is the one that is asked for now, in place of
-    `confidence_level`. Of all `n_predicted` rows `n_infinite` got an infinite interval, and `n_waiting` have
-    no label yet. `long_run_bound` is how far the long-run coverage can be below the level, for any sequence.
+    `half_life` is in rows, or `in_days`. `coverage` of the latest has an exact 95% band; `level` is the one that
+    is asked for now, in place of `confidence_level`. Of all `n_predicted` rows `n_infinite` got an infinite
+    interval, and `n_waiting` have no label yet. `long_run_bound` is how far the long-run coverage can be below the
+    level, for any sequence.
     """
 
     confidence_level: float
@@ -117,6 +117,7 @@ class OnlineStatus:
     half_life: float
     n_rows_kept: int
     mean_width: float
+    in_days: bool = False
 
     @property
     def alarms(self) -> list[str]:
@@ -143,10 +144,11 @@ class OnlineStatus:
         """In plain words."""
         if not self.n_recent:
             return f"No label has been observed yet; {self.n_waiting:,} rows wait for theirs."
+        span = f"{self.half_life:,.3g} days" if self.in_days else f"{self.half_life:,.0f} more"
         return (
             f"{self.coverage:.1%} of the latest {self.n_recent:,} labelled rows were covered, "
             f"{self.long_run_coverage:.1%} of all {self.n_observed:,}; {self.confidence_level:.0%} is wanted, and "
-            f"{self.level:.1%} is asked for now. Rows count half after {self.half_life:,.0f} more."
+            f"{self.level:.1%} is asked for now. Rows count half after {span}."
         )
 
 
@@ -154,11 +156,13 @@ class Waiting(NamedTuple):
     """A row whose label is to come: what is needed to score it, and for each target what its interval was.
 
     `ends` holds h x (1 + g) intervals of each target: of each half-life at the level that it asks for, and at
-    g fixed miss rates. `passed_over` are targets whose interval is infinite because the row is unknown, which
-    teaches nothing about the level; `left` are those whose label is to come.
+    g fixed miss rates. `number` counts rows, and `moment` is the row's day. `passed_over` are targets whose
+    interval is infinite because the row is unknown, which teaches nothing about the level; `left` are those whose
+    label is to come.
     """
 
-    time: int
+    number: int
+    moment: float
     model: int
     known: bool
     evaluation: Evaluation
@@ -188,8 +192,10 @@ class OnlineIntervals:
     confidence_level : the coverage that is wanted; by default the regressor's.
     level : how the level adapts: ``"dtaci"`` (Gibbs and Candès 2024), ``"aci"`` (Gibbs and Candès 2021), or
         ``"pid"`` (Angelopoulos, Candès and Tibshirani 2023).
-    half_life : after how many rows calibration rows count half; infinity keeps all of them. ``"auto"`` chooses
-        among 300, 1,000 and 3,000 by the interval score of the rows seen.
+    half_life : after how many rows calibration rows count half; infinity keeps all of them. Or after how long, as
+        ``"12h"``, ``"30d"`` or ``"2w"``: then each row comes with its time, and the regressor's own calibration
+        rows are as old as the first one. Of a list the one is used that has the best interval score on the rows
+        seen; ``"auto"`` stands for 300, 1,000 and 3,000 rows.
     max_rows : how many calibration rows are kept.
     max_waiting : how many rows may wait for their label; those that wait longest are given up.
     max_infinite : the largest share of infinite intervals, of unknown rows and of those that must not miss.
@@ -222,7 +228,7 @@ class OnlineIntervals:
         *,
         confidence_level: float | None = None,
         level: str = "dtaci",
-        half_life: float | str = "auto",
+        half_life: float | str | Sequence[float | str] = "auto",
         max_rows: int = 10_000,
         max_waiting: int = 10_000,
         max_infinite: float = 0.02,
@@ -249,12 +255,7 @@ class OnlineIntervals:
             check_positive(self.refit_every, "refit_every", integer=True)
         if not (isinstance(self.max_infinite, int | float) and 0.0 <= self.max_infinite <= 1.0):
             raise InputError(Parameter("max_infinite"), f" must lie in [0, 1], got {self.max_infinite!r}")
-        if self.half_life != "auto":
-            if isinstance(self.half_life, str):
-                raise InputError(
-                    Parameter("half_life"), f' must be a number of rows or "auto", got {self.half_life!r}'
-                )
-            check_positive(self.half_life, "half_life")
+        read_half_lives(self.half_life)
         _check_regressor(self.regressor)
         if self.confidence_level is not None:
             check_levels(self.confidence_level)
@@ -264,9 +265,7 @@ class OnlineIntervals:
         self._alpha = 1.0 - float(self.regressor._levels(self.confidence_level)[0])
         rates = self._alpha * SHARES
         self._rates = rates[rates < 1.0]
-        self._half_lives = np.array(
-            HALF_LIVES if self.half_life == "auto" else [self.half_life], dtype=np.float64
-        )
+        self._half_lives, self.in_days = read_half_lives(self.half_life)
         n_ways = len(self._half_lives)
         self.levels_ = [AdaptedLevel(self._alpha, self.level, n_ways) for _ in range(self.n_targets)]
         self.losses_ = np.zeros((self.n_targets, n_ways))
@@ -277,11 +276,13 @@ class OnlineIntervals:
         self.recent_: list[deque[tuple[bool, float, bool]]] = [
             deque(maxlen=SHOWN) for _ in range(self.n_targets)
         ]
-        self.newest_: deque[tuple[int, Evaluation, NDArray]] = deque(maxlen=self._most_newest)
+        self.history_ = [TimeBlocks() for _ in range(self.n_targets)]
+        self.newest_: deque[tuple[float, Evaluation, NDArray]] = deque(maxlen=self._most_newest)
         self.waiting_: dict[Any, Waiting] = {}
         self.done_: dict[Any, None] = {}
         self.time_ = self.most_late_ = self.n_models_ = 0
         self.n_complete_ = self.refitted_at_ = 0
+        self.latest_, self.dated_ = 0.0, False
         self._take_regressor(self.regressor)
 
     @property
@@ -298,6 +299,11 @@ class OnlineIntervals:
     def _most_newest(self) -> int:
         return NEAR_ROWS if self.refit_every is None else max(self.max_rows, NEAR_ROWS)
 
+    @property
+    def _now(self) -> float:
+        """When rows are as old as those to predict: a number of rows, or the latest day."""
+        return self.latest_ if self.in_days else float(self.time_)
+
     def _take_regressor(self, regressor: LVDRegressor, times: Float[NDArray, "m"] | None = None) -> None:
         """Calibrate by a regressor's calibration rows; without `times` as if they had come just now."""
         self.regressor_ = regressor
@@ -306,29 +312,33 @@ class OnlineIntervals:
         for target, calibrator in enumerate(regressor.calibrators_):
             known = calibrator.calibration_
             scores = to_numpy(known.scores)[:, 0]
-            when = self.time_ - np.arange(len(scores), 0.0, -1.0)
+            ages = np.zeros(len(scores)) if self.in_days else np.arange(len(scores), 0.0, -1.0)
+            when = self._now - ages
             if times is not None:
                 when = times[present_rows(regressor.y_calib_[:, target])]
             self.rows_.append(FadingRows(to_numpy(known.rows.points), scores, when, most=self.max_rows))
             self.largest_[target] = scores.max()
 
     def predict_interval(
-        self, X: ArrayLike, *, keys: Labels = None, unknown: Labels = None
+        self, X: ArrayLike, *, keys: Labels = None, unknown: Labels = None, times: Labels = None
     ) -> OnlinePrediction:
         """Predictions and intervals of rows whose labels are to come.
 
         `keys`, texts or whole numbers, name the rows when their labels come; by default they are numbered. A row
         whose key waits for its label gets the interval that it was given before, and is not counted again.
-        `unknown` marks rows (true) that are like no training row.
+        `unknown` marks rows (true) that are like no training row. `times` are dates and times, or days as numbers;
+        a half-life that is a span needs them.
         """
         with load_errors_explained(self):
             inputs = self.regressor_._check_inputs(X)
             names = self._new_names(keys, len(inputs))
+            days = self._days(times, len(names))
             new = [number for number, name in enumerate(names) if name not in self.waiting_]
             if new:
                 rows = inputs if len(new) == len(names) else _safe_indexing(inputs, new)
                 marked = None if unknown is None else to_numpy(unknown)[new]
-                self._predict(rows, [names[number] for number in new], marked)
+                self._pass_time(days[new], dated=times is not None)
+                self._predict(rows, [names[number] for number in new], days[new], marked)
         found = [self.waiting_[name] for name in names]
         self._give_up()
         y_pred = np.concatenate([one.evaluation.y_pred for one in found])
@@ -337,6 +347,28 @@ class OnlineIntervals:
             y_pred, ends = y_pred[:, 0], ends[..., 0]
         known = np.array([one.known for one in found])
         return OnlinePrediction(like(y_pred, X), intervals_like(ends, X), _as_keys(names), known)
+
+    def _days(self, times: Labels, n_rows: int) -> Float[NDArray, "n"]:
+        """The days of rows; their numbers where they come without times, which all have, or none."""
+        if times is None:
+            if self.in_days or self.dated_:
+                raise InputError(
+                    "each row needs its time, as half_life is a span or earlier rows had theirs; give times="
+                )
+            return np.arange(self.time_, self.time_ + n_rows, dtype=np.float64)
+        if self.time_ and not self.dated_:
+            raise InputError("the rows before these came without times; leave times= out, or begin anew")
+        days = as_days(times)
+        check_same_length(X=range(n_rows), times=days)
+        return days
+
+    def _pass_time(self, days: Float[NDArray, "n"], *, dated: bool) -> None:
+        """Before the first row, calibration rows have no age."""
+        if not self.time_ and self.in_days:
+            for kept in self.rows_:
+                kept.times = np.full(len(kept), days.min())
+        latest = float(days.max())
+        self.latest_, self.dated_ = max(self.latest_, latest) if self.time_ else latest, dated
 
     def _new_names(self, keys: Labels, n_rows: int) -> list[Any]:
         """The names of rows to predict, which differ, and whose label is not known."""
@@ -354,7 +386,7 @@ class OnlineIntervals:
             )
         return names
 
-    def _predict(self, inputs: Any, names: list[Any], unknown: Labels) -> None:
+    def _predict(self, inputs: Any, names: list[Any], days: Float[NDArray, "n"], unknown: Labels) -> None:
         """Put rows among those that wait, with their intervals."""
         regressor, n_rows = self.regressor_, len(names)
         rows, bound = regressor._bind(inputs, unknown)
@@ -365,7 +397,7 @@ class OnlineIntervals:
             asked = np.column_stack([self.levels_[target].rates, np.tile(self._rates, (n_ways, 1))])
             placed, widths = self._placed(calibrator, kept, rows, float(1.0 - asked[:, 0].min()))
             points.append(placed)
-            radii[:, target] = kept.quantiles(placed, widths, self.time_, self._half_lives, 1.0 - asked)
+            radii[:, target] = kept.quantiles(placed, widths, self._now, self._half_lives, 1.0 - asked)
         issued, passed_over = self._issued(radii, known)
         together = np.concatenate([radii.reshape(n_rows, self.n_targets, -1), issued[:, :, None]], axis=2)
         levels = np.full(together.shape[2], 1.0 - self._alpha)
@@ -375,6 +407,7 @@ class OnlineIntervals:
         for number, name in enumerate(names):
             self.waiting_[name] = Waiting(
                 self.time_ + number,
+                float(days[number]),
                 self.n_models_,
                 bool(known[number]),
                 row_of(evaluation, number),
@@ -391,7 +424,7 @@ class OnlineIntervals:
         self, calibrator: LocalConformal, kept: FadingRows, rows: EvaluatedRows, level: float
     ) -> tuple[Float[NDArray, "n k"], Float[NDArray, "n h"]]:
         """Coordinates of rows, and bandwidths that expect enough weight for a finite interval at this level."""
-        masses = kept.masses(self.time_, self._half_lives)
+        masses = kept.masses(self._now, self._half_lives)
         points, widths = calibrator.placed(rows.placed, masses.tolist(), min(level, MOST_LEVEL))
         return to_numpy(points), np.stack([to_numpy(one) for one in widths], axis=1)
 
@@ -463,7 +496,7 @@ class OnlineIntervals:
         if bound is None and own.any():
             some = np.flatnonzero(own).tolist()
             bound, points = self._bound_again([names[i] for i in some], [waiting[i] for i in some])
-        times = np.array([float(one.time) for one in waiting])
+        times = np.array([self._born(one) for one in waiting])
         for target, kept in enumerate(self.rows_):
             for row in np.flatnonzero(fresh[:, target]).tolist():
                 self._judge(target, waiting[row], float(y[row, target]))
@@ -504,6 +537,8 @@ class OnlineIntervals:
         self.counts_["n_observed"][target] += 1
         self.counts_["n_missed"][target] += missed
         self.recent_[target].append((not missed, float(upper - lower), not waiting.known))
+        row = (waiting.moment, not missed, upper - lower, waiting.known)
+        self.history_[target].add(sums_of(*(np.array([one]) for one in row))[0])
         low, high = self.seen_range_[:, target]
         scores = interval_score(ends[:, 0], y, self._alpha, 1.2 * (high - low))
         self.losses_[target] = 0.5 ** (1.0 / JUDGED_OVER) * self.losses_[target] + scores
@@ -520,7 +555,11 @@ class OnlineIntervals:
             del self.done_[next(iter(self.done_))]
         self.n_complete_ += 1
         if waiting.model == self.n_models_ and np.isfinite(y).all():
-            self.newest_.append((waiting.time, waiting.evaluation, y))
+            self.newest_.append((self._born(waiting), waiting.evaluation, y))
+
+    def _born(self, waiting: Waiting) -> float:
+        """From when on a row grows old, in rows or days."""
+        return waiting.moment if self.in_days else float(waiting.number)
 
     def _refit(self) -> None:
         """Learn the kernels and the score anew from rows that were observed, each by what has not seen its fold."""
@@ -579,6 +618,7 @@ class OnlineIntervals:
             half_life=float(self._half_lives[chosen]),
             n_rows_kept=len(self.rows_[target]),
             mean_width=float(finite.mean()) if len(finite) else math.nan,
+            in_days=self.in_days,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -594,6 +634,21 @@ def interval_score(
     lower, upper = ends.T
     score = upper - lower + 2.0 / alpha * (np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0))
     return np.where(np.isfinite(score), score, infinite)
+
+
+def as_days(times: Any) -> Float[NDArray, "n"]:
+    """Dates and times, or numbers of days, as days since 1970."""
+    array = np.asarray(times)
+    try:
+        if array.dtype.kind not in "iuf":
+            moments = array.astype("datetime64[us]")
+            array = np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 86.4e9)
+        days = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"times must be dates and times, or days as numbers ({error})") from None
+    if days.ndim != 1 or not np.isfinite(days).all():
+        raise InputError("times must be a list of moments, one for each row, and none may be missing")
+    return days
 
 
 def held_out_blocks(n_rows: int, n_blocks: int) -> Folds:

@@ -13,6 +13,7 @@ from lvd.calibration.fading import FadingRows
 from lvd.calibration.level_adaptation import AdaptedLevel
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.online_intervals import OnlineIntervals, Waiting, row_of, stacked
+from lvd.metrics.rolling import TimeBlocks
 from lvd.models import Evaluation
 
 PARAMETERS = (
@@ -39,6 +40,9 @@ def take_state(online: OnlineIntervals) -> dict[str, Any]:
     newest = list(online.newest_)
     state = {
         **{name: learned[name] for name in (*AS_THEY_ARE, *NUMBERS)},
+        "latest": online.latest_,
+        "dated": online.dated_,
+        "history": [{"sums": blocks.sums, "size": blocks.size} for blocks in online.history_],
         "levels": [level.to_dict() for level in online.levels_],
         "rows": [rows.to_dict() for rows in online.rows_],
         "recent": [np.array(recent, dtype=np.float64).reshape(-1, 3) for recent in online.recent_],
@@ -67,14 +71,22 @@ def put_state(online: OnlineIntervals) -> None:
     online.regressor_ = regressor
     for name in NUMBERS:
         setattr(online, name, int(state[name]))
+    online.latest_, online.dated_ = float(state["latest"]), bool(state["dated"])
     for name in AS_THEY_ARE:
         _check_like(name, state[name], learned[name])
         setattr(online, name, state[name])
     n_ways, n_targets = learned["losses_"].shape[1], online.n_targets
-    if not len(state["levels"]) == len(state["rows"]) == len(state["recent"]) == n_targets:
+    if (
+        not len(state["levels"])
+        == len(state["rows"])
+        == len(state["recent"])
+        == len(state["history"])
+        == n_targets
+    ):
         raise InputError("each target needs a level, rows and a record")
     online.levels_ = [AdaptedLevel.from_dict(saved, n_ways) for saved in state["levels"]]
     online.rows_ = [FadingRows(**saved, most=online.max_rows) for saved in state["rows"]]
+    online.history_ = [TimeBlocks(**saved) for saved in state["history"]]
     for recent, saved in zip(online.recent_, state["recent"], strict=True):
         recent.extend((bool(covered), float(width), bool(unknown)) for covered, width, unknown in saved)
     rows = dict(row for saved in state["waiting"] for row in _waiting_together(saved))
@@ -101,7 +113,7 @@ def _waiting_apart(rows: Sequence[tuple[Any, Waiting]]) -> dict[str, Any]:
 
 def _waiting_together(saved: dict[str, Any]) -> list[tuple[Any, Waiting]]:
     names = saved["names"]
-    columns = [saved[name].tolist() for name in ("time", "model", "known")]
+    columns = [saved[name].tolist() for name in ("number", "moment", "model", "known")]
     arrays = [list(saved[name]) for name in ("issued", "ends", "passed_over", "left")]
     evaluations = _evaluations(saved["evaluation"], len(names))
     return list(zip(names, map(Waiting, *columns, evaluations, *arrays), strict=True))

@@ -33,6 +33,7 @@ from lvd.page.groups import (
     worst_first,
 )
 from lvd.page.numbers import Digits, digits_for
+from lvd.page.over_time import OverTimeView, view_over_time
 from lvd.page.rivals import (
     Method,
     MethodFigures,
@@ -125,6 +126,7 @@ class ReportContent:
     together: TogetherView | None = None
     unseen: Unseen = field(default_factory=Unseen)
     n_skipped: int = 0
+    over_time: OverTimeView | None = None
 
     @property
     def tolerated(self) -> float:
@@ -153,13 +155,15 @@ def make_report(
     confidence_level: float | None = None,
     fitted_on: pa.Table | None = None,
     pictures: Pictures | None = None,
+    over_time: str | None = None,
 ) -> ReportContent:
     """Evaluate the model on the rows of a table whose true values are known.
 
     `fitted_on` is the table of the fit, to show the cells of the neighbours; without it they are shown where the
-    model keeps them. `pictures` says which column is drawn.
+    model keeps them. `pictures` says which column is drawn, and `over_time` which holds the dates of the
+    rows, for the picture over time.
     """
-    check_columns(table, by)
+    check_columns(table, [*by, *([over_time] if over_time else [])])
     rivals = check_rivals(rivals, fitted_on)
     neighbors = read_neighbors(model, target, fitted_on)
     if pictures is not None:
@@ -178,7 +182,12 @@ def make_report(
         neighbors=neighbors,
         pictures=pictures,
     )
-    return replace(content, unseen=model.unseen(evaluated.table), n_skipped=table.num_rows - len(evaluated.y))
+    return replace(
+        content,
+        unseen=model.unseen(evaluated.table),
+        n_skipped=table.num_rows - len(evaluated.y),
+        over_time=view_over_time(evaluated, over_time) if over_time else None,
+    )
 
 
 def assemble(

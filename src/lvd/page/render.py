@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -14,9 +15,13 @@ from markupsafe import Markup
 
 from lvd._files import check_output, refusing, write_text
 from lvd._version import __version__
+from lvd.methods.online_intervals import OnlineStatus
 from lvd.page.charts import axis_floor
 from lvd.page.content import ReportContent
+from lvd.page.numbers import digits_for
+from lvd.page.over_time import OverTimeView
 from lvd.page.row_details import cut, to_script_json
+from lvd.tables.online_table import OnlineTable
 from lvd.tables.verdict import percent
 
 N_STATIC_ROWS = 20
@@ -37,30 +42,49 @@ class Origin:
         return cls(model, data, datetime.datetime.now(datetime.UTC).date().isoformat())
 
 
-def render_report(report: ReportContent, origin: Origin) -> str:
-    """The page; whatever comes from the user is escaped."""
-    environment = Environment(
+@dataclass(frozen=True)
+class OnlineTarget:
+    """What the page shows of a target; there is no picture before labels have come."""
+
+    name: str
+    status: OnlineStatus
+    number: Callable[[float], str]
+    view: OverTimeView | None
+
+
+def environment() -> Environment:
+    """The templates and what all of them write with; whatever comes from the user is escaped."""
+    made = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         loader=FunctionLoader(_asset),
     )
-    environment.filters["axis_floor"] = axis_floor
-    environment.filters["cut"] = cut
-    environment.filters["percent"] = percent
-    environment.filters["thousands"] = "{:,}".format
-    environment.filters["number"] = report.digits.text
+    made.filters |= {"axis_floor": axis_floor, "cut": cut, "percent": percent, "thousands": "{:,}".format}
+    return made
+
+
+def page_parts() -> dict[str, str]:
+    """The style and the script of a page, and the policy: only these are in force, and nothing is loaded."""
     style, script = _asset("page.css"), _asset("page.js")
-    return environment.get_template("page.html.jinja").render(
+    return {
+        "version": __version__,
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": f"default-src 'none'; img-src data:; style-src {_policy_hash(style)}; "
+        f"script-src {_policy_hash(script)}; base-uri 'none'; form-action 'none'",
+    }
+
+
+def render_report(report: ReportContent, origin: Origin) -> str:
+    """The page of a model on a table."""
+    made = environment()
+    made.filters["number"] = report.digits.text
+    return made.get_template("page.html.jinja").render(
         report=report,
         origin=origin,
-        version=__version__,
-        style=Markup(style),
-        script=Markup(script),
-        # Only this very style and this very script are in force, and nothing is ever loaded.
-        policy=f"default-src 'none'; img-src data:; style-src {_policy_hash(style)}; "
-        f"script-src {_policy_hash(script)}; base-uri 'none'; form-action 'none'",
+        **page_parts(),
         # The rows with the largest errors, as the script sorts them first.
         static_rows=sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[
             :N_STATIC_ROWS
@@ -80,7 +104,24 @@ def render_report(report: ReportContent, origin: Origin) -> str:
 
 def write_report(report: ReportContent, origin: Origin, out: Path) -> None:
     """Write the page, whole or not at all."""
-    text = render_report(report, origin)
+    write_page_text(render_report(report, origin), out)
+
+
+def write_online_page(table: OnlineTable, origin: Origin, out: Path) -> None:
+    """Write the page, whole or not at all."""
+    online, targets = table.online, []
+    parts = zip(table.encoder.targets, online.status(), online.history_, strict=True)
+    for place, (name, status, blocks) in enumerate(parts):
+        digits, view = digits_for(online.regressor_.y_calib_[:, place]), None
+        if len(blocks.sums):
+            view = OverTimeView.of(blocks, status.confidence_level, digits, dated=online.dated_)
+        targets.append(OnlineTarget(name, status, digits.text, view))
+    page = environment().get_template("online.html.jinja")
+    write_page_text(page.render(targets=targets, origin=origin, **page_parts()), out)
+
+
+def write_page_text(text: str, out: Path) -> None:
+    """Write a page, whole or not at all."""
     check_output(out)
     with refusing(out):
         write_text(out, text)

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._files import refusing
-from lvd._typing import NDArray
+from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, percent_name
 from lvd.methods import saving
 from lvd.methods.online_intervals import OnlineIntervals
-from lvd.tables.column_values import as_table, check_columns, list_rows, to_texts
+from lvd.tables.column_values import as_table, check_columns, for_each_column, list_rows, to_texts
+from lvd.tables.dates import DAY, to_moments
 from lvd.tables.reading import Batches, numbered
 from lvd.tables.table_encoder import TableEncoder, labelled_rows, read_targets
 from lvd.tables.table_model import TableModel
@@ -43,24 +44,32 @@ class ObserveReport:
 
 @dataclass(frozen=True, eq=False)
 class OnlineTable:
-    """Intervals over time for the tables that a model was fitted on; `key` is the column that names the rows."""
+    """Intervals over time for the tables that a model was fitted on; `key` is the column that names the rows, and
+    `time`, if there is one, that of their dates."""
 
     encoder: TableEncoder
     online: OnlineIntervals
     key: str
+    time: str | None = None
 
     @classmethod
-    def of(cls, model: TableModel, key: str, **choices: Any) -> OnlineTable:
+    def of(cls, model: TableModel, key: str, *, time: str | None = None, **choices: Any) -> OnlineTable:
         """Begin with a fitted model; `choices` are those of :class:`lvd.OnlineIntervals`."""
         if not isinstance(model.encoder, TableEncoder):
             raise InputError("intervals over time are for tables of columns, not for molecules yet")
         if key in model.encoder.targets:
             raise InputError(Parameter("key"), f" must be another column than the target, got {key!r}")
-        return cls(model.encoder, OnlineIntervals(model.regressor, **choices), key)
+        online = OnlineIntervals(model.regressor, **choices)
+        if time is None and online.in_days:
+            raise InputError(
+                *(Parameter("half_life"), " is a span, so rows need their dates; name their column with "),
+                Parameter("time", named=True),
+            )
+        return cls(model.encoder, online, key, time)
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
         """Write a folder that :meth:`load` reads, whole or not at all."""
-        columns = {"encoder": self.encoder.to_dict(), "key": self.key}
+        columns = {"encoder": self.encoder.to_dict(), "key": self.key, "time": self.time}
         with refusing(folder):
             saving.save(self.online, folder, columns=columns, replace=replace)
 
@@ -73,13 +82,15 @@ class OnlineTable:
                 f"{os.fspath(folder)} holds no intervals over time of a table; make some with lvd online init"
             )
         encoder, key = TableEncoder.from_dict(columns.get("encoder")), columns["key"]
+        time = columns.get("time")
         fits = len(encoder.feature_names) == getattr(online.regressor, "n_features_in_", 0)
-        if not isinstance(key, str) or not fits or len(encoder.targets) != online.n_targets:
+        named = isinstance(key, str) and isinstance(time, str | None)
+        if not named or not fits or len(encoder.targets) != online.n_targets:
             raise InputError(
                 f"the columns and the intervals in {os.fspath(folder)} do not belong together; begin again with "
                 "lvd online init"
             )
-        return cls(encoder, online, key)
+        return cls(encoder, online, key, time)
 
     def predict_to(
         self,
@@ -118,7 +129,7 @@ class OnlineTable:
         X = self.online.regressor_.model_.check(self.encoder.transform(table, numbers=numbers))
         new = self.encoder.unseen(table).values()
         unknown = np.logical_or.reduce([np.zeros(len(keys), bool), *new])
-        found = self.online.predict_interval(X, keys=keys, unknown=unknown)
+        found = self.online.predict_interval(X, keys=keys, unknown=unknown, times=self._days(table, numbers))
         n_rows, n_targets = len(keys), len(self.encoder.targets)
         y_pred, ends = found.y_pred.reshape(n_rows, -1), found.intervals.reshape(n_rows, 2, n_targets)
         level = percent_name(self.online.target_level)
@@ -148,6 +159,19 @@ class OnlineTable:
                 report.n_unlabelled + int((~labelled).sum()),
             )
         return report
+
+    def _days(self, table: pa.Table, numbers: NDArray) -> Float[NDArray, "n"] | None:
+        """The days of the rows, where a column tells them."""
+        if self.time is None:
+            return None
+        check_columns(table, [self.time])
+        (moments,) = for_each_column([self.time], lambda name: to_moments(table[name], numbers=numbers))
+        missing = np.isnan(moments)
+        if missing.any():
+            raise InputError(
+                f"column {self.time!r} lacks dates ({list_rows(missing, numbers)}); fill them in"
+            )
+        return moments / DAY
 
     def _keys(self, table: pa.Table, numbers: NDArray) -> list[str]:
         check_columns(table, [self.key])
