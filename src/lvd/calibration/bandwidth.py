@@ -60,13 +60,18 @@ def adaptive_bandwidths(
     no part, so that for a fixed centre this is a fixed kernel with its maximum at the centre: the local guarantee
     holds unchanged.
     """
-    level = max(level, LEAST_LEVEL)
-    wanted = mass * level / (1.0 - level) * len(sample.points) / n_calib
+    wanted = wanted_weight(len(sample.points), n_calib=n_calib, level=level, mass=mass)
     if queries.device.type == "cpu":
         return _by_compiled_sums(queries.numpy(), sample.blocks, wanted)
     if fused.fuses_on(queries.device, queries.shape[1]):
         return sample.on_gpu.bandwidths(queries, wanted)
     return _by_bisection(queries, sample.points, wanted)
+
+
+def wanted_weight(n_sample: int, *, n_calib: float, level: float, mass: float) -> float:
+    """The weight of a sample of training rows from which on a bandwidth is wide enough."""
+    level = max(level, LEAST_LEVEL)
+    return mass * level / (1.0 - level) * n_sample / n_calib
 
 
 def _by_compiled_sums(queries: Float[NDArray, "n k"], blocks: Any, wanted: float) -> Float[Tensor, "n"]:

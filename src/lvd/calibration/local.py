@@ -517,16 +517,20 @@ class LocalConformal:
         settings = self._settings
         if settings.bandwidth != "adaptive":
             return None
-        if "sample" not in self._made:
-            training = torch.tensor(settings.kernel.train_points_, device=points.device)
-            self._made["sample"] = TrainingSample.of(training)
         return adaptive_bandwidths(
             points,
-            self._made["sample"],
+            self.training_sample(points.device),
             n_calib=self.rows_expected_ if n_expected is None else n_expected,
             level=float(check_levels(settings.confidence_level).max()) if level is None else level,
             mass=settings.mass,
         )
+
+    def training_sample(self, device: Any = "cpu") -> TrainingSample:
+        """The training rows from which adaptive bandwidths are chosen."""
+        if "sample" not in self._made:
+            training = torch.tensor(self._settings.kernel.train_points_, device=device)
+            self._made["sample"] = TrainingSample.of(training)
+        return self._made["sample"]
 
     def _made_once(self, guarantee: str, group: Group, rows: SortedRows, column: int) -> Any:
         """What a guarantee makes once of the calibration rows of each group and column."""

@@ -1,0 +1,226 @@
+"""A graph of standard ONNX operators, written as numpy writes formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lvd._typing import NDArray
+from lvd._validation import MissingExtraError
+
+OPSET, TREE_OPSET, FORMAT = 18, 3, 9
+"""The versions of the standard operators, of those for trees (ai.onnx.ml), and of the file format."""
+TREES = "ai.onnx.ml"
+DOUBLE, SINGLE, INTEGER, FLAG = (np.dtype(one) for one in (np.float64, np.float32, np.int64, np.bool_))
+
+
+def onnx_library() -> Any:
+    """The package onnx, which is loaded when a graph is written."""
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            'graphs are written with onnx, which is not installed; run: pip install "lvd[onnx]"'
+        ) from None
+    return onnx
+
+
+class Graph:
+    """Collects nodes and constants, of which equal ones are stored once."""
+
+    def __init__(self) -> None:
+        self.onnx = onnx_library()
+        self.nodes: list[Any] = []
+        self.constants: dict[Any, Any] = {}
+
+    def input(self, name: str, dtype: np.dtype[Any] = DOUBLE) -> Node:
+        """What comes from outside."""
+        return Node(self, name, dtype)
+
+    def constant(self, value: Any, dtype: np.dtype[Any]) -> Node:
+        """Numbers that are part of the graph."""
+        array = np.asarray(value, dtype=dtype, order="C")
+        key = (array.tobytes(), array.shape, array.dtype.str)
+        if key not in self.constants:
+            self.constants[key] = self.onnx.numpy_helper.from_array(array, f"c{len(self.constants)}")
+        return Node(self, self.constants[key].name, dtype)
+
+    def apply(
+        self,
+        operator: str,
+        *operands: Any,
+        dtype: np.dtype[Any] | None = None,
+        domain: str = "",
+        unused: Sequence[str] = (),
+        **attributes: Any,
+    ) -> Node:
+        """One operator; plain numbers are of the type of the first node, and so is the result by default.
+
+        `unused` are endings for the names of results that nobody reads."""
+        first = next(one for one in operands if isinstance(one, Node))
+        given = [one if isinstance(one, Node) else self.constant(one, first.dtype) for one in operands]
+        name = f"n{len(self.nodes)}"
+        names = [one.name for one in given]
+        made = self.onnx.helper.make_node(
+            operator, names, [name, *(name + one for one in unused)], name=name, domain=domain, **attributes
+        )
+        self.nodes.append(made)
+        return Node(self, name, dtype or first.dtype)
+
+    def column_of(self, value: float, rows: Node) -> Node:
+        """The same number for each of the rows."""
+        return rows.columns([0]).is_nan().cast(DOUBLE) * 0.0 + value
+
+    def join(self, parts: Sequence[Node]) -> Node:
+        """Columns side by side."""
+        return parts[0] if len(parts) == 1 else self.apply("Concat", *parts, axis=1)
+
+    def model(
+        self,
+        inputs: Mapping[str, tuple[Node, Sequence[Any]]],
+        outputs: Mapping[str, tuple[Node, Sequence[Any]]],
+        *,
+        text: str,
+        facts: Mapping[str, str],
+    ) -> Any:
+        """The whole model, checked: nodes and shapes by the names that inputs and outputs have for the user."""
+        helper = self.onnx.helper
+        for name, (node, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [node.name], [name], name=name))
+
+        def info(name: str, node: Node, shape: Sequence[Any]) -> Any:
+            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(node.dtype), shape)
+
+        graph = helper.make_graph(
+            self.nodes,
+            "lvd",
+            [info(name, *one) for name, one in inputs.items()],
+            [info(name, *one) for name, one in outputs.items()],
+            list(self.constants.values()),
+            doc_string=text,
+        )
+        versions = [("", OPSET)] + [(TREES, TREE_OPSET)] * any(one.domain == TREES for one in self.nodes)
+        model = helper.make_model(
+            graph,
+            producer_name="lvd",
+            ir_version=FORMAT,
+            opset_imports=[helper.make_opsetid(*one) for one in versions],
+        )
+        helper.set_model_props(model, dict(facts))
+        self.onnx.checker.check_model(model)
+        return model
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """The result of an operator, rows first; plain numbers on the other side of a formula are constants."""
+
+    __array_ufunc__: ClassVar[None] = None  # numpy leaves formulas with nodes to them
+
+    graph: Graph
+    name: str
+    dtype: np.dtype[Any]
+
+    def _and(self, operator: str, other: Any, *, swapped: bool = False, flag: bool = False) -> Node:
+        pair = (other, self) if swapped else (self, other)
+        return self.graph.apply(operator, *pair, dtype=FLAG if flag else None)
+
+    def __add__(self, other: Any) -> Node:
+        return self._and("Add", other)
+
+    def __sub__(self, other: Any) -> Node:
+        return self._and("Sub", other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return self._and("Sub", other, swapped=True)
+
+    def __mul__(self, other: Any) -> Node:
+        return self._and("Mul", other)
+
+    def __truediv__(self, other: Any) -> Node:
+        return self._and("Div", other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return self._and("Div", other, swapped=True)
+
+    def __matmul__(self, other: Any) -> Node:
+        return self._and("MatMul", other)
+
+    def __le__(self, other: Any) -> Node:
+        return self._and("LessOrEqual", other, flag=True)
+
+    def __ge__(self, other: Any) -> Node:
+        return self._and("GreaterOrEqual", other, flag=True)
+
+    def __lt__(self, other: Any) -> Node:
+        return self._and("Less", other, flag=True)
+
+    def __gt__(self, other: Any) -> Node:
+        return self._and("Greater", other, flag=True)
+
+    def __and__(self, other: Any) -> Node:
+        return self._and("And", other)
+
+    def __neg__(self) -> Node:
+        return self.then("Neg")
+
+    def __invert__(self) -> Node:
+        return self.then("Not")
+
+    def then(self, operator: str, *others: Any, **attributes: Any) -> Node:
+        """Another operator on this result."""
+        return self.graph.apply(operator, self, *others, **attributes)
+
+    def equals(self, other: Any) -> Node:
+        """Where both are the same."""
+        return self._and("Equal", other, flag=True)
+
+    def is_nan(self) -> Node:
+        """Where there is no number."""
+        return self.then("IsNaN", dtype=FLAG)
+
+    def where(self, yes: Any, no: Any) -> Node:
+        """`yes` where this is true, else `no`; one of them is a node."""
+        dtype = next(one.dtype for one in (yes, no) if isinstance(one, Node))
+        pair = [one if isinstance(one, Node) else self.graph.constant(one, dtype) for one in (yes, no)]
+        return self.graph.apply("Where", self, *pair, dtype=dtype)
+
+    def cast(self, dtype: np.dtype[Any]) -> Node:
+        """The same in another type."""
+        if dtype == self.dtype:
+            return self
+        to = self.graph.onnx.helper.np_dtype_to_tensor_dtype(dtype)
+        return self.graph.apply("Cast", self, dtype=dtype, to=to)
+
+    def at_least(self, other: Any) -> Node:
+        """The larger of both."""
+        return self._and("Max", other)
+
+    def at_most(self, other: Any) -> Node:
+        """The smaller of both."""
+        return self._and("Min", other)
+
+    def within(self, bound: float) -> Node:
+        """No further from 0 than the bound."""
+        return self.then("Clip", -bound, bound)
+
+    def reduce(self, how: str, axis: int = 1, *, keep: bool = True) -> Node:
+        """``Sum``, ``SumSquare``, ``Max``... along an axis."""
+        return self.graph.apply(
+            f"Reduce{how}", self, self.graph.constant([axis], INTEGER), keepdims=int(keep)
+        )
+
+    def shaped(self, *shape: int) -> Node:
+        """In another shape; 0 keeps a dimension, and -1 is what is left."""
+        return self.graph.apply("Reshape", self, self.graph.constant(shape, INTEGER))
+
+    def columns(self, indices: NDArray | Sequence[int]) -> Node:
+        """Some of the columns, in this order."""
+        return self.graph.apply("Gather", self, self.graph.constant(indices, INTEGER), axis=1)
+
+    def looked_up(self, table: NDArray) -> Node:
+        """The entries of a table at these places, a node of whole numbers."""
+        return self.graph.apply("Gather", self.graph.constant(table, table.dtype), self, axis=0)

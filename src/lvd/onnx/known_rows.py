@@ -1,0 +1,55 @@
+"""Support in the graph: whether training rows resemble a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lvd._validation import InputError
+from lvd.onnx.graph import SINGLE, Node
+from lvd.onnx.predictors import Outputs
+from lvd.support import TrainingSupport
+from lvd.support.training_support import FAR, FAR_EMBEDDED, FAR_INPUTS, Neighborhood, Ranges
+
+
+def known_rows(support: Any, outputs: Outputs) -> Node:
+    """Which rows (n, 1) are known, as :meth:`TrainingSupport.check` tells it."""
+    if type(support) is not TrainingSupport or support.parts_ is not None or any(support.levels_):
+        raise InputError(
+            f"the support rule {type(support).__name__} of this model cannot be exported to ONNX; lvd's own can, "
+            "for rows of numbers"
+        )
+    embedded = _in_training_units(support.embedding_, outputs.embeddings)
+    if support.inputs_ is None or support.ranges_ is None:
+        return _near(support.embedding_, embedded, FAR)
+    placed = _in_training_units(support.inputs_, outputs.inputs)
+    near = _near(support.embedding_, embedded, FAR_EMBEDDED) & _near(support.inputs_, placed, FAR_INPUTS)
+    return near & _in_range(support.ranges_, placed)
+
+
+def _in_training_units(space: Neighborhood, rows: Node) -> Node:
+    """Rows in units of the training rows, in float32."""
+    return ((rows - space.mean) / space.scale).within(1e18).cast(SINGLE)
+
+
+def _near(space: Neighborhood, placed: Node, times: float) -> Node:
+    """Whether the nearest training row is within so many times the limit.
+
+    In float32, around the training rows' centre, where squares lose few digits.
+    """
+    if space.limit == 0.0:
+        return placed.equals(space.rows[:1]).cast(SINGLE).reduce("Min") > 0.5
+    centre = space.rows.astype(np.float64).mean(axis=0)
+    around = space.rows - centre
+    centred = placed - centre
+    products = centred @ (-2.0 * around.T) + (around**2).sum(axis=1)
+    return products.reduce("Min") + (centred * centred).reduce("Sum") <= (times * space.limit) ** 2
+
+
+def _in_range(ranges: Ranges, placed: Node) -> Node:
+    """No column further outside its range than there is room; not at all outside a range of one value."""
+    width = ranges.highest.astype(np.float64) - ranges.lowest
+    over = (ranges.lowest - placed).at_least(placed - ranges.highest)
+    room = np.where(width > 0.0, ranges.room * width, 0.0)
+    return (over <= room.astype(np.float32)).cast(SINGLE).reduce("Min") > 0.5

@@ -1,0 +1,195 @@
+"""Base models in the graph: what they predict and embed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lvd._validation import InputError
+from lvd.models import Model
+from lvd.models.adapters import SklearnModel
+from lvd.models.boosted import TreesRegressor
+from lvd.models.candidates import FilledModel
+from lvd.models.coding import InputCoding
+from lvd.models.kinds import is_of, is_pipeline
+from lvd.models.model import Fitted
+from lvd.models.regressor import NetRegressor
+from lvd.onnx.forests import (
+    FlatTrees,
+    of_boosting,
+    of_ensembles,
+    of_forest,
+    of_histograms,
+    of_lightgbm,
+    predict_trees,
+)
+from lvd.onnx.graph import DOUBLE, Node
+from lvd.onnx.networks import network_outputs, run_sklearn_mlp
+
+EXPORTABLE = (
+    "lvd's networks and trees, an nn.Sequential, scikit-learn's trees, forests, linear models and MLPRegressor, "
+    "LightGBM, and Pipelines that scale or impute before them"
+)
+
+
+class Outputs(NamedTuple):
+    """A model's :class:`Evaluation` as nodes; `inputs` are the rows with numbers in place of what is missing."""
+
+    y_pred: Node
+    embeddings: Node
+    inputs: Node
+
+
+def run_model(model: Any, X: Node) -> Outputs:
+    """What :meth:`Model.evaluate` gives for a matrix of numbers."""
+    if type(model) is Fitted:
+        model = model.model
+    if type(model) not in MODELS:
+        raise _refused(model.described if isinstance(model, Model) else type(model).__name__)
+    return MODELS[type(model)](model, X)
+
+
+def _refused(what: str) -> InputError:
+    return InputError(f"a {what} cannot be exported to ONNX; what can: {EXPORTABLE}")
+
+
+def _own_network(model: NetRegressor, X: Node) -> Outputs:
+    return Outputs(*network_outputs(model, X), X)
+
+
+def _trees(model: TreesRegressor, X: Node) -> Outputs:
+    numbers = _with_gaps(model.coding_, X)
+    filled, coded = (
+        _filled(model.coding_, numbers),
+        undo_hot_columns(numbers, model.blocks_, sum(1 + gap for gap in model.coding_.gaps)),
+    )
+    y_pred = X.graph.join([predict_trees(coded, one) for one in of_ensembles(model.ensembles_)])
+    return Outputs(y_pred, X.graph.join([filled, y_pred]), _mean_where_missing(X, model.coding_.means))
+
+
+def _filled_model(model: FilledModel, X: Node) -> Outputs:
+    coded = _filled(model.coding_, _with_gaps(model.coding_, X))
+    return run_model(model.model_, coded)._replace(inputs=_mean_where_missing(X, model.coding_.means))
+
+
+def _with_gaps(coding: InputCoding, X: Node) -> Node:
+    """The columns, each of those that may lack numbers with a flag beside it that tells where."""
+    if coding.axes is not None or coding.categorical:
+        raise InputError(
+            "a model that was fitted on a frame with categories, or on a sparse matrix, cannot be exported to "
+            "ONNX; one that lvd fit made of a table can, and so can one of a matrix of numbers"
+        )
+    if not any(coding.gaps):
+        return X
+    missing = X.is_nan().cast(DOUBLE)
+    places: list[int] = []
+    for number, gap in enumerate(coding.gaps):
+        places += [number, len(coding.means) + number] if gap else [number]
+    return X.graph.join([X, missing]).columns(places)
+
+
+def _filled(coding: InputCoding, numbers: Node) -> Node:
+    means = [one for mean, gap in zip(coding.means, coding.gaps, strict=True) for one in [mean, *[0.0] * gap]]
+    return _mean_where_missing(numbers, means)
+
+
+def _mean_where_missing(X: Node, means: Any) -> Node:
+    return X.is_nan().where(np.array(means, np.float64)[None], X)
+
+
+def undo_hot_columns(X: Node, blocks: Sequence[tuple[int, int]], n_columns: int) -> Node:
+    """The categories of runs of one-hot columns, NaN where none is 1, and then all other columns."""
+    if not blocks:
+        return X
+    codes, places = [], np.arange(n_columns)
+    for start, stop in blocks:
+        hot = X.columns(np.arange(start, stop)).equals(1.0).cast(DOUBLE)
+        none = hot.reduce("Max").equals(0.0)
+        codes.append(none.where(np.nan, hot @ np.arange(stop - start, dtype=np.float64)[:, None]))
+    rest = np.setdiff1d(places, np.concatenate([np.arange(*block) for block in blocks]))
+    return X.graph.join([*codes, X.columns(rest)] if len(rest) else codes)
+
+
+def _sklearn(model: SklearnModel, X: Node) -> Outputs:
+    if model.embed is not None:
+        raise _refused("pair of an estimator and a function")
+    fitted = model.fitted_
+    steps = [step for _, step in fitted.steps] if is_pipeline(fitted) else [fitted]
+    inner = X
+    for step in steps[:-1]:
+        inner = _transform(step, inner)
+    numbers = inner
+    if model.coding_ is not None:
+        numbers = _filled(model.coding_, _with_gaps(model.coding_, inner))
+    inputs = X if model.x_mean_ is None else _mean_where_missing(X, model.x_mean_)
+    last, kind = steps[-1], type(steps[-1]).__name__
+    if kind == "MLPRegressor":
+        return Outputs(*run_sklearn_mlp(last, inner), inputs)
+    y_pred = _predict(last, kind, inner)
+    return Outputs(y_pred, X.graph.join([numbers, y_pred]) if model.interpolates else numbers, inputs)
+
+
+def _predict(last: Any, kind: str, rows: Node) -> Node:
+    if kind in FORESTS and is_of(last, "sklearn"):
+        return predict_trees(rows, FORESTS[kind](last))
+    if is_of(last, "lightgbm"):
+        return predict_trees(rows, of_lightgbm(last))
+    if kind in LINEAR and is_of(last, "sklearn"):
+        weights = np.atleast_2d(np.asarray(last.coef_, np.float64))
+        return rows @ weights.T + np.broadcast_to(last.intercept_, len(weights))
+    raise _refused(kind)
+
+
+def _transform(step: Any, rows: Node) -> Node:
+    """What a step of a Pipeline gives."""
+    kind = type(step).__name__
+    if step == "passthrough":
+        return rows
+    if kind == "SimpleImputer" and not step.add_indicator and _fills_all(step):
+        return _mean_where_missing(rows, step.statistics_)
+    if kind == "MinMaxScaler" and not step.clip:
+        return rows * step.scale_ + step.min_
+    if kind in ("StandardScaler", "RobustScaler", "MaxAbsScaler"):
+        centre = getattr(step, "mean_", None) if kind == "StandardScaler" else getattr(step, "center_", None)
+        centred = rows if centre is None or not getattr(step, "with_mean", True) else rows - centre
+        return centred if step.scale_ is None else centred / step.scale_
+    raise _refused(f"Pipeline with a {kind}")
+
+
+def _fills_all(imputer: Any) -> bool:
+    """Whether NaN is what is missing, and each column has a number to put there."""
+    marks_nan = isinstance(imputer.missing_values, float) and np.isnan(imputer.missing_values)
+    return bool(marks_nan and not np.isnan(np.asarray(imputer.statistics_, np.float64)).any())
+
+
+FORESTS: dict[str, Callable[[Any], FlatTrees]] = {
+    "HistGradientBoostingRegressor": of_histograms,
+    "GradientBoostingRegressor": of_boosting,
+    **dict.fromkeys(
+        (*("RandomForestRegressor", "ExtraTreesRegressor", "DecisionTreeRegressor", "ExtraTreeRegressor"),),
+        of_forest,
+    ),
+}
+LINEAR = {
+    *(
+        "LinearRegression",
+        "Ridge",
+        "RidgeCV",
+        "Lasso",
+        "LassoCV",
+        "ElasticNet",
+        "ElasticNetCV",
+        "BayesianRidge",
+    ),
+    *("HuberRegressor", "Lars", "LassoLars", "LassoLarsCV", "OrthogonalMatchingPursuit", "QuantileRegressor"),
+    *("SGDRegressor", "LinearSVR", "TheilSenRegressor", "ARDRegression"),
+}
+MODELS: dict[type[Any], Callable[[Any, Node], Outputs]] = {
+    NetRegressor: _own_network,
+    TreesRegressor: _trees,
+    FilledModel: _filled_model,
+    SklearnModel: _sklearn,
+}
+"""By exact type: a class derived from one may do anything else."""
