@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import KFold, TimeSeriesSplit
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from sklearn.tree import DecisionTreeRegressor
 
 import lvd
@@ -108,6 +108,16 @@ class TestFolds:
         reg = crossed(folds=KFold(4)).fit(X, y)
         first = Ridge().fit(X[75:], y[75:]).predict(X[:75])
         np.testing.assert_allclose(reg.residuals_calib_[:75, 0], y[:75] - first, rtol=1e-9, atol=1e-9)
+
+    def test_a_splitter_is_given_the_groups(self):
+        X, y = draw(0, 100)
+        groups = np.arange(100) % 4
+        reg = crossed(score="absolute", folds=GroupKFold(4)).fit(X, y, groups=groups)
+        first = groups == 0
+        expected = y[first] - Ridge().fit(X[~first], y[~first]).predict(X[first])
+        np.testing.assert_allclose(reg.residuals_calib_[first, 0], expected, rtol=1e-9, atol=1e-9)
+        with pytest.raises(lvd.InputError, match=r"GroupKFold cannot divide these 100 rows.*fit the groups="):
+            crossed(folds=GroupKFold(4)).fit(X, y)
 
     @pytest.mark.parametrize(
         ("folds", "message"),

@@ -17,8 +17,8 @@ if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chempr
     pytest.skip("needs chemprop and RDKit", allow_module_level=True)
 
 from lvd.molecules.smiles import canonical_smiles
-from lvd.tables.inputs import CellEncoder
-from lvd.tables.row_split import KeptRows
+from lvd.tables.inputs import CellEncoder, prepare_cells
+from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 
@@ -120,6 +120,23 @@ class TestFit:
         train = np.setdiff1d(np.arange(len(smiles)), [*calib, *test])
         parts = [set(canonical[rows]) for rows in (train, calib, test)]
         assert sum(map(len, parts)) == len(set(canonical))
+
+    def test_all_molecules_train_and_calibrate(self, tmp_path):
+        regressor = make_regressor(calibration="cross", folds=2)
+        model, report = TableModel.fit(make_table([*CHAINS, "OCC"]), regressor, target="y", column="smiles")
+        assert report.n_train == model.regressor.n_calib_ == len(model.kept.cells)
+        assert report.n_train + report.n_test == len(CHAINS) + 1
+        model.save(tmp_path / "model")
+        assert TableModel.load(tmp_path / "model").kept.cells == model.kept.cells
+
+    def test_folds_divide_no_scaffold(self):
+        rings = [ring + "C" * n for ring in ("C1CCCCC1", "c1ccccc1", "C1CCCC1", "c1ccncc1") for n in range(8)]
+        split = RowSplit("scaffold")
+        ways = {"target": "y", "column": "smiles", "skip_invalid": False, "seed": 0, "split": split}
+        prepared = prepare_cells(make_table(rings), make_regressor().estimator, crossed=True, **ways)
+        labels = prepared.together[prepared.parts[0]]
+        folds = prepared.folds(split, len(set(labels)), 0)
+        assert [len(set(labels[outside])) for _, outside in folds] == [1] * len(folds)
 
     def test_too_few_molecules(self):
         with pytest.raises(lvd.InputError, match=r"column 'smiles' holds 2 different molecule\(s\)"):

@@ -198,6 +198,23 @@ class TestMethods:
         regressor.set_params(conformity_score=learned).fit(SMILES, Y[:, 0])
         assert trained == [2, 2, *[1] * candidates.N_FOLDS]
 
+    def test_errors_and_spreads_of_models_without_the_fold_calibrate(self):
+        regressor = lvd.LVDRegressor(
+            estimator(), kernel=SHORT, calibration="cross", folds=3, when_unknown="widen", random_state=0
+        ).fit(SMILES, Y[:, 0])
+        assert regressor.n_calib_ == len(SMILES)
+        cases = estimator().same_case(estimator().check(SMILES))
+        inside, outside = candidates.folds_of_cases(cases, 3, 0)[0]
+        answer = (
+            estimator().fit([SMILES[i] for i in inside], Y[inside, 0]).evaluate([SMILES[i] for i in outside])
+        )
+        np.testing.assert_allclose(
+            regressor.residuals_calib_[outside, 0], Y[outside, 0] - answer.y_pred[:, 0]
+        )
+        spread = np.maximum(answer.spread, regressor.score_.residual_.least_)
+        np.testing.assert_allclose(regressor.units_calib_[outside], spread.mean(axis=1))
+        assert np.isfinite(regressor.predict_interval(NEW, 0.5)[1]).all()
+
     def test_the_same_molecule_in_training_and_calibration(self):
         regressor = lvd.SplitConformalRegressor(estimator(), calib_size=None, random_state=0)
         regressor.fit(SMILES[:60], Y[:60, 0])

@@ -283,8 +283,8 @@ def fit(
     paper's network, one layer trained for 20 passes.
 
     The default preset learns where errors are large from rows held out of training: it trains the model six times,
-    once on all training rows and once without each of five folds. Graph networks predict their errors themselves.
-    --preset paper trains the model once.
+    once on all training rows and once without each of five folds. Graph networks predict their errors themselves,
+    so they are trained without each fold only with --calibration cross. --preset paper trains the model once.
 
     With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
     intervals and are counted.
@@ -324,9 +324,9 @@ def fit(
             "--smiles COLUMN with them",
         ),
         (
-            smiles is not None and calibration == "cross",
-            "--calibration cross is for tables without molecules, whose networks state their own errors; leave "
-            "--calibration or --smiles out",
+            calibration == "cross" and has_checkpoint,
+            "--calibration cross trains the network again without each fold, and that of --checkpoint is trained; "
+            "leave one of them out",
         ),
         (
             calibration == "cross" and guarantee != "local",

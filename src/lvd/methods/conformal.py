@@ -171,7 +171,7 @@ class ConformalMethod(IntervalRegressor):
         inputs, targets = self._check_rows(X, y, missing=model.takes_missing_targets)
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
-        folds = self._crossed_folds(first, self.model_.same_case(inputs), seed)
+        folds = self._crossed_folds(first, self.model_.same_case(inputs), labels.get("groups"), seed)
         if folds is not None:
             calib_size = None
         if labels and calib_size is None and folds is None:
@@ -235,7 +235,7 @@ class ConformalMethod(IntervalRegressor):
             "with rows it has not seen"
         )
 
-    def _crossed_folds(self, model: Any, cases: NDArray, seed: int) -> Folds | None:
+    def _crossed_folds(self, model: Any, cases: NDArray, groups: Labels, seed: int) -> Folds | None:
         """The folds of cross-validated calibration; None if rows set aside calibrate."""
         return None
 

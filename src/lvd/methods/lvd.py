@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
 from lvd._typing import ArrayLike, Float, Int, Labels, Levels, NDArray, RandomState
 from lvd._validation import (
@@ -31,9 +33,9 @@ from lvd.engine import conformal_quantile
 from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.methods.base import PROMISES, SIDES, local_choices
-from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score
+from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score, rows_of_labels
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
-from lvd.methods.predictive import Decision, Exceedance, PredictiveDistribution
+from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
 from lvd.models.candidates import Candidates, Folds, folds_of_cases
 from lvd.models.kinds import takes
@@ -128,7 +130,8 @@ class LVDRegressor(ConformalMethod):
         ``"cross"``: all rows train, and all rows calibrate by cross-validated errors, which is sharper, above all
         on small tables; `promise` says what is then proved and what is measured. For estimators that lvd trains.
     folds : of ``calibration="cross"``: how many, or a scikit-learn splitter that holds each row out once, such as
-        ``KFold(5)`` for rows in the order of time.
+        ``KFold(5)`` for rows in the order of time or ``PredefinedSplit(numbers)`` for whole patients; it is given
+        the ``groups=`` of :meth:`fit`. Rows of one case are in one fold.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
 
@@ -225,7 +228,7 @@ class LVDRegressor(ConformalMethod):
             )
         self._conformity_score()
 
-    def _crossed_folds(self, model: Any, cases: NDArray, seed: int) -> Folds | None:
+    def _crossed_folds(self, model: Any, cases: NDArray, groups: Labels, seed: int) -> Folds | None:
         check_choice(self.calibration, "calibration", ("split", "cross"))
         if self.calibration == "split":
             return None
@@ -239,7 +242,7 @@ class LVDRegressor(ConformalMethod):
                 Parameter("calib_size"),
                 f" must be left out with calibration='cross', which sets no rows aside, got {self.calib_size!r}",
             )
-        return folds_of_cases(cases, self.folds, seed)
+        return folds_of_cases(cases, self.folds, seed, groups)
 
     def _new_kernel(self, training: TrainingRows) -> Kernel:
         if self.kernel is not None:
@@ -505,19 +508,39 @@ class LVDRegressor(ConformalMethod):
         >>> X = rng.uniform(-1, 1, size=(400, 2))
         >>> y = X[:, 0] + 0.1 * rng.normal(size=400)
         >>> reg = lvd.LVDRegressor(random_state=0).fit(X[:300], y[:300])
-        >>> bool(reg.predict_distribution(X[300:]).crps(y[300:]).mean() < 0.1)
+        >>> bool(np.nanmean(reg.predict_distribution(X[300:]).crps(y[300:])) < 0.1)
         True
         """
         self._check_calibrated()
-        rows, bound = self._bind(self._check_inputs(X), unknown)
+        inputs = self._check_inputs(X)
+        labels = self._check_labels(len(inputs), groups=groups, weights=weights, unknown=unknown)
         signed = [
             calibrator.rescored(column[indices])
             for (calibrator, indices), column in zip(self._by_target(), self.signed_calib_.T, strict=True)
         ]
-        local = tuple(one.distribution(rows.placed, groups=groups, weights=weights) for one in signed)
+        parts = parts_of(len(inputs))
+
+        @lru_cache(maxsize=1)
+        def part_at(number: int) -> PartDistribution:
+            if len(parts) == 1:
+                return self._part_distribution(inputs, signed, **labels)
+            some = np.arange(len(inputs))[parts[number]]
+            return self._part_distribution(
+                _safe_indexing(inputs, some), signed, **rows_of_labels(labels, some)
+            )
+
+        part_at(0)  # what is wrong with the rows is said now
+        return PredictiveDistribution(parts, part_at, self.single_target_, X)
+
+    def _part_distribution(
+        self, X: Any, signed: Sequence[LocalConformal], unknown: Labels = None, **labels: Any
+    ) -> PartDistribution:
+        """The distributions of checked rows, by calibrators of the signed scores."""
+        rows, bound = self._bind(X, unknown)
+        local = tuple(one.distribution(rows.placed, **labels) for one in signed)
         everyone = np.ones(len(bound.y_pred), bool)
         known = self._check_support(rows).known if self._infinite_when_unknown else everyone
-        return PredictiveDistribution(rows, bound, local, known, self._bounds, self.single_target_, X)
+        return PartDistribution(rows, bound, local, known, self._bounds)
 
     def exceeds(
         self,

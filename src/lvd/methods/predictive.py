@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ from lvd.calibration.local_distribution import LocalDistribution
 from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 
-MOST_ATOMS = 2**22
-"""How many probability masses are held in memory at a time."""
+MOST_ROWS, MOST_ATOMS = 20_000, 2**22
+"""How many rows, with all that the model says of them, and probability masses are held in memory at a time."""
 
 
 class Exceedance(NamedTuple):
@@ -55,7 +55,8 @@ class PredictiveDistribution:
     :meth:`LVDRegressor.predict_interval`. Of an unknown row all mass is at the two ends, unless unknown rows are
     widened.
 
-    For several targets every answer has a last dimension for them.
+    For several targets every answer has a last dimension for them. Of more than 20,000 rows the model is asked in
+    parts, again for each answer, so that memory holds one part and the answer.
 
     Examples
     --------
@@ -71,31 +72,24 @@ class PredictiveDistribution:
     True
     """
 
-    rows: EvaluatedRows
-    bound: BoundScore
-    local: tuple[LocalDistribution, ...]
-    known: Bool[NDArray, "n"]
-    bounds: tuple[float, float]
+    parts: Sequence[slice]
+    part_at: Callable[[int], PartDistribution]
     single_target: bool
     given: Any
 
     def __len__(self) -> int:
-        return len(self.known)
+        return int(self.parts[-1].stop)
 
     def quantile(self, q: Levels) -> Any:
         """Quantiles, (n,) for one `q` in (0, 1), (n, Q) for a list."""
         levels = check_levels(q, "q")
-        signed = np.stack([one.quantile(levels) for one in self.local], axis=-1)
-        result = self.bound.targets_at(signed)
-        result[~self.known] = np.where(levels < 0.5, -np.inf, np.inf)[:, None]
-        result = np.clip(result, *self.bounds)
+        result = self._joined(lambda part, _: part.quantile(levels))
         return self._answer(result if np.ndim(q) else result[:, 0])
 
     def cdf(self, y: ArrayLike) -> Any:
         """The probability that each row's target is at most `y`, (n,)."""
-        low, high = self.bounds
-        targets, below = self._targets(y), self._below(y, 0.5)
-        return self._answer(np.where(targets < low, 0.0, np.where(targets >= high, 1.0, below)))
+        targets = self._targets(y)
+        return self._answer(self._joined(lambda part, some: part.cdf(targets[some])))
 
     def pit(self, y: ArrayLike, random_state: RandomState = 0) -> Any:
         """Probability integral transforms: uniform on (0, 1) where the distributions are right.
@@ -105,24 +99,107 @@ class PredictiveDistribution:
         say that the distributions are too narrow. At an end of the target's range the mass beyond it is split at
         random too.
         """
-        seed, (low, high) = seed_from(random_state), self.bounds
-        shares, others = (
-            [draw_shares(one.rows.points, one_seed, self.rows.keys).cpu().numpy() for one in self.local]
-            for one_seed in (seed, (seed + 1) % 2**32)
-        )
-        targets, result, split = self._targets(y), self._below(y, *shares), np.stack(others, axis=1)
-        result = np.where(targets <= low, result * split, result)
-        return self._answer(np.where(targets >= high, 1.0 - (1.0 - result) * split, result))
+        seed, targets = seed_from(random_state), self._targets(y)
+        return self._answer(self._joined(lambda part, some: part.pit(targets[some], seed)))
 
     def mean(self) -> Any:
         """The mean of the finite part of each distribution, (n,); NaN where there is none."""
-        parts = [_mean(places, masses) for _, places, masses in self._chunks()]
-        return self._answer(np.concatenate(parts))
+        return self._answer(self._joined(lambda part, _: part.mean()))
 
     def sample(self, n: int, random_state: RandomState = None) -> Any:
         """Draws from the finite part of each distribution, (n_rows, n); NaN where there is none."""
         check_positive(n, "n", integer=True)
-        rng, parts = np.random.default_rng(seed_from(random_state)), []
+        rng = np.random.default_rng(seed_from(random_state))
+        return self._answer(self._joined(lambda part, _: part.sample(n, rng)))
+
+    def crps(self, y: ArrayLike) -> Any:
+        """The continuous ranked probability score of each row, given a finite y; NaN where nothing is known."""
+        targets = self._targets(y)
+        return self._answer(self._joined(lambda part, some: part.crps(targets[some])))
+
+    def atoms(self) -> tuple[Any, Any]:
+        """Where the mass is and how much, both (n, m + 2): dense, one column for each calibration row.
+
+        The first place is -inf and the last +inf. Those of targets that fewer rows have end in more places at +inf,
+        without mass.
+        """
+        found = self._joined(lambda part, _: np.stack(part.atoms(), axis=1))
+        return self._answer(found[:, 0]), self._answer(found[:, 1])
+
+    def expected(self, cost: Callable[[Any, Any], Any], actions: NDArray) -> Float[NDArray, "n a"]:
+        """The expected cost of each action under the finite part of each distribution; NaN where there is none."""
+        return self._joined(lambda part, _: part.expected(cost, actions))
+
+    def above(self, threshold: ArrayLike, *, equal_weights: bool) -> tuple[NDArray, NDArray]:
+        """The probability that y is above the threshold, and the conformal p-value of its being at most that."""
+        limits = np.broadcast_to(to_numpy(threshold).astype(np.float64), (len(self),))
+        found = self._joined(lambda part, some: part.above(limits[some], equal_weights=equal_weights))
+        return found[:, 0], found[:, 1]
+
+    def _joined(self, answer: Callable[[PartDistribution, slice], NDArray]) -> NDArray:
+        """The answers of all parts, one below the other."""
+        return np.concatenate([answer(self.part_at(i), some) for i, some in enumerate(self.parts)])
+
+    def _targets(self, y: ArrayLike) -> Float[NDArray, "n t"]:
+        targets, wanted = check_targets(y), (len(self), self.part_at(0).n_targets)
+        if targets.shape != wanted:
+            raise InputError(f"y must have the shape {wanted} of the predictions, got {targets.shape}")
+        return targets
+
+    def _answer(self, array: Float[NDArray, "n *rest t"]) -> Any:
+        return like(array[..., 0] if self.single_target else array, self.given)
+
+
+def parts_of(n_rows: int) -> list[slice]:
+    """The rows in parts that are held in memory together."""
+    return chunk_slices(n_rows, MOST_ROWS)
+
+
+@dataclass(frozen=True, eq=False)
+class PartDistribution:
+    """The distributions of rows that are in memory together; answers have a last dimension for the targets."""
+
+    rows: EvaluatedRows
+    bound: BoundScore
+    local: tuple[LocalDistribution, ...]
+    known: Bool[NDArray, "n"]
+    bounds: tuple[float, float]
+
+    @property
+    def n_targets(self) -> int:
+        """How many targets there are."""
+        return self.bound.y_pred.shape[1]
+
+    def quantile(self, levels: Float[NDArray, "q"]) -> Float[NDArray, "n q t"]:
+        """As :meth:`PredictiveDistribution.quantile`."""
+        signed = np.stack([one.quantile(levels) for one in self.local], axis=-1)
+        result = self.bound.targets_at(signed)
+        result[~self.known] = np.where(levels < 0.5, -np.inf, np.inf)[:, None]
+        return np.clip(result, *self.bounds)
+
+    def cdf(self, targets: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        """As :meth:`PredictiveDistribution.cdf`."""
+        low, high = self.bounds
+        return np.where(targets < low, 0.0, np.where(targets >= high, 1.0, self._below(targets, 0.5)))
+
+    def pit(self, targets: Float[NDArray, "n t"], seed: int) -> Float[NDArray, "n t"]:
+        """As :meth:`PredictiveDistribution.pit`."""
+        low, high = self.bounds
+        shares, others = (
+            [draw_shares(one.rows.points, one_seed, self.rows.keys).cpu().numpy() for one in self.local]
+            for one_seed in (seed, (seed + 1) % 2**32)
+        )
+        result, split = self._below(targets, *shares), np.stack(others, axis=1)
+        result = np.where(targets <= low, result * split, result)
+        return np.where(targets >= high, 1.0 - (1.0 - result) * split, result)
+
+    def mean(self) -> Float[NDArray, "n t"]:
+        """As :meth:`PredictiveDistribution.mean`."""
+        return np.concatenate([_mean(places, masses) for _, places, masses in self._chunks()])
+
+    def sample(self, n: int, rng: np.random.Generator) -> Float[NDArray, "n s t"]:
+        """As :meth:`PredictiveDistribution.sample`."""
+        parts = []
         for _, places, masses in self._chunks():
             finite = np.where(np.isfinite(places), masses, 0.0)
             reached = np.cumsum(finite, axis=1)
@@ -132,28 +209,23 @@ class PredictiveDistribution:
                 atoms = np.searchsorted(reached[row, :, target], wanted, side="right")
                 drawn[row, :, target] = places[row, np.minimum(atoms, len(reached[row]) - 1), target]
             parts.append(drawn)
-        return self._answer(np.concatenate(parts))
+        return np.concatenate(parts)
 
-    def crps(self, y: ArrayLike) -> Any:
-        """The continuous ranked probability score of each row, given a finite y; NaN where nothing is known."""
-        targets, parts = self._targets(y), []
+    def crps(self, targets: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        """As :meth:`PredictiveDistribution.crps`."""
+        parts = []
         for some, places, masses in self._chunks():
             columns = zip(targets[some].T, np.moveaxis(places, 2, 0), np.moveaxis(masses, 2, 0), strict=True)
             parts.append(np.stack([crps(*column, given_finite=True) for column in columns], axis=1))
-        return self._answer(np.concatenate(parts))
+        return np.concatenate(parts)
 
-    def atoms(self) -> tuple[Any, Any]:
-        """Where the mass is and how much, both (n, m + 2): dense, one column for each calibration row.
-
-        The first place is -inf and the last +inf. Those of targets that fewer rows have end in more places at +inf,
-        without mass.
-        """
-        found = list(self._chunks())
-        places, masses = (np.concatenate([part[number] for part in found]) for number in (1, 2))
-        return self._answer(places), self._answer(masses)
+    def atoms(self) -> tuple[Float[NDArray, "n j t"], Float[NDArray, "n j t"]]:
+        """As :meth:`PredictiveDistribution.atoms`."""
+        _, places, masses = zip(*self._chunks(), strict=True)
+        return np.concatenate(places), np.concatenate(masses)
 
     def expected(self, cost: Callable[[Any, Any], Any], actions: NDArray) -> Float[NDArray, "n a"]:
-        """The expected cost of each action under the finite part of each distribution; NaN where there is none."""
+        """As :meth:`PredictiveDistribution.expected`."""
         if len(self.local) > 1:
             raise InputError(
                 f"decide takes a model of one target, and this has {len(self.local)}; fit one for each"
@@ -174,12 +246,10 @@ class PredictiveDistribution:
             parts.append(np.stack(columns, axis=1))
         return np.concatenate(parts)
 
-    def above(self, threshold: ArrayLike, *, equal_weights: bool) -> tuple[NDArray, NDArray]:
-        """The probability that y is above the threshold, and the conformal p-value of its being at most that."""
-        limits = np.broadcast_to(to_numpy(threshold).astype(np.float64), (len(self),))
-        signed = self.bound.signed(np.repeat(limits[:, None], len(self.local), axis=1))
-        targets = limits if self.single_target else np.repeat(limits[:, None], len(self.local), axis=1)
-        probability = 1.0 - to_numpy(self.cdf(targets)).reshape(signed.shape)
+    def above(self, limits: Float[NDArray, "n"], *, equal_weights: bool) -> Float[NDArray, "n 2 t"]:
+        """As :meth:`PredictiveDistribution.above`, the two side by side."""
+        targets = np.repeat(limits[:, None], len(self.local), axis=1)
+        signed, probability = self.bound.signed(targets), 1.0 - self.cdf(targets)
         columns = []
         for one, column in zip(self.local, signed.T, strict=True):
             if equal_weights:
@@ -189,33 +259,25 @@ class PredictiveDistribution:
                 columns.append(one.cdf(column, below=1.0))
         p_value = np.stack(columns, axis=1)
         probability[~self.known], p_value[~self.known] = np.nan, 1.0
-        return probability, p_value
+        return np.stack([probability, p_value], axis=1)
 
-    def _targets(self, y: ArrayLike) -> Float[NDArray, "n t"]:
-        targets = check_targets(y)
-        if targets.shape != self.bound.y_pred.shape:
-            raise InputError(
-                f"y must have the shape {self.bound.y_pred.shape} of the predictions, got {targets.shape}"
-            )
-        return targets
-
-    def _below(self, y: ArrayLike, *shares: Any) -> Float[NDArray, "n t"]:
+    def _below(self, targets: Float[NDArray, "n t"], *shares: Any) -> Float[NDArray, "n t"]:
         """The distribution function at y, with these shares of the own mass below it."""
-        signed = self.bound.signed(self._targets(y))
+        signed = self.bound.signed(targets)
         given = shares * len(self.local) if len(shares) == 1 else shares
         found = [
             one.cdf(column, share) for one, column, share in zip(self.local, signed.T, given, strict=True)
         ]
         result = np.stack(found, axis=1)
         if not self.known.all():
-            own = np.stack([np.broadcast_to(share, len(self)) for share in given], axis=1)
+            own = np.stack([np.broadcast_to(share, len(self.known)) for share in given], axis=1)
             result[~self.known] = own[~self.known]
         return result
 
     def _chunks(self) -> Iterator[tuple[slice, Float[NDArray, "b j t"], Float[NDArray, "b j t"]]]:
         """Places and masses of some rows at a time."""
         width = max(len(one.calibration.scores) for one in self.local) + 2
-        for some in chunk_slices(len(self), max(1, MOST_ATOMS // width)):
+        for some in chunk_slices(len(self.known), max(1, MOST_ATOMS // width)):
             local = [LocalDistribution(one.calibration, one.rows[some]) for one in self.local]
             signed = np.stack([_of_width(one.places(), width, np.inf) for one in local], axis=-1)
             masses = np.stack([_of_width(one.masses(), width, 0.0) for one in local], axis=-1)
@@ -224,9 +286,6 @@ class PredictiveDistribution:
             masses[unknown, 0] = masses[unknown, -1] = 0.5
             places = self.bound[some].targets_at(signed)
             yield some, np.where(np.isinf(places), places, np.clip(places, *self.bounds)), masses
-
-    def _answer(self, array: Float[NDArray, "n *rest t"]) -> Any:
-        return like(array[..., 0] if self.single_target else array, self.given)
 
 
 def _mean(places: Float[NDArray, "n j t"], masses: Float[NDArray, "n j t"]) -> Float[NDArray, "n t"]:

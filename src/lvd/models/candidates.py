@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing
 
 from lvd._progress import announce
-from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._typing import ArrayLike, Float, Int, Labels, NDArray
 from lvd._validation import InputError, check_matrix, is_matrix
 from lvd.models.coding import MOST_LEVELS, InputCoding
 from lvd.models.kinds import takes
@@ -25,7 +25,7 @@ JUDGED_ROWS = 1000
 """Only as many folds are judged as hold this many rows."""
 
 
-Folds: TypeAlias = Sequence[tuple[Int[NDArray, "a"], Int[NDArray, "b"]]]
+Folds: TypeAlias = Sequence[tuple[Int[NDArray, "_"], Int[NDArray, "_"]]]
 """For each fold the rows that train and the rows that are held out."""
 
 
@@ -36,8 +36,9 @@ def held_out_folds(n_rows: int, seed: int, n_folds: int | None = None) -> Folds:
     return list(KFold(n_folds or N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
 
 
-def folds_of_cases(cases: NDArray, folds: Any, seed: int) -> Folds:
-    """Folds that hold each row out once and divide no case: so many, or those of a scikit-learn splitter."""
+def folds_of_cases(cases: NDArray, folds: Any, seed: int, groups: Labels = None) -> Folds:
+    """Folds that hold each row out once and divide no case: so many, or those of a scikit-learn splitter, which is
+    given the groups."""
     n_rows = len(cases)
     if n_rows < FEWEST_ROWS:
         raise InputError(
@@ -45,9 +46,14 @@ def folds_of_cases(cases: NDArray, folds: Any, seed: int) -> Folds:
             "use calibration='split'"
         )
     if hasattr(folds, "get_n_splits"):
-        found = [
-            (np.asarray(inside), np.asarray(outside)) for inside, outside in folds.split(np.empty(n_rows))
-        ]
+        try:
+            pairs = list(folds.split(np.empty(n_rows), groups=groups))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"folds: {type(folds).__name__} cannot divide these {n_rows} rows: {error}; give another splitter, "
+                "or fit the groups= it asks for"
+            ) from error
+        found = [(np.asarray(inside), np.asarray(outside)) for inside, outside in pairs]
         if not np.array_equal(np.sort(np.concatenate([outside for _, outside in found])), np.arange(n_rows)):
             raise InputError(
                 f"folds must hold each row out once, which {type(folds).__name__} does not; use KFold or GroupKFold"

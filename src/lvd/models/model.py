@@ -72,10 +72,14 @@ class Model(ABC):
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed checked inputs."""
 
+    def untrained(self) -> Model:
+        """A copy to be trained on other rows."""
+        copy: Model = clone(self)
+        return copy
+
     def lighter(self) -> Model:
-        """An untrained copy to predict held-out rows with; of an ensemble, one member."""
-        untrained: Model = clone(self)
-        return untrained
+        """An untrained copy to learn the sizes of errors on held-out rows with; of an ensemble, one member."""
+        return self.untrained()
 
     def with_loss(self, loss: Any) -> Model:
         """An untrained copy with another loss, if the model can be trained with it."""

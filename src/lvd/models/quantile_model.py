@@ -40,7 +40,7 @@ class QuantileModel(Model):
         """Whether the models were trained already."""
         return all(model.prefit for model in self.models)
 
-    def lighter(self) -> QuantileModel:
+    def untrained(self) -> QuantileModel:
         """Untrained copies of the models."""
         return QuantileModel(tuple(map(clone, self.models)))
 

@@ -104,31 +104,32 @@ class ScaledResidual(ConformityScore):
 
     def fit_crossed(self, training: TrainingRows) -> BoundResidual:
         """Learn; the training rows are measured by scales that have not seen their fold."""
-        if not {"boosted", "network"} & set(self.scales):
+        own = self.own_spread(training.rows) is not None
+        if not own and not {"boosted", "network"} & set(self.scales):
             raise InputError(
                 f"scales must hold 'boosted' or 'network', got {self.scales}: what the kernel expects of a row has "
                 "seen its error, so it cannot serve ",
                 *(Parameter("calibration", "cross"), "; add one, or use calibration='split'"),
             )
         unit = self.learn(training)
-        if self.own_spread(training.rows) is not None:
-            raise InputError(
-                "a model with a spread of its own has none for rows that it was trained on, so it cannot serve ",
-                *(Parameter("calibration", "cross"), "; leave 'own' out of the scales, or use "),
-                "calibration='split'",
-            )
+        if own and training.held_out_spread is not None:
+            return self._in_spread(training.held_out_predictions, training.held_out_spread)
         return BoundResidual(training.held_out_predictions, unit, unit, unit)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
         """The errors in units of the expected ones."""
         spread = self.own_spread(rows)
         if spread is not None:
-            below, above = (np.maximum(spread[:, side], self.least_) for side in (0, 1))
-            return BoundResidual(rows.y_pred, (below + above) / 2.0, below, above)
+            return self._in_spread(rows.y_pred, spread)
         features = features_of(rows, rows.y_pred)
         columns = [self._scale(rows, features, target) for target in range(rows.y_pred.shape[1])]
         unit = np.stack(columns, axis=1)
         return BoundResidual(rows.y_pred, unit, unit, unit)
+
+    def _in_spread(self, y_pred: Float[NDArray, "n t"], spread: Float[NDArray, "n 2 t"]) -> BoundResidual:
+        """Errors in units of what the model expects below and above."""
+        below, above = (np.maximum(spread[:, side], self.least_) for side in (0, 1))
+        return BoundResidual(y_pred, (below + above) / 2.0, below, above)
 
     def own_spread(self, rows: EvaluatedRows) -> Float[NDArray, "n 2 t"] | None:
         """What the model itself expects, where that is asked for."""

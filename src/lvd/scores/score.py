@@ -94,21 +94,35 @@ class TrainingRows:
         """Signed out-of-fold errors; a model that was trained already has its own errors here."""
         return self.y - self.held_out_predictions
 
-    @cached_property
+    @property
     def held_out_predictions(self) -> Float[NDArray, "n t"]:
         """Predictions by models like this one, each trained without the fold that it predicts."""
+        return self._held_out[0]
+
+    @property
+    def held_out_spread(self) -> Float[NDArray, "n 2 t"] | None:
+        """The errors to expect, of those models, where they tell them."""
+        return self._held_out[1]
+
+    @cached_property
+    def _held_out(self) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"] | None]:
+        """What models without their fold say of the rows: full ones where that calibrates, else lighter ones."""
         if self.model.prefit or len(self.y) < FEWEST_ROWS:
-            return self.rows.y_pred
+            return self.rows.y_pred, self.rows.evaluation.spread
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
+        spread = None if self.rows.evaluation.spread is None else np.empty_like(self.rows.evaluation.spread)
         folds = held_out_folds(len(self.y), self.seed) if self.folds is None else self.folds
         for number, (inside, outside) in enumerate(folds, start=1):
             if np.isfinite(predictions[outside]).all():
                 continue
             announce(f"errors on rows held out: fold {number} of {len(folds)}")
-            model = self.model.lighter()
+            model = self.model.lighter() if self.folds is None else self.model.untrained()
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
-            predictions[outside] = model.evaluate(_safe_indexing(self.rows.inputs, outside)).y_pred
-        return predictions
+            answer = model.evaluate(_safe_indexing(self.rows.inputs, outside))
+            predictions[outside] = answer.y_pred
+            if spread is not None:
+                spread[outside] = answer.spread
+        return predictions, spread
 
     @property
     def fold_of(self) -> Int[NDArray, "n"] | None:
@@ -128,11 +142,11 @@ class TrainingRows:
     def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
         """Signed errors for a kernel to learn from; NaN for rows that are left out.
 
-        Of a model without a spread of its own they are held-out errors of all rows. Of one with a spread they are
-        its own on the rows that it was not trained on, where at least `FEWEST_HELD_OUT` of these have the target,
-        or all targets for a `joint` score; else its own on all rows.
+        Of a model without a spread of its own, and where held-out errors calibrate, they are those of all rows. Of
+        one with a spread they are its own on the rows that it was not trained on, where at least `FEWEST_HELD_OUT`
+        of these have the target, or all targets for a `joint` score; else its own on all rows.
         """
-        if self.rows.evaluation.spread is None:
+        if self.rows.evaluation.spread is None or self.folds is not None:
             return self.held_out_errors
         unseen = np.zeros((len(self.y), 1), bool)
         unseen[self.model.rows_held_out] = True
@@ -143,8 +157,8 @@ class TrainingRows:
     def located(self, kernels: Sequence[Kernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
         moved = replace(self, rows=replace(self.rows, kernels=kernels))
-        if "held_out_predictions" in vars(self):
-            vars(moved)["held_out_predictions"] = self.held_out_predictions
+        if "_held_out" in vars(self):
+            vars(moved)["_held_out"] = self._held_out
         return moved
 
 

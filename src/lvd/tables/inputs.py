@@ -177,16 +177,20 @@ class Prepared:
     mixtures: tuple[int, ...] = ()
     useless: dict[str, str] = field(default_factory=dict)
     together: NDArray | None = None
-    """Labels of the rows that a split by groups keeps together."""
+    """Labels of the rows that a split by groups or scaffolds keeps together."""
+    cells: NDArray | None = None
+    """The texts of molecules."""
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts in one, which all train and all calibrate."""
         train, calib, test = self.parts
         both = np.concatenate([train, calib])
-        return replace(self, parts=(both, both, test), kept=KeptRows(self.rows[both], self.rows[test]))
+        cells = None if self.cells is None else tuple(self.cells[both])
+        return replace(self, parts=(both, both, test), kept=KeptRows(self.rows[both], self.rows[test], cells))
 
     def folds(self, split: RowSplit, n_folds: int, seed: int) -> Any:
-        """Folds of the joined rows: blocks in time, whole groups, or by number where rows are split at random."""
+        """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number where rows are split at
+        random."""
         from sklearn.model_selection import KFold
 
         both = self.parts[0]
@@ -272,11 +276,12 @@ def prepare_cells(
     skip_invalid: bool,
     split: RowSplit = AT_RANDOM,
     seed: int,
+    crossed: bool = False,
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.
 
     Two rows are the same molecule when their canonical SMILES are the same. Split by ``"scaffold"``, all molecules
-    of one are in the same part.
+    of one are in the same part. With `crossed` training and calibration rows are one part.
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
@@ -300,13 +305,12 @@ def prepare_cells(
             f"column {column!r} holds {n_cases} different molecule(s); training, calibration and test need at "
             "least one each"
         )
-    if split.kind == "scaffold":
-        parts = split_group_indices(scaffolds(molecules.canonical), seed, noun="scaffolds")
-    else:
-        parts = split_group_indices(molecules.canonical, seed)
+    together = scaffolds(molecules.canonical) if split.kind == "scaffold" else None
+    noun = "groups" if together is None else "scaffolds"
+    parts = split_group_indices(molecules.canonical if together is None else together, seed, noun=noun)
     check_every_part(y.reshape(len(y), -1), parts, encoder.targets)
     _, calib, test = parts
-    return Prepared(
+    prepared = Prepared(
         encoder=replace(encoder, skip_invalid=False),
         X=molecules,
         y=y,
@@ -315,8 +319,11 @@ def prepare_cells(
         kept=KeptRows(rows[calib] + 1, rows[test] + 1, tuple(strings[calib])),
         n_duplicates=len(molecules) - n_cases,
         n_unlabelled=int((usable & ~labelled).sum()),
+        together=together,
+        cells=strings,
         mixtures=tuple((rows[of_several_parts(molecules.canonical)] + 1).tolist()),
     )
+    return prepared.joined() if crossed else prepared
 
 
 def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:

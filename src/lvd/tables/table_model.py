@@ -143,11 +143,6 @@ class TableModel:
                 )
         ways: dict[str, Any] = {"target": target, "split": RowSplit.parse(split), "seed": seed}
         crossed = regressor.calibration == "cross"
-        if crossed and column is not None:
-            raise InputError(
-                Parameter("calibration", "cross"),
-                " is for tables, not for columns of molecules, whose networks state their own errors; leave it out",
-            )
         if column is None:
             fills = not takes(regressor, "allow_nan")
             prepared = prepare_columns(
@@ -168,7 +163,8 @@ class TableModel:
             )
         else:
             estimator = regressor.estimator
-            prepared = prepare_cells(table, estimator, column=column, skip_invalid=skip_invalid, **ways)
+            ways |= {"column": column, "skip_invalid": skip_invalid, "crossed": crossed}
+            prepared = prepare_cells(table, estimator, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
         X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
