@@ -18,6 +18,7 @@ COMMANDS = [
     ("update",),
     ("monitor",),
     ("demo",),
+    ("serve",),
     ("data", "list"),
     ("data", "export"),
 ]

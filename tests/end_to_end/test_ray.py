@@ -229,7 +229,7 @@ class TestKilled:
         serve = (
             "import threading; from lvd.tables import distributed\n"
             "distributed._predict_files = threading.Event().wait\n"
-            "distributed.serve()"
+            "distributed.answer_asked()"
         )
         command = [sys.executable, "-c", serve]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

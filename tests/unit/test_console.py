@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from lvd.cli.console import done_before, json_safe, left_out
+from lvd._json import json_safe
+from lvd.cli.console import done_before, left_out
 
 WEIGHTS = {"training": 1.0, "folds": 5.0, "testing": 2.0}
 

@@ -11,7 +11,7 @@ import pytest
 import lvd
 from lvd.cli import app
 
-HEAVY = ("torch", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "rich", "typer", "jinja2")
+HEAVY = ("torch", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "rich", "typer", "jinja2", "fastapi")
 
 
 def test_importing_lvd_loads_nothing_heavy():

@@ -5,7 +5,6 @@ And how options are declared, for the help that is printed.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -15,6 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from lvd._json import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -106,7 +107,7 @@ def show_parts(parts: Iterable[RenderableType]) -> None:
 
 def show_json(content: Any) -> None:
     """Print the result for machines; infinity, for which JSON has no number, is a string, and NaN is null."""
-    sys.stdout.write(json.dumps(json_safe(content), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(to_json(content, indent=2) + "\n")
 
 
 def complain(kind: str, message: str) -> None:
@@ -213,14 +214,3 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(
         stderr=stderr, width=None if terminal else _WIDE, markup=False, emoji=False, highlight=False
     )
-
-
-def json_safe(content: Any) -> Any:
-    """``"Infinity"`` and ``"-Infinity"`` for infinite numbers, null for undefined ones."""
-    if isinstance(content, dict):
-        return {key: json_safe(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [json_safe(value) for value in content]
-    if not isinstance(content, float) or math.isfinite(content):
-        return content
-    return None if math.isnan(content) else f"{'-' if content < 0 else ''}Infinity"

@@ -59,7 +59,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(_asset),
+        loader=FunctionLoader(asset),
     )
     made.filters |= {"axis_floor": axis_floor, "cut": cut, "percent": percent, "thousands": "{:,}".format}
     return made
@@ -67,13 +67,13 @@ def environment() -> Environment:
 
 def page_parts() -> dict[str, str]:
     """The style and the script of a page, and the policy: only these are in force, and nothing is loaded."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     return {
         "version": __version__,
         "style": Markup(style),
         "script": Markup(script),
-        "policy": f"default-src 'none'; img-src data:; style-src {_policy_hash(style)}; "
-        f"script-src {_policy_hash(script)}; base-uri 'none'; form-action 'none'",
+        "policy": f"default-src 'none'; img-src data:; style-src {policy_hash(style)}; "
+        f"script-src {policy_hash(script)}; base-uri 'none'; form-action 'none'",
     }
 
 
@@ -127,9 +127,11 @@ def write_page_text(text: str, out: Path) -> None:
         write_text(out, text)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of this folder."""
     return (files("lvd.page") / name).read_text(encoding="utf-8")
 
 
-def _policy_hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """What names a style or a script in a page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

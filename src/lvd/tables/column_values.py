@@ -247,7 +247,11 @@ def for_each_column(
 
 def check_columns(table: pa.Table, names: Sequence[str]) -> None:
     """The table has columns of these names; an error suggests similar ones."""
-    known = table.column_names
+    check_names(table.column_names, names)
+
+
+def check_names(known: Sequence[str], names: Sequence[str]) -> None:
+    """The same of the names of columns alone."""
     lacking = [name for name in names if name not in known]
     if not lacking:
         return

@@ -8,9 +8,10 @@ import gzip
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -28,7 +29,23 @@ _LINE_BREAK = re.compile(rb"[\r\n]")
 _DOUBLE_IT = 'remove a stray one, and write one that belongs to a text twice ("5"" pipe")'
 
 
-def read_header(path: Path) -> list[str]:
+@dataclass(frozen=True)
+class CsvBody:
+    """A CSV file that is in memory, as one that was sent is; its name is for the messages."""
+
+    content: bytes
+    name: str = "the body"
+    suffix: ClassVar[str] = ".csv"
+
+    def open(self, mode: Literal["rb"]) -> io.BytesIO:
+        """As that of a path."""
+        return io.BytesIO(self.content)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_header(path: Path | CsvBody) -> list[str]:
     """The column names; an empty file and another delimiter than the comma are refused."""
     with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig", newline="") as text:
         try:
@@ -49,7 +66,7 @@ def read_header(path: Path) -> list[str]:
     return names
 
 
-def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def iter_text(path: Path | CsvBody, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The table block by block, every column as text.
 
     An empty line is no row, but in a table of one column it is a row whose cell is missing.
@@ -88,22 +105,22 @@ def iter_text(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         ) from None
 
 
-def _count_lines_above(path: Path) -> int:
+def _count_lines_above(path: Path | CsvBody) -> int:
     """The number of empty lines above the header."""
     with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig") as text:
         return sum(1 for _ in takewhile(lambda line: line == "\n", text))
 
 
-def _open_checked(path: Path, n_columns: int | None = None) -> io.BufferedReader:
+def _open_checked(path: Path | CsvBody, n_columns: int | None = None) -> io.BufferedReader:
     return io.BufferedReader(_CheckedBytes(path, n_columns), buffer_size=_BUFFER_BYTES)
 
 
 class _CheckedBytes(io.RawIOBase):
     """The bytes of a plain or gzipped CSV file; what is not UTF-8, or loses rows by its quotes, is refused."""
 
-    def __init__(self, path: Path, n_columns: int | None) -> None:
+    def __init__(self, path: Path | CsvBody, n_columns: int | None) -> None:
         self._path = path
-        self._file = path.open("rb")
+        self._file: Any = path.open("rb")
         self._bytes = gzip.GzipFile(fileobj=self._file) if path.suffix.lower() == ".gz" else self._file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._quotes = QuoteCheck(path, n_columns)
@@ -164,7 +181,7 @@ class QuoteCheck:
       can speak against it: where such a cell is a number, rows would have numbers in the lines above or below.
     """
 
-    def __init__(self, path: Path, n_columns: int | None) -> None:
+    def __init__(self, path: Path | CsvBody, n_columns: int | None) -> None:
         self._path = path
         self._n_columns = n_columns
         self._rest = b""

@@ -42,7 +42,7 @@ CPUS_PER_THREAD = 0.4
 CONNECT_SECONDS = 10.0
 
 AGAIN = "perhaps because memory ran out; start again, with fewer workers if so (finished runs are kept)"
-SERVE = "from lvd.tables.distributed import serve; serve()"
+SERVE = "from lvd.tables.distributed import answer_asked; answer_asked()"
 """What the process does that Ray runs in."""
 ENDING_SECONDS = 20.0
 
@@ -272,7 +272,7 @@ def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
                 process.kill()
 
 
-def serve() -> None:
+def answer_asked() -> None:
     """Answer to `_predict_apart`: tables, then None, or an exception. It ends with the process that asked."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Ray prints is no answer

@@ -95,6 +95,12 @@ class FrameEncoder:
         return {"frame": True}
 
     @classmethod
+    def of_matrix(cls, n_columns: int, targets: tuple[str, ...]) -> FrameEncoder:
+        """For a method that was fitted on an array: its columns are called ``x1``, ``x2``..."""
+        names = tuple(f"x{number + 1}" for number in range(n_columns))
+        return cls(targets, FrameColumns.of_numbers(names, targets), as_matrix=True)
+
+    @classmethod
     def of(cls, columns: Any, folder: str) -> FrameEncoder:
         """Of the columns that a method keeps, if it was fitted on a frame."""
         if not isinstance(columns, FrameColumns):

@@ -108,7 +108,7 @@ class OnlineTable:
         with TableWriter(out) as writer:
             for numbers, rows in numbered(batches):
                 table = as_table(rows)
-                added = self._predict(table, numbers)
+                added = self.predict(table, numbers)
                 writer.write(table, added)
                 ends = np.stack(
                     [values for name, values in added.items() if name.startswith(("lower_", "upper_"))]
@@ -124,7 +124,8 @@ class OnlineTable:
             keep()
         return report
 
-    def _predict(self, table: pa.Table, numbers: NDArray) -> dict[str, NDArray]:
+    def predict(self, table: pa.Table, numbers: NDArray) -> dict[str, NDArray]:
+        """The columns that :meth:`predict_to` adds to rows with these numbers."""
         keys = self._keys(table, numbers)
         X = self.online.regressor_.model_.check(self.encoder.transform(table, numbers=numbers))
         new = self.encoder.unseen(table).values()

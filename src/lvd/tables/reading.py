@@ -43,8 +43,7 @@ def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
     The cells of a CSV file are texts, so that no column changes its type from one part to the next.
     """
     names, path, n_rows = read_schema(path).names, Path(path), 0
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"{path} has several columns named {', '.join(map(repr, repeated))}; rename them")
+    _check_names_differ(names, path)
     of_parquet = table_format(path) == "parquet"
     with _told_as_refusal(path):
         for batch in _parquet_batches(path) if of_parquet else csv_text.iter_text(path, names):
@@ -52,6 +51,23 @@ def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
             yield as_table(batch)
     if n_rows == 0:
         raise InputError(f"{path} has a header but no rows; give at least one row")
+
+
+def read_body(body: csv_text.CsvBody) -> pa.Table:
+    """The table of a CSV file in memory; its cells stay texts."""
+    with _told_as_refusal(body):
+        names = csv_text.read_header(body)
+        _check_names_differ(names, body)
+        schema = pa.schema([(name, pa.string()) for name in names])
+        table = pa.Table.from_batches(csv_text.iter_text(body, names), schema)
+    if not table.num_rows:
+        raise InputError(f"{body} has a header but no rows; give at least one row")
+    return table
+
+
+def _check_names_differ(names: Sequence[str], path: Path | csv_text.CsvBody) -> None:
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"{path} has several columns named {', '.join(map(repr, repeated))}; rename them")
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
@@ -204,7 +220,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _told_as_refusal(path: Path) -> Iterator[None]:
+def _told_as_refusal(path: Path | csv_text.CsvBody) -> Iterator[None]:
     """What the system and the parsers say about a file they cannot read is told as an `InputError`."""
     try:
         yield

@@ -147,7 +147,7 @@ class TableEncoder:
             return X
         features = self.transform(table)
         masks = self.unseen(table)
-        for column, places in self._feature_places():
+        for column, places in self.feature_places():
             if column.name in masks:
                 features[np.ix_(masks[column.name], np.array(places))] = NEW_LEVEL
         return features
@@ -156,11 +156,11 @@ class TableEncoder:
     def level_places(self) -> Int[NDArray, "k"]:
         """The features of levels."""
         places = [
-            place for column, own in self._feature_places() if column.kind == "category" for place in own
+            place for column, own in self.feature_places() if column.kind == "category" for place in own
         ]
         return np.array(places, dtype=np.int64)
 
-    def _feature_places(self) -> list[tuple[Column, list[int]]]:
+    def feature_places(self) -> list[tuple[Column, list[int]]]:
         """Each column with the numbers of its features."""
         ends = np.cumsum([len(column.feature_names) for column in self.columns]).tolist()
         starts = [0, *ends[:-1]]

@@ -31,6 +31,7 @@ from lvd.methods.base import PROMISES, SIDES
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction
 from lvd.methods.lvd import LVDRegressor
+from lvd.methods.predictive import PredictiveDistribution
 from lvd.models.kinds import takes
 from lvd.molecules.domain import KnownMolecules
 from lvd.support import Reason
@@ -639,11 +640,15 @@ class TableModel:
             return np.empty_like(y), np.empty_like(y)
         targets = y_pred.copy()  # of targets that are not known or not asked for any number will do
         targets[:, places] = np.where(np.isnan(y), targets[:, places], y)
-        found = self.regressor.predict_distribution(X, **self._labels(rows))
+        found = self.distribution(rows, X)
         given = targets[:, 0] if self.regressor.single_target_ else targets
         crps, pit = (ask(given).reshape(targets.shape)[:, places] for ask in (found.crps, found.pit))
         nothing = np.isnan(y) | np.isnan(crps)
         return np.where(nothing, np.nan, crps), np.where(nothing, np.nan, pit)
+
+    def distribution(self, rows: pa.Table, X: Any) -> PredictiveDistribution:
+        """The distributions of the targets at these rows, whose inputs are `X`."""
+        return self.regressor.predict_distribution(X, **self._labels(rows))
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
         """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""

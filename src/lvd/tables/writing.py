@@ -197,6 +197,11 @@ def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequen
             )
 
 
+def to_csv(table: pa.Table) -> bytes:
+    """The table as a CSV file."""
+    return _csv_header(table.column_names) + _csv_rows(table)
+
+
 def _csv_header(names: list[str]) -> bytes:
     # The csv module would leave a carriage return without quotes, where every reader ends the line.
     cells = [f'"{name.replace(QUOTE, QUOTE * 2)}"' if NEEDS_QUOTES.search(name) else name for name in names]

@@ -1,0 +1,64 @@
+"""The model in force: exchanged between requests when its folder changes, kept where the new one is broken."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lvd._json import to_json
+from lvd._validation import InputError
+from lvd.serve.answers import answer_all
+from lvd.serve.bodies import Asked
+from lvd.serve.served import Served, Signature, load_served, signature_of
+
+
+class CurrentModel:
+    """The model of a folder; `problem` says why a newer one is not in force."""
+
+    def __init__(self, folder: Path, trusted: Sequence[type[Any] | str] = ()) -> None:
+        self.folder, self._trusted = folder, trusted
+        self.served = self._load()
+        self.loaded_at = time.time()
+        self.problem: str | None = None
+        self.n_failures = 0
+        self._failed: Signature = ()
+        self._refreshing = threading.Lock()
+
+    def refresh(self) -> bool:
+        """Take the model that is in the folder now, if it is another one; whether it has been taken."""
+        with self._refreshing:
+            found = signature_of(self.folder)
+            if found == self.served.signature:
+                self.problem = None
+                return False
+            if self.problem is not None and found == self._failed:
+                return False
+            try:
+                served = self._load()
+            except Exception as error:
+                self.problem = _in_one_line(error)
+                self._failed, self.n_failures = found, self.n_failures + 1
+                return False
+            self.served, self.loaded_at, self.problem = served, time.time(), None
+            return True
+
+    def _load(self) -> Served:
+        served = load_served(self.folder, self._trusted)
+        if not served.keeps_rows:
+            _warm_up(served)
+        return served
+
+
+def _warm_up(served: Served) -> None:
+    """Reply a row of usual values, so that the first request does not wait for what is compiled then."""
+    row = {column.name: column.usual for column in served.columns}
+    for path in ("/predict", "/explain"):
+        answer_all(served, [Asked(path, to_json(row).encode())], most_rows=1)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())

@@ -1,0 +1,54 @@
+"""What a request is refused with: an HTTP status and the sentence of the command line, in three parts."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from lvd._validation import InputError, Parameter
+
+NAMES = {"confidence_level": "level", "n_neighbors": "neighbors"}
+"""The options of a request that the library calls otherwise."""
+OPTIONS = ("level", "guarantee", "neighbors")
+COLUMN, ROWS = re.compile(r"(?:column|target) '[^']*'"), re.compile(r"\brows? \d[\d, .]*\d|\brow \d+")
+LONGEST = 1000
+
+
+class RefusedError(Exception):
+    """A request that is refused: what is wrong, where, and what to do."""
+
+    def __init__(self, status: int, error: str, where: str, what_to_do: str) -> None:
+        super().__init__(f"{error}; {what_to_do}")
+        self.status = status
+        parts = {"error": error, "where": where, "what_to_do": what_to_do}
+        self.parts = {name: " ".join(text.split())[:LONGEST] for name, text in parts.items()}
+
+    @property
+    def body(self) -> bytes:
+        """The answer: JSON in one line."""
+        return json.dumps(self.parts).encode() + b"\n"
+
+
+def refusal_of(error: InputError, where: str | None = None, status: int = 422) -> RefusedError:
+    """The same in parts: what follows the last semicolon of a sentence is what to do."""
+    lines = [line.rpartition("; ") for line in "".join(map(_told, error.pieces)).split("\n")]
+    said = "; ".join(before or after for before, _, after in lines)
+    remedies = dict.fromkeys(after for before, _, after in lines if before)
+    if where is None:
+        where = _place_of(error, said)
+    return RefusedError(status, said, where, "; ".join(remedies) or "correct the request and send it again")
+
+
+def _told(piece: str | Parameter) -> str:
+    if isinstance(piece, str):
+        return piece
+    return str(piece._replace(name=NAMES.get(piece.name, piece.name)))
+
+
+def _place_of(error: InputError, said: str) -> str:
+    """An option, or the first column and rows that the sentence names, else the body."""
+    first = next(iter(error.pieces), "")
+    if isinstance(first, Parameter) and (name := NAMES.get(first.name, first.name)) in OPTIONS:
+        return f"option {name}"
+    found = [pattern.search(said) for pattern in (COLUMN, ROWS)]
+    return ", ".join(match[0] for match in found if match) or "body"

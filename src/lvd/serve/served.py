@@ -1,0 +1,273 @@
+"""What can be served, all asked alike: models of tables, other methods, and states of intervals over time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from lvd._files import read_regular
+from lvd._typing import Float, NDArray
+from lvd._validation import InputError, check_choice
+from lvd.calibration.guarantees import GUARANTEES
+from lvd.intervals import interval_columns
+from lvd.methods import saving
+from lvd.methods.base import IntervalRegressor
+from lvd.methods.lvd import LVDRegressor
+from lvd.serve.columns import ColumnFacts, describe_columns
+from lvd.serve.refusals import RefusedError
+from lvd.store import locked
+from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.inputs import RowEncoder
+from lvd.tables.online_table import OnlineTable
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.table_model import TableModel
+
+Columns: TypeAlias = dict[str, NDArray]
+Signature: TypeAlias = tuple[Any, ...]
+
+N_QUANTILES = 99
+"""The distribution of a row is told by so many quantiles, evenly spaced."""
+
+
+class Served(ABC):
+    """A loaded model and what is told about it; `version` is that of its folder, `signature` its state on disk."""
+
+    keeps_rows: ClassVar[bool] = False
+    """Whether a prediction changes the model, so that requests are answered one after the other."""
+
+    def __init__(self, folder: Path, encoder: RowEncoder, method: Any) -> None:
+        self.folder, self.encoder = folder, encoder
+        self.method = method
+        self.signature, self.version = signature_of(folder), version_of(folder)
+        self.columns: tuple[ColumnFacts, ...] = describe_columns(encoder, method)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of what is predicted."""
+        return self.encoder.targets
+
+    @property
+    def levels(self) -> list[float]:
+        """The levels of a request that names none."""
+        return np.atleast_1d(self.method.confidence_level).tolist()
+
+    @property
+    def promise(self) -> str:
+        """What the intervals promise."""
+        return self.method.promise
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that rows must have."""
+        return [column.name for column in self.columns]
+
+    @property
+    def plain_kinds(self) -> dict[str, str]:
+        """The kinds of the columns needed, as far as values of rows can be read without each other."""
+        dates = "date" if isinstance(self.encoder, FrameEncoder) else "category"
+        return {one.name: dates if one.kind == "date" else one.kind for one in self.columns}
+
+    @abstractmethod
+    def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
+        """The columns that ``lvd predict`` adds."""
+
+    def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
+        """For each row and target what ``lvd explain --json`` prints, and the distribution."""
+        raise RefusedError(
+            *(409, f"a {type(self.method).__name__} has no similar calibration rows to show", "path"),
+            "serve an LVDRegressor for explanations",
+        )
+
+    def observe(self, rows: pa.Table) -> dict[str, int]:
+        """Take labels of rows that were predicted."""
+        raise RefusedError(
+            *(409, "this model takes no labels", "path"),
+            "begin intervals over time with lvd online init, and serve its folder",
+        )
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Within, the model may change; what has changed is on disk when it ends."""
+        yield
+
+    def status(self) -> dict[str, Any]:
+        """What is told about the model's health."""
+        return {}
+
+
+class ServedTable(Served):
+    """A model of tables: what ``lvd fit`` wrote, or a fitted :class:`LVDRegressor` that was saved in Python."""
+
+    def __init__(self, folder: Path, model: TableModel) -> None:
+        super().__init__(folder, model.encoder, model.regressor)
+        self.model = model
+        self._by_guarantee: dict[str | None, TableModel] = {None: model}
+        if model.groups is not None and model.groups not in self.needed:
+            self.columns = (*self.columns, ColumnFacts(model.groups, "category"))
+
+    @property
+    def promise(self) -> str:
+        """That of the guarantee chosen at the fit."""
+        return self.model.promise
+
+    def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
+        """See :meth:`TableModel.predict`."""
+        if guarantee is not None and guarantee not in self._by_guarantee:
+            check_choice(guarantee, "guarantee", GUARANTEES)
+            self._by_guarantee[guarantee] = replace(self.model, guarantee=guarantee)
+        return self._by_guarantee[guarantee].predict(rows, None if levels is None else list(levels))
+
+    def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
+        """As :meth:`TableModel.explain` has it for each row."""
+        shapes = self._distributions(rows)
+        found = []
+        for number in range(rows.num_rows):
+            explained = self.model.explain([rows], number + 1, level, n_neighbors=n_neighbors)
+            told = [
+                asdict(one) | {"target": target, "sentence": one.sentence, "distribution": shape}
+                for one, target, shape in zip(explained, self.targets, shapes[number], strict=True)
+            ]
+            found.append(told)
+        return found
+
+    def _distributions(self, rows: pa.Table) -> list[list[Any]]:
+        """For each row and target the quantiles of the distribution; None of targets that are held together."""
+        if self.model.regressor.joint is not None:
+            return [[None] * len(self.targets)] * rows.num_rows
+        shares = np.arange(1, N_QUANTILES + 1) / (N_QUANTILES + 1)
+        self.encoder.usable(rows)
+        found = self.model.distribution(rows, self.model.inputs(rows)).quantile(shares.tolist())
+        by_target = np.asarray(found).reshape(rows.num_rows, N_QUANTILES, len(self.targets))
+        return np.moveaxis(by_target, 1, 2).tolist()
+
+
+class ServedMethod(Served):
+    """Any other method that was saved in Python."""
+
+    def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
+        """Intervals, and ``known`` where the method tells it."""
+        X = self.encoder.transform(rows)
+        asked = self.method._levels(None if levels is None else list(levels))
+        y_pred, intervals = self.method.predict_interval(X, asked, guarantee=guarantee)
+        n_rows, n_targets = rows.num_rows, len(self.targets)
+        names = [""] if n_targets == 1 else [f"_{name}" for name in self.targets]
+        ends: Float[NDArray, "n 2 l t"] = np.asarray(intervals).reshape(n_rows, 2, len(asked), n_targets)
+        columns: Columns = interval_columns(np.asarray(y_pred).reshape(n_rows, -1), ends, asked, names)
+        known = self.method._known(self.method._check_inputs(X))
+        return columns | {"known": np.full(n_rows, None, object) if known is None else known}
+
+
+class ServedOnline(Served):
+    """Intervals over time, for rows with a key; what a request has changed is on disk before it is answered."""
+
+    keeps_rows = True
+
+    def __init__(self, folder: Path, table: OnlineTable) -> None:
+        super().__init__(folder, table.encoder, table.online.regressor_)
+        self.table = table
+        self.columns = (*self.columns, ColumnFacts(table.key, "category"))
+
+    @property
+    def levels(self) -> list[float]:
+        """The level that is wanted in the long run."""
+        return [self.table.online.target_level]
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Only one process at a time; where another has changed the folder, its state is read first."""
+        with locked(self.folder):
+            if signature_of(self.folder) != self.signature:
+                self._read()
+            try:
+                yield
+                self.table.save(self.folder)
+            except BaseException:
+                self.signature = ()  # what is in memory is not what is on disk
+                raise
+            self.signature = signature_of(self.folder)
+
+    def _read(self) -> None:
+        self.signature, self.table = signature_of(self.folder), OnlineTable.load(self.folder)
+
+    def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
+        """Intervals of rows whose labels are to come."""
+        for name, value in (("level", levels), ("guarantee", guarantee)):
+            if value is not None:
+                raise RefusedError(
+                    *(422, f"intervals over time have a {name} of their own", f"option {name}"),
+                    "leave it out, or choose it with lvd online init",
+                )
+        return self.table.predict(rows, np.arange(1, rows.num_rows + 1))
+
+    def observe(self, rows: pa.Table) -> dict[str, int]:
+        """See :meth:`OnlineTable.observe`."""
+        return asdict(self.table.observe([rows]))
+
+    def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
+        """Not yet."""
+        raise RefusedError(
+            *(409, "intervals over time are not explained", "path"),
+            "serve the model that they began with for explanations",
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Sentences and alarms, as ``lvd online status`` prints them."""
+        found = zip(self.targets, self.table.online.status(), strict=True)
+        return {"online": {name: {"sentence": one.sentence, "alarms": one.alarms} for name, one in found}}
+
+
+def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served:
+    """The model in a folder, whoever wrote it."""
+    columns = saving.load_columns(folder)
+    if isinstance(columns, dict) and "key" in columns:
+        return ServedOnline(folder, OnlineTable.load(folder))
+    if columns is not None:
+        return ServedTable(folder, TableModel.load(folder, trusted=trusted))
+    method = saving.load_method(folder, trusted=trusted)
+    if not isinstance(method, IntervalRegressor):
+        raise InputError(
+            f"a {type(method).__name__} cannot be served, as {os.fspath(folder)} holds one; give a folder that "
+            "lvd fit, lvd online init or the save() of an interval method wrote"
+        )
+    method._check_fitted()
+    encoder = _encoder_of(method, os.fspath(folder))
+    if isinstance(method, LVDRegressor):
+        return ServedTable(folder, TableModel.of(method, os.fspath(folder), encoder))
+    return ServedMethod(folder, encoder, method)
+
+
+def _encoder_of(method: IntervalRegressor, folder: str) -> RowEncoder:
+    """The columns that a method keeps, or names for those of the array it was fitted on."""
+    kept = vars(method).get("columns_")
+    if kept is None:
+        n_targets = method.n_targets_
+        names = ("y",) if n_targets == 1 else tuple(f"y{number + 1}" for number in range(n_targets))
+        return FrameEncoder.of_matrix(method.n_features_in_, names)
+    return kept if isinstance(kept, TableEncoder) else FrameEncoder.of(kept, folder)
+
+
+def signature_of(folder: Path) -> Signature:
+    """What changes when anything in the folder does; empty where nothing is."""
+    try:
+        files = sorted(folder.iterdir())
+        return tuple((one.name, *_changes(one.stat())) for one in files)
+    except OSError:
+        return ()
+
+
+def _changes(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def version_of(folder: Path) -> str:
+    """A name for what is saved there: the first digits of a digest of its manifest."""
+    return hashlib.sha256(read_regular(folder / "manifest.json", 64 << 20)).hexdigest()[:12]
