@@ -23,7 +23,7 @@ ALPHA = 0.1
 NEWEST = 1000
 """Split conformal prediction over time calibrates by so many of the newest rows."""
 BLOCK = 50
-"""MAPIE's row by row takes ten models' answers for each row: it is given so many rows at a time."""
+"""MAPIE takes ten models' answers to update its errors: it is given so many rows at a time."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +113,38 @@ def online_lvd(stage: Stage, **choices: Any) -> Course:
 
 
 def mapie(stage: Stage, method: str) -> Course:
-    """MAPIE's TimeSeriesRegressor, with the settings of its own examples, trained on all rows before the first."""
+    """MAPIE's TimeSeriesRegressor, with the settings of its own examples, trained on all rows before the first.
+
+    The level of ACI adapts row by row, and the intervals are those it adapts by; errors are updated block by block.
+    """
     from mapie.regression import TimeSeriesRegressor
     from mapie.subsample import BlockBootstrap
+
+    made: list[Float[NDArray, "n 2"]] = []
+
+    class Recording(TimeSeriesRegressor):
+        def predict(self, X: Any, **asked: Any) -> Any:
+            found = super().predict(X, **asked)
+            made.append(found[1][..., 0])
+            return found
 
     _, begin = stage.rows.starts
     X, y = stage.rows.X, stage.rows.y
     blocks = BlockBootstrap(n_resamplings=10, n_blocks=10, overlapping=False, random_state=0)
-    model = TimeSeriesRegressor(clone(stage.model), method=method, cv=blocks, agg_function="mean", n_jobs=1)
+    model = Recording(clone(stage.model), method=method, cv=blocks, agg_function="mean", n_jobs=1)
     model.fit(X[:begin], y[:begin])
-    ends, begun = [], time.process_time()
-    asked = {"confidence_level": 1.0 - ALPHA, "ensemble": True}
+    made.clear()
+    begun = time.process_time()
     for start in range(begin, len(y), BLOCK):
         some = slice(start, start + BLOCK)
-        ends.append(model.predict(X[some], allow_infinite_bounds=True, **asked)[1][..., 0])
-        model.update(X[some], y[some], gamma=0.05, **asked)
-    return Course(np.concatenate(ends), (time.process_time() - begun) / (len(y) - begin))
+        if method == "aci":
+            model.adapt_conformal_inference(
+                X[some], y[some], 0.05, ensemble=True, confidence_level=1.0 - ALPHA
+            )
+        else:
+            model.predict(X[some], confidence_level=1.0 - ALPHA, ensemble=True, allow_infinite_bounds=True)
+        model.update(X[some], y[some], ensemble=True)
+    return Course(np.concatenate(made), (time.process_time() - begun) / (len(y) - begin))
 
 
 RIVALS: dict[str, tuple[str, Callable[[Stage], Course]]] = {

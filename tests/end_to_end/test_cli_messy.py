@@ -40,7 +40,7 @@ def walk(run, folder, n_rows, *options):
     calm = run("monitor", "model", "later.csv", "--json")
     assert calm.code == 0, calm.err
     alarm = run("monitor", "model", "worse.csv", "--json")
-    assert alarm.code == 0, alarm.err
+    assert alarm.code == 3, alarm.err
     update = run("update", "model", "later.csv")
     assert update.code == 0, update.err
     return (

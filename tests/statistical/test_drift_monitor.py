@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from lvd.calibration.monitor import DriftMonitor
+from lvd.calibration.monitor import DriftMonitor, Martingale
 
 ALWAYS = np.ones(1000, dtype=bool)
 
@@ -27,16 +27,58 @@ def test_false_alarms_stay_below_the_stated_rate():
     assert binomtest(count, 100, 0.05, alternative="greater").pvalue > 1e-6
 
 
-def test_a_watch_that_ranks_against_old_rows_only_raises_false_alarms():
-    class Broken(DriftMonitor):
-        def _p_value(self, score):
-            before = self._scores
-            p_value = super()._p_value(score) ** 0.5  # p-values that are not uniform
-            self._scores = before
-            return p_value
+def test_a_watch_that_ranks_against_old_rows_only_raises_false_alarms(monkeypatch):
+    class Broken(Martingale):
+        def _p_values(self, row, ties):
+            before = self._known
+            p_values = super()._p_values(row, ties) ** 0.5  # p-values that are not uniform
+            self._known = before
+            return p_values
 
-    count = alarms(lambda rng, n: np.abs(rng.normal(size=n)), trials=40, monitor=Broken)
+    monkeypatch.setattr("lvd.calibration.monitor.Martingale", Broken)
+    count = alarms(lambda rng, n: np.abs(rng.normal(size=n)), trials=40)
     assert binomtest(count, 40, 0.05, alternative="greater").pvalue < 1e-6
+
+
+def watched(trial, *, moved, n=300, k=4, rate=0.05, at=100):
+    """The report of a stream whose inputs, errors or both move after some rows."""
+    rng = np.random.default_rng(trial)
+    watch = DriftMonitor(
+        np.abs(rng.normal(size=150)),
+        calib_places=rng.normal(size=(150, k)),
+        confidence_level=0.9,
+        false_alarm_rate=rate,
+        random_state=trial,
+    )
+    later = np.arange(n) >= at
+    scores = np.abs(rng.normal(size=n)) * np.where(later & ("errors" in moved), 2.5, 1.0)
+    places = rng.normal(size=(n, k))
+    places[:, 1] += 1.5 * (later & ("inputs" in moved))
+    return watch.take(scores, ALWAYS[:n], places)
+
+
+def test_false_alarms_of_errors_and_inputs_together_stay_below_the_stated_rate():
+    count = sum(watched(trial, moved=()).alarm for trial in range(60))
+    assert binomtest(count, 60, 0.05, alternative="greater").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("moved", [("inputs",), ("errors",), ("inputs", "errors")])
+def test_an_alarm_says_what_moved_and_since_when(moved):
+    found = [watched(trial, moved=moved, rate=0.001) for trial in range(12)]
+    assert sum(one.moved == " and ".join(moved) for one in found) >= 11
+    assert abs(np.median([one.since for one in found]) - 101) <= 10
+    assert all(one.alarm_at >= one.since for one in found)
+
+
+def test_a_long_quiet_time_does_not_hide_what_comes_after():
+    """The stakes of one start alone would be lost by then: after 5,000 rows they are worth exp(-30) or so."""
+    rng = np.random.default_rng(0)
+    watch = DriftMonitor(np.abs(rng.normal(size=200)), confidence_level=0.9, random_state=0)
+    watch.take(np.abs(rng.normal(size=5000)), np.ones(5000, bool))
+    report = watch.take(3 * np.abs(rng.normal(size=150)), np.ones(150, bool))
+    assert report.moved == "errors"
+    assert 4800 < report.since < 5030
+    assert report.alarm_at < 5150
 
 
 @pytest.mark.parametrize(
@@ -58,6 +100,10 @@ def test_the_report_speaks_plainly():
     assert watch.report().sentence.startswith("No sign of drift in 0 rows")
     report = watch.take(rng.normal(size=200) ** 2 + 3.0, np.zeros(200, dtype=bool))
     assert report.alarm
-    assert report.sentence.startswith(f"Recalibrate: since row {report.alarm_at}")
+    assert report.since <= 3
+    assert report.sentence.startswith(
+        f"Alarm: since about row {report.since} the errors do not look like those"
+    )
+    assert f"raised at row {report.alarm_at}" in report.sentence
     assert report.coverage == 0.0
     assert report.coverage_band[1] < 0.1

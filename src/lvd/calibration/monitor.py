@@ -1,4 +1,4 @@
-"""Watching a model in use: do the errors still look like those it was calibrated on?"""
+"""Watching a model in use: are rows and errors still like those it was calibrated on, and if not, since when?"""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, Labels, NDArray, RandomState
+from lvd._typing import ArrayLike, Bool, Float, Labels, NDArray, RandomState
 from lvd._validation import check_fraction, check_levels, check_positive, seed_from
 from lvd.intervals import binomial_band
 
-STAKES, JUMP = np.array([-1.0, 0.0, 1.0]), 0.01
+STAKES, JUMP = np.array([-1.0, 0.0, 1.0])[:, None], 0.01
+ADVICE = {
+    "errors": "recalibrate (update, or forget older rows); if predictions have become poor, fit again",
+    "inputs": "the errors do not show it, so the intervals may still hold; where rows become unknown, fit again",
+    "inputs and errors": "the world has changed: fit again with recent rows, or at least recalibrate with them",
+}
 
 
 @dataclass(frozen=True)
 class MonitorReport:
     """What the watch knows after the latest rows.
 
-    `evidence` is the largest capital reached so far; the alarm is raised when it reaches ``1 / false_alarm_rate``.
-    `coverage` is that of the latest rows in the window, with an exact 95% band.
+    `evidence` is the largest capital reached so far against "nothing has changed", `input_evidence` the same for
+    the inputs, where they are watched. `moved` says what raised the alarm, ``"inputs"``, ``"errors"`` or ``"inputs
+    and errors"``, None without one; `alarm_at` is the row of the first alarm, and `since` that from which on the
+    rows look different. `coverage` is that of the latest rows in the window, with an exact 95% band.
     """
 
     n_seen: int
@@ -31,32 +39,93 @@ class MonitorReport:
     coverage: float
     coverage_band: tuple[float, float]
     confidence_level: float
+    input_evidence: float | None = None
+    moved: str | None = None
+    since: int | None = None
 
     @property
     def sentence(self) -> str:
         """One plain sentence."""
         recent = f"recent coverage {self.coverage:.0%} at level {self.confidence_level:.0%}"
-        if self.alarm:
-            return (
-                f"Recalibrate: since row {self.alarm_at} the errors do not look like those of the calibration set "
-                f"(evidence {self.evidence:.3g} to 1); {recent}."
-            )
-        return f"No sign of drift in {self.n_seen} rows (evidence {self.evidence:.3g} to 1); {recent}."
+        told = f"evidence {self.evidence:.3g} to 1 from errors"
+        if self.input_evidence is not None:
+            told += f", {self.input_evidence:.3g} to 1 from inputs"
+        if self.moved is None:
+            return f"No sign of drift in {self.n_seen} rows ({told}); {recent}."
+        return (
+            f"Alarm: since about row {self.since} the {self.moved} do not look like those of the calibration set "
+            f"(raised at row {self.alarm_at}; {told}); {recent}. What to do: {ADVICE[self.moved]}."
+        )
+
+
+class Judged(NamedTuple):
+    """What labelled rows say: their scores, whether their intervals cover, and their places among the inputs."""
+
+    scores: Float[NDArray, "n"]
+    covered: Bool[NDArray, "n"]
+    places: Float[NDArray, "n k"]
+
+
+class Martingale:
+    """Bets that the ranks of new rows among all rows before them are not uniform, in one of k columns of numbers.
+
+    Without drift ranks are uniform and independent, whatever the distribution. For each column a gambler bets on
+    each p-value being small, large or uniform, and changes his mind with probability `JUMP` (the simple jumper of
+    Vovk, Petej and Gammerman 2021). At row n he stakes another ``1 / n (n + 1)`` of his first money, so that a long
+    quiet time costs him little. Without drift his wealth is a martingale from 1, which ever reaches k / r with
+    probability r / k at most (Ville): the `evidence`, the largest wealth divided by k, reaches 1 / r in any of the
+    columns with probability r at most.
+
+    `since` is the row from which on one steady bet has won most, in the column that raised the alarm (CUSUM).
+    """
+
+    def __init__(self, known: Float[NDArray, "m k"]) -> None:
+        self._known = [np.sort(column) for column in known.T]
+        self._capital = np.zeros((3, known.shape[1]))
+        self._gained = np.zeros((3, known.shape[1]))
+        self._began_at = np.ones((3, known.shape[1]), np.int64)
+        self._n_seen, self.evidence = 0, 1.0 / known.shape[1]
+        self.alarm_at: int | None = None
+        self.since: int | None = None
+
+    def take(self, row: Float[NDArray, "k"], ties: Float[NDArray, "k"], alarm: float) -> None:
+        """Bet on a row, which then counts among those before; evidence of `alarm` raises the alarm."""
+        self._n_seen += 1
+        n, bets = self._n_seen, 1.0 + STAKES * (self._p_values(row, ties) - 0.5)
+        self._capital = bets * jumped(self._capital + 1.0 / (3.0 * n * (n + 1)))
+        self._gained = np.maximum(self._gained + np.log(bets), 0.0)
+        self._began_at[self._gained == 0.0] = n + 1
+        wealth = self._capital.sum(axis=0) + 1.0 / (n + 1)
+        self.evidence = max(self.evidence, float(wealth.max()) / len(wealth))
+        if self.alarm_at is None and self.evidence >= alarm:
+            column = int(wealth.argmax())
+            began = int(self._began_at[self._gained[:, column].argmax(), column])
+            self.alarm_at, self.since = n, min(n, began)
+
+    def _p_values(self, row: Float[NDArray, "k"], ties: Float[NDArray, "k"]) -> Float[NDArray, "k"]:
+        """The smoothed ranks of a row among all before it, in each column."""
+        found = []
+        for number, (value, tie) in enumerate(zip(row.tolist(), ties.tolist(), strict=True)):
+            known = self._known[number]
+            left, right = (np.searchsorted(known, value, side) for side in ("left", "right"))
+            above, equal = len(known) - right, right - left + 1
+            self._known[number] = np.insert(known, right, value)
+            found.append((above + tie * equal) / (len(known) + 1))
+        return np.array(found)
 
 
 class DriftMonitor:
-    """Takes labelled rows as they arrive and says when to recalibrate.
+    """Takes labelled rows as they arrive and says when they stop looking like the calibration rows, and in what.
 
-    Each new score is ranked among the calibration scores and the new ones before it; without drift these ranks
-    are uniform and independent, whatever the distribution, so false alarms come at the stated rate at most.
-
-    The test is a martingale (the simple jumper of Vovk, Petej and Gammerman 2021): a gambler bets on each p-value
-    being small, large or uniform, and changes his mind with probability `JUMP`. If the p-values are uniform his
-    capital is a martingale from 1, so it ever reaches 1 / r with probability r at most (Ville).
+    Each new score is ranked among the calibration scores and the new ones before it (see :class:`Martingale`),
+    and so are, where they are watched, the coordinates of the inputs. False alarms come at the stated rate at
+    most, over all time and both together.
 
     Parameters
     ----------
     calib_scores : the calibration scores, in any order.
+    calib_places : numbers that describe the inputs of the calibration rows, such as the prediction and the kernel's
+        coordinates; None watches the errors alone.
     false_alarm_rate : probability of ever raising an alarm when nothing changes.
     window : number of latest rows over which coverage is shown.
 
@@ -68,14 +137,16 @@ class DriftMonitor:
     >>> watch = DriftMonitor(np.abs(rng.normal(size=500)), confidence_level=0.9, random_state=0)
     >>> watch.take(np.abs(rng.normal(size=300)), np.ones(300, dtype=bool)).alarm
     False
-    >>> watch.take(np.abs(rng.normal(size=300)) * 3, np.zeros(300, dtype=bool)).alarm
-    True
+    >>> report = watch.take(np.abs(rng.normal(size=300)) * 3, np.zeros(300, dtype=bool))
+    >>> report.moved, report.alarm_at < 400
+    ('errors', True)
     """
 
     def __init__(
         self,
         calib_scores: Float[NDArray, "m"],
         *,
+        calib_places: Float[NDArray, "m k"] | None = None,
         confidence_level: float,
         false_alarm_rate: float = 0.01,
         window: int = 200,
@@ -84,52 +155,55 @@ class DriftMonitor:
         check_positive(window, "window", integer=True)
         self.confidence_level = float(check_levels(confidence_level)[0])
         self.false_alarm_rate = check_fraction(false_alarm_rate, "false_alarm_rate")
-        self._scores = np.sort(calib_scores)
-        self._capital = np.full(3, 1.0 / 3.0)
+        self._errors = Martingale(calib_scores[:, None])
+        self._inputs = None if calib_places is None else Martingale(calib_places)
         self._rng = np.random.default_rng(seed_from(random_state))
         self._covered: deque[bool] = deque(maxlen=window)
-        self._n_seen, self._evidence = 0, 1.0
-        self._alarm_at: int | None = None
+        self._n_seen = 0
 
-    def take(self, scores: Float[NDArray, "n"], are_covered: NDArray) -> MonitorReport:
-        """Take the scores of new rows, in order of arrival, and whether their intervals covered."""
-        for score, is_covered in zip(scores, are_covered, strict=True):
+    def take(
+        self,
+        scores: Float[NDArray, "n"],
+        are_covered: NDArray,
+        places: Float[NDArray, "n k"] | None = None,
+    ) -> MonitorReport:
+        """Take the scores of new rows, in order of arrival, whether their intervals covered, and their places."""
+        # The two share the false alarms between them.
+        alarm = (1.0 if self._inputs is None else 2.0) / self.false_alarm_rate
+        for number, (score, is_covered) in enumerate(zip(scores, are_covered, strict=True)):
             self._n_seen += 1
-            self._capital = (1.0 - JUMP) * self._capital + JUMP / 3.0 * self._capital.sum()
-            self._capital *= 1.0 + STAKES * (self._p_value(float(score)) - 0.5)
-            self._evidence = max(self._evidence, float(self._capital.sum()))
+            self._errors.take(np.array([float(score)]), self._rng.uniform(size=1), alarm)
+            if self._inputs is not None and places is not None:
+                self._inputs.take(places[number], self._rng.uniform(size=places.shape[1]), alarm)
             self._covered.append(bool(is_covered))
-            if self._alarm_at is None and self._evidence >= 1.0 / self.false_alarm_rate:
-                self._alarm_at = self._n_seen
         return self.report()
 
     def report(self) -> MonitorReport:
         """What is known so far."""
         seen = len(self._covered)
         band = binomial_band(sum(self._covered), seen) if seen else (0.0, 1.0)
+        watched = {"inputs": self._inputs, "errors": self._errors}
+        raised = {name: one for name, one in watched.items() if one is not None and one.alarm_at is not None}
+        first = min(raised.values(), key=lambda one: one.alarm_at or 0, default=None)
         return MonitorReport(
             n_seen=self._n_seen,
-            evidence=self._evidence,
-            alarm=self._alarm_at is not None,
-            alarm_at=self._alarm_at,
+            evidence=self._errors.evidence,
+            alarm=first is not None,
+            alarm_at=None if first is None else first.alarm_at,
             coverage=sum(self._covered) / seen if seen else math.nan,
             coverage_band=(float(band[0]), float(band[1])),
             confidence_level=self.confidence_level,
+            input_evidence=None if self._inputs is None else self._inputs.evidence,
+            moved=" and ".join(raised) or None,
+            since=None if first is None else first.since,
         )
-
-    def _p_value(self, score: float) -> float:
-        """The smoothed rank of a score among all before it, which then counts among them."""
-        left, right = (np.searchsorted(self._scores, score, side) for side in ("left", "right"))
-        above, equal = len(self._scores) - right, right - left + 1
-        self._scores = np.insert(self._scores, right, score)
-        return float((above + self._rng.uniform() * equal) / len(self._scores))
 
 
 @dataclass(frozen=True)
 class RowMonitor:
-    """A :class:`DriftMonitor` that takes rows: `judge` gives their scores and whether their intervals cover."""
+    """A :class:`DriftMonitor` that takes rows; `judge` says what they tell."""
 
-    judge: Callable[[ArrayLike, ArrayLike, float, ArrayLike | None], tuple[NDArray, NDArray]]
+    judge: Callable[[ArrayLike, ArrayLike, float, ArrayLike | None], Judged]
     watch: DriftMonitor
 
     def take(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None) -> MonitorReport:
@@ -139,3 +213,9 @@ class RowMonitor:
     def report(self) -> MonitorReport:
         """What is known so far."""
         return self.watch.report()
+
+
+def jumped(capital: Float[NDArray, "3 k"]) -> Float[NDArray, "3 k"]:
+    """Some of each bet's capital goes over to the others."""
+    moved: NDArray = (1.0 - JUMP) * capital + JUMP / 3.0 * capital.sum(axis=0)
+    return moved

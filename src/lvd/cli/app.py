@@ -127,7 +127,7 @@ def root(
 
     The exit status is 0 on success, and 2 for input that is refused: a message then says why, and nothing is
     written. It is 1 when something went wrong after a file was written, which the message names, or when not all
-    of standard output could be written, and 3 when lvd online status has an alarm.
+    of standard output could be written, and 3 when lvd monitor or lvd online status has an alarm.
     """
 
 

@@ -10,15 +10,13 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import Data, Json, Level, Model, check_apart, check_files, check_free, check_new
+from lvd.cli.shared import ALARMED, Data, Json, Level, Model, check_apart, check_files, check_free, check_new
 
 if TYPE_CHECKING:
     from lvd.tables.online_table import OnlineTable
 
 online = typer.Typer(name="online", no_args_is_help=True, help="Intervals of rows that come over time.")
 State = Annotated[Path, argument("STATE", "The folder that lvd online init wrote.")]
-ALARMED = 3
-"""The exit status of ``lvd online status`` when there is an alarm."""
 
 
 @online.command(
@@ -222,14 +220,11 @@ def report_online(
 
     It begins with the first label that was observed. The page is one file and loads nothing from any network.
     """
-    import datetime
-
     from lvd.page.render import Origin, write_online_page
 
     check_files({"--out": out}, state)
     check_new(out, force=force or out.is_dir())
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    write_online_page(_load(state), Origin(state.resolve().name, "", today), out)
+    write_online_page(_load(state), Origin.today(state.resolve().name, ""), out)
     console.show(f"page written to {out}")
 
 

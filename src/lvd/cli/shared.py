@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lvd.tables.verdict import Verdict
 
 
+ALARMED = 3
+"""The exit status when there is an alarm."""
 Guarantee = Literal["local", "calibrated", "randomized", "transductive"]
 """What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
 Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]

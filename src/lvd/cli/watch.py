@@ -12,6 +12,7 @@ import typer
 from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.shared import (
+    ALARMED,
     Data,
     Json,
     Level,
@@ -124,10 +125,12 @@ def monitor_model(
 ) -> None:
     """Check whether a model's intervals still hold on newly labelled rows, and if not, since when.
 
-    The rows must be in order of arrival, and must not have been used to train or calibrate the model. Their errors
-    are compared with those of the calibration rows by a test martingale: if nothing has changed, the probability of
-    an alarm is at most --false-alarm-rate, however many rows there are. After an alarm, lvd update --newest
-    calibrates on recent rows only; if the predictions themselves have become poor, fit again.
+    The rows must be in order of arrival, and must not have been used to train or calibrate the model. They are
+    compared with the calibration rows by test martingales, of their errors and of their inputs: if nothing has
+    changed, the probability of an alarm is at most --false-alarm-rate, however many rows there are. An alarm says
+    what has moved, the inputs, the errors or both, and since when; the exit status is then 3. Where errors have
+    moved, lvd update --newest calibrates on recent rows only; if the predictions themselves have become poor, fit
+    again.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.watching import watch
@@ -141,9 +144,11 @@ def monitor_model(
     )
     if json:
         console.show_json(asdict(report) | {"sentence": report.monitor.sentence})
-        return
-    console.show(report.monitor.sentence)
-    low, high = report.monitor.coverage_band
-    console.show(f"exact 95% band of the recent coverage: {low:.1%} to {high:.1%}")
-    console.show_left_out(report.n_skipped, report.n_unlabelled)
-    console.show_unknown(report.n_unknown, report.unseen, report.monitor.n_seen)
+    else:
+        console.show(report.monitor.sentence)
+        low, high = report.monitor.coverage_band
+        console.show(f"exact 95% band of the recent coverage: {low:.1%} to {high:.1%}")
+        console.show_left_out(report.n_skipped, report.n_unlabelled)
+        console.show_unknown(report.n_unknown, report.unseen, report.monitor.n_seen)
+    if report.monitor.alarm:
+        raise typer.Exit(ALARMED)

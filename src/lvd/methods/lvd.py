@@ -27,7 +27,7 @@ from lvd._validation import (
 )
 from lvd.calibration import LocalConformal
 from lvd.calibration.local import check_bandwidth
-from lvd.calibration.monitor import DriftMonitor, RowMonitor
+from lvd.calibration.monitor import DriftMonitor, Judged, RowMonitor
 from lvd.calibration.transductive import Prior
 from lvd.engine import conformal_quantile
 from lvd.intervals import covered
@@ -63,6 +63,8 @@ PRESETS = {
 }
 
 
+MOST_WATCHED = 10
+"""A monitor watches so many of the kernel's coordinates."""
 MOST_COUNTED = 3.0
 """The largest multiple of the typical score that a neighbour counts as (``guarantee="transductive"``)."""
 CROSSED = "The errors are cross-validated: those rows are training rows, predicted by models without them."
@@ -355,9 +357,11 @@ class LVDRegressor(ConformalMethod):
         window: int = 200,
         random_state: RandomState = None,
     ) -> RowMonitor:
-        """A monitor that takes labelled rows as they arrive and says when to recalibrate.
+        """A monitor that takes labelled rows as they arrive and says when they stop looking like the calibration
+        rows, and whether the inputs, the errors or both have moved.
 
-        For a single target, or for several with a joint region.
+        Inputs are watched by the prediction and the kernel's coordinates. For a single target, or for several with
+        a joint region.
         """
         self._check_calibrated()
         if len(self.calibrators_) > 1:
@@ -371,8 +375,11 @@ class LVDRegressor(ConformalMethod):
                 "monitor compares new rows with the calibration rows as they are, and these came with weights= "
                 "for another population; calibrate on rows of that population first"
             )
+        complete = self._complete(self.y_calib_)[:, 0]
+        y_pred = (self.y_calib_ - self.residuals_calib_)[complete]
         watch = DriftMonitor(
             to_numpy(calibration.scores).max(axis=1),
+            calib_places=self._places(y_pred, calibration.rows.points),
             confidence_level=float(self._levels(confidence_level)[0]),
             false_alarm_rate=false_alarm_rate,
             window=window,
@@ -380,16 +387,24 @@ class LVDRegressor(ConformalMethod):
         )
         return RowMonitor(self._judge, watch)
 
-    def _judge(self, X: ArrayLike, y: ArrayLike, level: float, groups: Labels) -> tuple[NDArray, NDArray]:
-        """The scores of labelled rows, and whether their intervals cover."""
+    def _judge(self, X: ArrayLike, y: ArrayLike, level: float, groups: Labels) -> Judged:
+        """The scores of labelled rows, whether their intervals cover, and where they are among the inputs."""
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
         levels = np.array([level])
         radius = self._radii(rows, levels, groups=groups)
         scores = bound(targets)[:, :, 0].max(1)
+        places = self._places(bound.y_pred, self.calibrators_[0].placed(rows.placed, [], level)[0])
         for region in self._regions(bound, radius):
-            return scores, region.contains(targets)
-        return scores, covered(targets[:, 0], bound.intervals(radius, levels)[..., 0])[:, 0]
+            return Judged(scores, region.contains(targets), places)
+        hits = covered(targets[:, 0], bound.intervals(radius, levels)[..., 0])[:, 0]
+        return Judged(scores, hits, places)
+
+    def _places(self, y_pred: Float[NDArray, "n t"], points: Any) -> Float[NDArray, "n k"]:
+        """Predictions, and the kernel's coordinates in which the calibration rows are furthest apart."""
+        spread = to_numpy(self.calibrators_[0].calibration_.rows.points).std(axis=0)
+        widest = np.sort(np.argsort(-spread, kind="stable")[:MOST_WATCHED])
+        return np.column_stack([y_pred, to_numpy(points)[:, widest]])
 
     def explain(
         self,

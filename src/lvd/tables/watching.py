@@ -124,7 +124,7 @@ def watch(
     false_alarm_rate: float = 0.01,
     window: int = 200,
 ) -> WatchReport:
-    """Whether labelled rows, in order of arrival, have errors like those of the calibration rows."""
+    """Whether labelled rows, in order of arrival, are like the calibration rows and have errors like theirs."""
     monitor = model.regressor.monitor(
         confidence_level, false_alarm_rate=false_alarm_rate, window=window, random_state=model.seed
     )
@@ -139,8 +139,9 @@ def watch(
         X, found = model.infer(rows, np.array([level]), numbers=numbers)
         y = model.encoder.target(rows)
         with counting_in_table(numbers):
-            scores, hits = monitor.judge(X, y, level, model.group_labels(rows))
-        monitor.watch.take(scores, hits | (~found.known & infinite))
+            judged = monitor.judge(X, y, level, model.group_labels(rows))
+        hits = judged.covered | (~found.known & infinite)
+        monitor.watch.take(judged.scores, hits, judged.places)
         n_repeated += model.count_training_rows(X)
         n_calibrating += int(model.calibrating(X, row_ids(X, y)).sum())
         n_unknown, unseen = n_unknown + int((~found.known).sum()), unseen + model.unseen(rows)
