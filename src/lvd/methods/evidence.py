@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from lvd._typing import Float, Int, NDArray
 from lvd.calibration.explanation import Evidence, Neighbor
+from lvd.methods.attribution import (
+    FEWEST_ROWS,
+    N_ORDERS,
+    ColumnPlaces,
+    ColumnShare,
+    mix,
+    shapley_values,
+    told,
+)
 from lvd.regions import Region
 
 
@@ -66,7 +78,9 @@ class Explanation:
 
     Where the region is joint, the evidence is that of all targets, and `largest` names one of them. `reason` says
     why the row is unknown, if it is, and `column` is the number of the input that decides it alone, if one does;
-    `remark` is what the score has to say about the row's errors.
+    `remark` is what the score has to say about the row's errors. `shares` tell for each column how much wider the
+    interval is for what the row has there, those that matter most first; none where there were no rows to compare
+    with.
     """
 
     row: int
@@ -83,6 +97,7 @@ class Explanation:
     reason: str | None = None
     column: int | None = None
     remark: str | None = None
+    shares: tuple[ColumnShare, ...] = ()
 
     @property
     def score_name(self) -> str | None:
@@ -107,8 +122,8 @@ class Explanation:
             else f"The guarantee of this interval is {self.guarantee}. With the local one: "
         )
         together = "" if self.largest is None else f" {self.largest.sentence}"
-        remark = "" if self.remark is None else f" {self.remark}"
-        return f"{unknown}{other}{self.evidence.sentence}{together}{remark}"
+        more = "".join(f" {one}" for one in (self.remark, told(self.shares)) if one is not None)
+        return f"{unknown}{other}{self.evidence.sentence}{together}{more}"
 
 
 def in_units_of_y(
@@ -122,3 +137,37 @@ def in_units_of_y(
         error = None if np.isnan(errors[index]) else float(errors[index])
         neighbors.append(replace(one, index=index, error=error))
     return replace(evidence, neighbors=tuple(neighbors), measure=measure)
+
+
+def with_shares(
+    explanations: Sequence[Explanation],
+    X: Any,
+    others: Any,
+    places: ColumnPlaces,
+    log_widths: Callable[[Any, float], Float[NDArray, "k t"]],
+    *,
+    n_orders: int = N_ORDERS,
+) -> list[Explanation]:
+    """Explanations of these rows with what each column adds to the width, against the others; as they are, if the
+    others are few or no column changes the width."""
+    if len(others) < FEWEST_ROWS or not len(places):
+        return list(explanations)
+
+    def times(row: int, level: float) -> Float[NDArray, "c t"]:
+        own, counts = _safe_indexing(X, [row]), (len(places), len(others))
+        asked = partial(mix, own, others, places)
+        return np.exp(shapley_values(lambda one: log_widths(asked(one), level), *counts, n_orders=n_orders))
+
+    found = {
+        row: times(row, level) for row, level in {(e.row, e.evidence.confidence_level) for e in explanations}
+    }
+    return [
+        replace(one, shares=_largest_first(places, found[one.row][:, one.target])) for one in explanations
+    ]
+
+
+def _largest_first(places: ColumnPlaces, times: Float[NDArray, "c"]) -> tuple[ColumnShare, ...]:
+    if np.allclose(times, 1.0):
+        return ()
+    shares = [ColumnShare(name, one) for (name, _), one in zip(places, times.tolist(), strict=True)]
+    return tuple(sorted(shares, key=lambda share: -abs(np.log(share.times))))

@@ -17,6 +17,7 @@ from lvd._validation import (
     Parameter,
     check_choice,
     check_levels,
+    check_matrix,
     check_positive,
     intervals_like,
     like,
@@ -32,9 +33,10 @@ from lvd.calibration.transductive import Prior
 from lvd.engine import conformal_quantile
 from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
+from lvd.methods.attribution import ColumnPlaces
 from lvd.methods.base import PROMISES, SIDES, local_choices
 from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score, rows_of_labels
-from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
+from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y, with_shares
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
 from lvd.models.candidates import Candidates, Folds, folds_of_cases
@@ -416,14 +418,38 @@ class LVDRegressor(ConformalMethod):
         groups: Labels = None,
         weights: Labels = None,
         unknown: Labels = None,
+        background: ArrayLike | None = None,
     ) -> list[Explanation]:
         """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
 
         `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
-        `unknown` marks rows (true) as unknown, whatever is near them.
+        `unknown` marks rows (true) as unknown, whatever is near them. With `background`, ten or more ordinary rows,
+        such as those of `fit`, each explanation also tells which columns make the interval wide against these.
         Several targets give one explanation per row and target, the targets of a row side by side.
+
+        Examples
+        --------
+        >>> import numpy as np, lvd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, size=(600, 3))
+        >>> y = X[:, 0] + np.where(X[:, 1] > 0, 1.0, 0.1) * rng.normal(size=600)
+        >>> reg = lvd.LVDRegressor("trees", random_state=0).fit(X, y)
+        >>> (one,) = reg.explain([[0.5, 0.9, 0.5]], background=X)
+        >>> one.shares[0].column
+        'x2'
         """
         self._check_calibrated()
+        if background is not None:
+            alone = self.explain(
+                *(X, confidence_level),
+                n_neighbors=n_neighbors,
+                guarantee=guarantee,
+                groups=groups,
+                weights=weights,
+                unknown=unknown,
+            )
+            rows, others = self._mixable(X), self._mixable(background)
+            return with_shares(alone, rows, others, self._column_places(rows), self._log_widths)
         levels, (rows, bound) = self._levels(confidence_level)[:1], self._bind(self._check_inputs(X), unknown)
         choices = local_choices(guarantee, False, groups, weights, 0)
         intervals = self._clip(bound.intervals(self._radii(rows, levels, **choices), levels))
@@ -473,6 +499,30 @@ class LVDRegressor(ConformalMethod):
             )
             for row, target in np.ndindex(bound.y_pred.shape)
         ]
+
+    def _mixable(self, X: Any) -> Any:
+        """Rows as a frame or a matrix, whose columns can be those of different rows."""
+        columns = vars(self).get("columns_")
+        return check_matrix(X, missing=True) if columns is None else columns.read(X)
+
+    def _column_places(self, X: Any) -> ColumnPlaces:
+        """The columns of the frame or table of `fit`, or x1, x2... of an array."""
+        columns = vars(self).get("columns_")
+        if columns is None:
+            return [(f"x{number + 1}", [number]) for number in range(np.shape(X)[1])]
+        places: ColumnPlaces = columns.column_places
+        return places
+
+    def _log_widths(self, X: Any, level: float) -> Float[NDArray, "n t"]:
+        """How wide the score alone makes intervals at the usual radius, in logarithms."""
+        plan, bound = self.score_.plan(level), self._bind(self._check_inputs(X))[1]
+        usual = [
+            [np.quantile(scores[:, column], plan.level, method="higher") for column in plan.columns]
+            for scores in (to_numpy(one.calibration_.scores) for one in self.calibrators_)
+        ]
+        radius = np.repeat(np.array(usual).T[None, :, None], len(bound.y_pred), axis=0)
+        ends = bound.intervals(radius, np.array([level]))[:, :, 0]
+        return np.log(np.maximum(ends[:, 1] - ends[:, 0], np.finfo(np.float64).tiny))
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
         """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""

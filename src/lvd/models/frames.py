@@ -49,6 +49,11 @@ class FrameColumns:
         kinds: list[FrameKind] = ["number"] * len(names)
         return cls(names, tuple(kinds), ("float64",) * len(names), ((),) * len(names), targets)
 
+    @property
+    def column_places(self) -> list[tuple[str, list[int]]]:
+        """Each column by its name, with its number."""
+        return [(name, [place]) for place, name in enumerate(self.names)]
+
     def read(self, X: Any) -> Any:
         """Rows as such a frame: a dict of columns, a list of dicts; anything else stays as it is."""
         if isinstance(X, Mapping):

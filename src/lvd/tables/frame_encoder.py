@@ -50,6 +50,11 @@ class FrameEncoder:
         """The columns that the model reads."""
         return self.frame.names
 
+    @property
+    def column_places(self) -> list[tuple[str, list[int]]]:
+        """Each column by its name, with its number."""
+        return self.frame.column_places
+
     def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
         """All rows; :meth:`transform` refuses what it cannot read."""
         return np.ones(table.num_rows, dtype=bool)

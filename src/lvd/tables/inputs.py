@@ -56,6 +56,7 @@ class CellEncoder:
     kept_in: ClassVar[str] = "molecules"
     added: ClassVar[tuple[str, ...]] = ("nearest", "tanimoto")
     columns: ClassVar[tuple[Column, ...]] = ()
+    column_places: ClassVar[tuple[tuple[str, list[int]], ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
     fixes_features: ClassVar[bool] = True
     every_target: ClassVar[bool] = False

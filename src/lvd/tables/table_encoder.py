@@ -166,6 +166,11 @@ class TableEncoder:
         starts = [0, *ends[:-1]]
         return [(column, [*range(*pair)]) for column, *pair in zip(self.columns, starts, ends, strict=True)]
 
+    @property
+    def column_places(self) -> list[tuple[str, list[int]]]:
+        """Each column by its name, with the numbers of its features."""
+        return [(column.name, places) for column, places in self.feature_places()]
+
     def filled(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The features with those of the columns' medians in place of NaN."""
         return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)

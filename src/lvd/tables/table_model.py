@@ -27,9 +27,10 @@ from lvd._validation import (
 )
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods import saving
+from lvd.methods.attribution import N_ORDERS
 from lvd.methods.base import PROMISES, SIDES
 from lvd.methods.conformal import SharedRowsWarning
-from lvd.methods.evidence import Explanation, Prediction
+from lvd.methods.evidence import Explanation, Prediction, with_shares
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.models.kinds import takes
@@ -494,18 +495,26 @@ class TableModel:
         return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
 
     def explain(
-        self, batches: Batches, row: int, confidence_level: float | None = None, *, n_neighbors: int = 10
+        self,
+        batches: Batches,
+        row: int,
+        confidence_level: float | None = None,
+        *,
+        n_neighbors: int = 10,
+        background: pa.Table | None = None,
     ) -> list[Explanation]:
         """Why the interval of row number `row` is as it is, one explanation per target.
 
         Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a single
-        input column, the `label` is its cell.
+        input column, the `label` is its cell. `background` are rows to compare with.
         """
         found, number = find_row(batches, row), np.array([row])
         self.encoder.usable(found, numbers=number)
         X = self.inputs(found, numbers=number)
         with counting_in_table(number):
             explained = self.explain_rows(found, X, confidence_level, n_neighbors=n_neighbors)
+        if background is not None:
+            explained = self.with_shares(explained, X, self.inputs(background))
         calibration, cells = self.calibration_rows, self.cells
         own = None if cells is None else self.encoder.transform(found)[0]
 
@@ -517,6 +526,13 @@ class TableModel:
             return replace(one, row=row, label=own, evidence=replace(one.evidence, neighbors=neighbors))
 
         return list(map(in_tables, explained))
+
+    def with_shares(
+        self, explanations: Sequence[Explanation], X: Any, others: Any, *, n_orders: int = N_ORDERS
+    ) -> list[Explanation]:
+        """The explanations of the inputs `X` with what each column adds to the width, against other inputs."""
+        places, ask = self.encoder.column_places, self.regressor._log_widths
+        return with_shares(explanations, X, others, places, ask, n_orders=n_orders)
 
     def explain_rows(
         self, rows: pa.Table, X: Any, confidence_level: float | None, *, n_neighbors: int
