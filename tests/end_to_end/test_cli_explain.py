@@ -67,3 +67,34 @@ def test_a_row_that_is_not_there(lvd_here, homes, strange):
     assert outcome.code == 2
     assert "row must lie between 1 and 2, the number of rows of the table, got 3" in outcome.err
     assert outcome.out == ""
+
+
+class TestColumns:
+    def test_the_cells_of_the_neighbours_are_beside_those_of_the_row(self, lvd_here, homes):
+        words = ("explain", homes.model, homes.new, "--row", 5, "--fitted-on", homes.table)
+        outcome = lvd_here(*words)
+        assert (outcome.code, outcome.err) == (0, "")
+        (found,) = json.loads(lvd_here(*words, "--json").out)
+        listed = [line.split() for line in outcome.out.splitlines()]
+        head = next(place for place, line in enumerate(listed) if line[:3] == ["column", "row", "5"])
+        cells = {line[0]: line[1:] for line in listed[head + 1 : head + 5]}
+        with homes.table.open(newline="") as file:
+            fitted_on = list(csv.DictReader(file))
+        with homes.new.open(newline="") as file:
+            own = list(csv.DictReader(file))[4]
+        nearest = [fitted_on[one["index"] - 1] for one in found["evidence"]["neighbors"][:3]]
+        assert set(cells) == {"area", "rooms", "district", "garden"}
+        for name, texts in cells.items():
+            assert texts == [row[name] or "missing" for row in (own, *nearest)]
+
+    def test_another_row_that_cannot_be_read_does_no_harm(self, lvd_here, homes, tmp_path):
+        text = homes.new.read_text().splitlines()
+        (tmp_path / "new.csv").write_text("\n".join([*text[:30], ",".join(["?"] * len(text[0].split(",")))]))
+        outcome = lvd_here("explain", homes.model, tmp_path / "new.csv", "--row", 5)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "times as wide\n" not in outcome.out
+
+    def test_another_table_has_not_these_neighbours(self, lvd_here, homes):
+        outcome = lvd_here("explain", homes.model, homes.new, "--row", 5, "--fitted-on", homes.new)
+        assert outcome.code == 2
+        assert "--fitted-on must be the table that the model was fitted on, of 500 rows" in outcome.err

@@ -89,6 +89,7 @@ class TestFittedInPython:
             (("evaluate",), "interval score"),
             (("evaluate", "--by", "district"), "coverage by district"),
             (("explain", "--row", 3), "similar calibration rows"),
+            (("explain", "--row", 4), "times as wide"),
             (("monitor",), "recent coverage"),
             (("report", "--by", "district", "--out", "page.html"), "page written"),
             (("update", "--out", "updated"), "80 rows added"),

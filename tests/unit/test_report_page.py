@@ -262,7 +262,7 @@ def test_one_of_several_targets(new):
     report = make_report(both, new, target=TARGET, rivals=("split",), fitted_on=table)  # new has no "second"
     (reported,) = both.evaluate(new.to_batches(), targets=[TARGET]).targets
     assert report.verdict.coverage == reported.summary.rows[0]["marginal_coverage_rate"]
-    number, *_, neighbors, _, _, _ = report.rows["rows"][0]
+    number, *_, neighbors, _, _, _, _ = report.rows["rows"][0]
     explained = both.explain(new.to_batches(), number, n_neighbors=8)[1].evidence.neighbors
     assert [one[0] for one in neighbors] == [one.index for one in explained]
 
@@ -307,7 +307,7 @@ def test_few_rows_and_infinite_intervals(model, n_rows, level):
 
 
 def test_rows_carry_the_explanation_of_explain(model, new, report):
-    number, *_, sentence, unknown, missing, neighbors, cells, picture, known = report.rows["rows"][0]
+    number, *_, sentence, unknown, missing, neighbors, cells, picture, known, _ = report.rows["rows"][0]
     (expected,) = model.explain(new.to_batches(), number, 0.9, n_neighbors=8)
     assert (sentence, known) == (expected.sentence, expected.known)
     assert missing == expected.evidence.rows_missing

@@ -6,10 +6,10 @@
   const SVG = "http://www.w3.org/2000/svg";
 
   const rows = data.rows.map((r) => {
-    const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture, known] = r;
+    const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture, known, times] = r;
     const finite = lower !== null && upper !== null;
     return {
-      row, y, prediction, evidence, status, sentence, unknown, missing, neighbors, cells, picture,
+      row, y, prediction, evidence, status, sentence, unknown, missing, neighbors, cells, picture, times,
       known: known ? "yes" : "no",
       lower: lower === null ? -Infinity : lower,
       upper: upper === null ? Infinity : upper,
@@ -170,10 +170,16 @@
         `The calibration rows that weigh most, by their number in the fitted table. All others carry ${percent(Math.max(rest, 0))} of the weight; ${percent(row.unknown)} is the weight of the unknown.`));
     }
     if (data.columns.length) {
-      made.append(element("h4", {}, "Cells"));
+      made.append(element("h4", {}, row.times ? "Cells, and how much wider each makes this interval against other rows" : "Cells"));
       const cells = element("dl", { class: "cells" });
       data.columns.forEach((name, at) => {
-        cells.append(element("div", {}, element("dt", {}, name), element("dd", {}, row.cells[at] || "missing")));
+        const cell = element("div", {}, element("dt", {}, name), element("dd", {}, row.cells[at] || "missing"));
+        const times = row.times?.[at] ?? 1;
+        if (times > 1.1 || times < 1 / 1.1) {
+          const said = times > 1 ? `${times.toPrecision(2)} times wider` : `narrower: ${times.toPrecision(2)} times`;
+          cell.append(element("dd", { class: `times ${times > 1 ? "wider" : "narrower"}` }, said));
+        }
+        cells.append(cell);
       });
       made.append(cells);
     }

@@ -29,6 +29,9 @@ STATUS, ROWS_MISSING, KNOWN = 6, 9, 13
 """Places in the record of a row; all of them are named where the page's script takes a record apart."""
 N_NEIGHBORS, MOST_ROWS = 8, 1000
 MOST_COLUMNS, LONGEST_CELL = 24, 60
+MOST_TOLD, N_FEW_ORDERS, MOST_OTHERS, ASKED = 200, 12, 1000, 60_000
+"""Of so many rows it is told which columns make them wide, from so many orders, against so many other rows; no more
+mixed rows than the last number are predicted."""
 BYTES = 3_800_000
 """What the rows may take of a page of 5 MB."""
 
@@ -116,6 +119,7 @@ def embed_rows(
             *(*_figures(evaluated, row), str(status[row])),
             *_reasons(explanation, places),
             *(line, gallery.add(row_texts, row), bool(evaluated.known[row])),
+            _times(explanation, names),
         ]
         size += _json_size(record)
         if neighbors is not None and explanation is not None:
@@ -142,7 +146,22 @@ def _explanations(evaluated: Evaluated, chosen: Int[NDArray, "k"]) -> Sequence[E
         return [None] * len(chosen)
     rows, X = evaluated.table.take(chosen), _safe_indexing(evaluated.X, chosen)
     found = evaluated.model.explain_rows(rows, X, evaluated.confidence_level, n_neighbors=N_NEIGHBORS)
-    return [one for one in found if one.target == evaluated.place]
+    own = [one for one in found if one.target == evaluated.place]
+    n_columns = len(evaluated.model.encoder.column_places)
+    n_told = min(MOST_TOLD, ASKED // (N_FEW_ORDERS * (n_columns + 1)))
+    others = _safe_indexing(evaluated.X, np.arange(min(MOST_OTHERS, len(evaluated.y)))) if n_columns else []
+    return [
+        *evaluated.model.with_shares(own[:n_told], X, others, n_orders=N_FEW_ORDERS),
+        *own[n_told:],
+    ]
+
+
+def _times(explanation: Explanation | None, names: Sequence[str]) -> list[float | None] | None:
+    """How many times wider the interval is for each of these cells, where that is told."""
+    if explanation is None or not explanation.shares:
+        return None
+    times = {share.column: share.times for share in explanation.shares}
+    return [short(times[name]) if name in times else None for name in names]
 
 
 def _reasons(explanation: Explanation | None, places: Sequence[int]) -> list[Any]:
