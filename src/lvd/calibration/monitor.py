@@ -16,10 +16,11 @@ from lvd.intervals import binomial_band
 
 STAKES, JUMP = np.array([-1.0, 0.0, 1.0])[:, None], 0.01
 ADVICE = {
-    "errors": "recalibrate (update, or forget older rows); if predictions have become poor, fit again",
-    "inputs": "the errors do not show it, so the intervals may still hold; where rows become unknown, fit again",
-    "inputs and errors": "the world has changed: fit again with recent rows, or at least recalibrate with them",
+    "errors": "Recalibrate (update, or forget older rows); if predictions have become poor, fit again",
+    "inputs": "The errors do not show it, so nothing needs to be done; seasons do that, too",
+    "inputs and errors": "The world has changed: fit again with recent rows, or at least recalibrate with them",
 }
+"""What to do where this has moved."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ class MonitorReport:
     """What the watch knows after the latest rows.
 
     `evidence` is the largest capital reached so far against "nothing has changed", `input_evidence` the same for
-    the inputs, where they are watched. `moved` says what raised the alarm, ``"inputs"``, ``"errors"`` or ``"inputs
-    and errors"``, None without one; `alarm_at` is the row of the first alarm, and `since` that from which on the
-    rows look different. `coverage` is that of the latest rows in the window, with an exact 95% band.
+    the inputs, where they are watched. `moved` says what does not look like the calibration rows any more,
+    ``"inputs"``, ``"errors"`` or ``"inputs and errors"``, None if nothing, and `since` from which row on. Errors
+    that have moved are an `alarm`, raised at row `alarm_at`; inputs alone are none: they move with every season.
+    `coverage` is that of the latest rows in the window, with an exact 95% band.
     """
 
     n_seen: int
@@ -52,9 +54,10 @@ class MonitorReport:
             told += f", {self.input_evidence:.3g} to 1 from inputs"
         if self.moved is None:
             return f"No sign of drift in {self.n_seen} rows ({told}); {recent}."
+        raised = f"Alarm at row {self.alarm_at}: since" if self.alarm else "No alarm, but since"
         return (
-            f"Alarm: since about row {self.since} the {self.moved} do not look like those of the calibration set "
-            f"(raised at row {self.alarm_at}; {told}); {recent}. What to do: {ADVICE[self.moved]}."
+            f"{raised} about row {self.since} the {self.moved} do not look like those of the calibration set "
+            f"({told}); {recent}. {ADVICE[self.moved]}."
         )
 
 
@@ -183,19 +186,20 @@ class DriftMonitor:
         seen = len(self._covered)
         band = binomial_band(sum(self._covered), seen) if seen else (0.0, 1.0)
         watched = {"inputs": self._inputs, "errors": self._errors}
-        raised = {name: one for name, one in watched.items() if one is not None and one.alarm_at is not None}
-        first = min(raised.values(), key=lambda one: one.alarm_at or 0, default=None)
+        moved = {
+            name: one.since for name, one in watched.items() if one is not None and one.since is not None
+        }
         return MonitorReport(
             n_seen=self._n_seen,
             evidence=self._errors.evidence,
-            alarm=first is not None,
-            alarm_at=None if first is None else first.alarm_at,
+            alarm="errors" in moved,
+            alarm_at=self._errors.alarm_at,
             coverage=sum(self._covered) / seen if seen else math.nan,
             coverage_band=(float(band[0]), float(band[1])),
             confidence_level=self.confidence_level,
             input_evidence=None if self._inputs is None else self._inputs.evidence,
-            moved=" and ".join(raised) or None,
-            since=None if first is None else first.since,
+            moved=" and ".join(moved) or None,
+            since=moved.get("errors", moved.get("inputs")),
         )
 
 

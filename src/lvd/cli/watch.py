@@ -116,6 +116,9 @@ def monitor_model(
     false_alarm_rate: Annotated[
         float, typer.Option(help="Highest probability of an alarm when nothing has changed.")
     ] = 0.01,
+    inputs_too: Annotated[
+        bool, typer.Option("--inputs-too", help="Exit with 3 also when the inputs alone have moved.")
+    ] = False,
     window: Annotated[
         int, typer.Option(min=1, help="How many of the latest rows the reported coverage is over.")
     ] = 200,
@@ -127,10 +130,10 @@ def monitor_model(
 
     The rows must be in order of arrival, and must not have been used to train or calibrate the model. They are
     compared with the calibration rows by test martingales, of their errors and of their inputs: if nothing has
-    changed, the probability of an alarm is at most --false-alarm-rate, however many rows there are. An alarm says
-    what has moved, the inputs, the errors or both, and since when; the exit status is then 3. Where errors have
-    moved, lvd update --newest calibrates on recent rows only; if the predictions themselves have become poor, fit
-    again.
+    changed, the probability of saying so is at most --false-alarm-rate, however many rows there are. The sentence
+    says what has moved, the inputs, the errors or both, and since when. Errors that have moved are an alarm: the
+    exit status is 3. Inputs alone, which move with every season, are one with --inputs-too. After an alarm
+    lvd update --newest calibrates on recent rows only; if the predictions have become poor, fit again.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.watching import watch
@@ -150,5 +153,5 @@ def monitor_model(
         console.show(f"exact 95% band of the recent coverage: {low:.1%} to {high:.1%}")
         console.show_left_out(report.n_skipped, report.n_unlabelled)
         console.show_unknown(report.n_unknown, report.unseen, report.monitor.n_seen)
-    if report.monitor.alarm:
+    if report.monitor.alarm or (inputs_too and report.monitor.moved):
         raise typer.Exit(ALARMED)
