@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
+import socket
+import threading
 import warnings
 from contextlib import contextmanager
 from typing import NamedTuple
+
+import uvicorn
 
 from command_line import start
 
@@ -37,6 +41,21 @@ def served(*arguments):
         finally:
             process.terminate()
             process.communicate(timeout=60)
+
+
+@contextmanager
+def listening(folder, **choices):
+    """A server in a thread of this process, for real connections; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(create_app(folder, **choices), log_config=None, lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(60)
 
 
 class Malformed(NamedTuple):

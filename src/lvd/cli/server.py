@@ -74,7 +74,7 @@ def serve_model(
     says why, as lvd explain does. A folder of lvd online init also has POST /observe, which takes labels by their
     keys; what has been answered is on disk.
 
-    /health says whether the model is the newest, /metrics is for Prometheus,
+    The page at / has a form for people. /health says whether the model is the newest, /metrics is for Prometheus,
     /openapi.json describes all of it, with the columns of this model.
 
     What is refused is answered with a sentence in three parts: error, where, what_to_do. When the folder changes,

@@ -22,6 +22,7 @@ from lvd.serve.answers import JSON, answer_all, failure_of
 from lvd.serve.batches import MOST_TOGETHER, Lane
 from lvd.serve.bodies import Asked
 from lvd.serve.current import CurrentModel
+from lvd.serve.form_page import form_page
 from lvd.serve.gauges import Gauges
 from lvd.serve.openapi import describe_service
 from lvd.serve.refusals import RefusedError
@@ -49,7 +50,7 @@ def create_app(
     ----------
     folder : what ``lvd fit``, ``lvd online init`` or the `save` of a method wrote.
     limits : how much a request may ask for.
-    token : what requests must carry, but those for ``/health``.
+    token : what requests must carry, but those for the empty page and ``/health``.
     trusted : classes of your own that the model holds, as for :func:`lvd.load`.
     hosts : the names under which it answers; None for any.
     reload_seconds : how often the folder is looked at.
@@ -78,6 +79,7 @@ def create_app(
     for path, handler in shown.items():
         app.add_route(path, server.guarded(handler), methods=["GET"])
     app.add_route("/health", server.guarded(server.health, free=True), methods=["GET"])
+    app.add_route("/", server.guarded(server.page, free=True), methods=["GET"])
     app.add_exception_handler(HTTPException, server.refuse_path)  # type: ignore[arg-type]
     return app
 
@@ -102,6 +104,7 @@ class Server:
         ]
 
     def _answer_all(self, requests: Sequence[Asked]) -> list[Any]:
+        self.gauges.calls.inc()
         return answer_all(self.current.served, requests, self.limits.max_rows)
 
     def _note_model(self) -> None:
@@ -211,6 +214,12 @@ class Server:
     async def openapi(self, request: Request) -> Response:
         """The description of all this."""
         return _json(describe_service(self.current.served, self.limits, with_token=self._token is not None))
+
+    async def page(self, request: Request) -> Response:
+        """The page for people; it knows nothing of the model until it asks."""
+        text, policy = form_page()
+        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+        return Response(text, media_type="text/html; charset=utf-8", headers=headers)
 
 
 def _json(content: Any) -> Response:

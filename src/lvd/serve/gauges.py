@@ -19,6 +19,9 @@ class Gauges:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("lvd_requests", "Requests.", ["path", "status"], registry=registry)
+        self.calls = Counter(
+            "lvd_model_calls", "Calls of the model; requests may share one.", registry=registry
+        )
         self.seconds = Histogram(
             "lvd_request_seconds", "Time to answer.", ["path"], buckets=BUCKETS, registry=registry
         )
