@@ -6,10 +6,9 @@ import shutil
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
-pytest.importorskip("fastapi", reason="lvd serve needs fastapi")
-
 from serving import listening
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(
