@@ -21,6 +21,7 @@ COMMANDS = [
     ("serve",),
     ("data", "list"),
     ("data", "export"),
+    ("export",),
 ]
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src"
 RESULTS = ROOT / "results"
-OPTIONAL = {"lvd/molecules": "chemprop"}
+OPTIONAL = {"lvd/molecules": "chemprop", "lvd/methods/conformal": "onnxruntime"}
 """Which sources have examples that need an optional package."""
 
 sys.path.append(str(DOCS / "_ext"))

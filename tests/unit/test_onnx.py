@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 
 import lvd
 from lvd._validation import InputError
 from lvd.onnx.exporting import worst_rows
 
+onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
 LEVELS = [0.5, 0.9]
 
 

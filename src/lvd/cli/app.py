@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 import lvd
 from lvd._progress import STANDARD_OUTPUT, WRITTEN
-from lvd.cli import console, data, evaluate, explain, fit, online, predict, report, server, watch
+from lvd.cli import console, data, evaluate, explain, export, fit, online, predict, report, server, watch
 
 if TYPE_CHECKING:
     from lvd._validation import InputError, Parameter
@@ -138,6 +138,7 @@ app.command("explain", epilog=explain.EXAMPLES, no_args_is_help=True)(explain.ex
 app.command("report", epilog=report.EXAMPLES, no_args_is_help=True)(report.report_table)
 app.command("update", epilog=watch.UPDATE_EXAMPLES, no_args_is_help=True)(watch.update_model)
 app.command("monitor", epilog=watch.MONITOR_EXAMPLES, no_args_is_help=True)(watch.monitor_model)
+app.command("export", epilog=export.EXAMPLES, no_args_is_help=True)(export.export_graph)
 app.command(epilog=data.DEMO_EXAMPLES)(data.demo)
 app.command("serve", epilog=server.EXAMPLES, no_args_is_help=True)(server.serve_model)
 app.add_typer(online.online)

@@ -33,13 +33,12 @@ from lvd._validation import (
 )
 from lvd.intervals import interval_columns
 from lvd.models import Model
+from lvd.models.coding import NEW_LEVEL
 from lvd.models.frames import FrameColumns
 from lvd.store import save_object
 
 SIDES = ("lower", "upper")
 """Which end an interval with one end has."""
-NEW_LEVEL = -1.0
-"""Stands in the features of a category whose level `fit` has not seen; they are shares otherwise, or 0 and 1."""
 PROMISES = {
     "local": (
         "For a fixed centre, a new case drawn near it by similarity scores at most the radius with at least the "

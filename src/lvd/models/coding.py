@@ -19,6 +19,8 @@ MOST_LEVELS, LEAST_LEVEL = 30, 0.005
 """Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
 MOST_CODES = 250
 """Histogram boosting accepts at most this many levels of a category."""
+NEW_LEVEL = -1.0
+"""Stands in the features of a category whose level `fit` has not seen; they are shares otherwise, or 0 and 1."""
 WIDE, N_AXES = 200, 50
 """A sparse matrix of more columns than the first is projected to as many as the second."""
 

@@ -15,8 +15,9 @@ from lvd._validation import InputError, Parameter, check_positive, percent_name
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.calibration.bandwidth import wanted_weight
 from lvd.kernels import MahalanobisKernel
+from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph
-from lvd.onnx.graph import OPSET, Graph, Node
+from lvd.onnx.graph import DOUBLE, OPSET, Graph, Node
 from lvd.onnx.known_rows import known_rows
 from lvd.onnx.measures import MeasuredTarget, measure
 from lvd.onnx.predictors import run_model
@@ -30,8 +31,12 @@ def write_graph(
     *,
     max_rows: int | None = MOST_ROWS,
     targets: Sequence[str] | None = None,
+    level_groups: Sequence[Sequence[int]] = (),
 ) -> ExportedGraph:
-    """Write the graph of a :class:`ConformalMethod` at these levels; `targets` name the outputs of several."""
+    """Write the graph of a :class:`ConformalMethod` at these levels; `targets` name the outputs of several.
+
+    Rows with nothing but zeros in the columns of one of the `level_groups` are unknown.
+    """
     if max_rows is not None:
         check_positive(max_rows, "max_rows", integer=True)
     if method.score_.joint:
@@ -40,7 +45,9 @@ def write_graph(
         )
     graph = Graph()
     X = graph.input("X")
-    found, n_rows = _outputs(method, X, levels, max_rows)
+    rows, new = _without_marks(method, X)
+    new += [rows.columns(group).reduce("Max").equals(0.0) for group in level_groups]
+    found, n_rows = _outputs(method, rows, new, levels, max_rows)
     names = [""] if method.n_targets_ == 1 else [f"_{one}" for one in targets or range(method.n_targets_)]
     outputs = _named(found, levels, names)
     shape = ["rows", method.n_features_in_]
@@ -65,11 +72,25 @@ class _Found(NamedTuple):
     known: Node | None
 
 
-def _outputs(method: Any, X: Node, levels: Float[NDArray, "l"], max_rows: int | None) -> tuple[_Found, int]:
-    """All there is to know of the rows, and how many calibration rows are in it."""
+def _without_marks(method: Any, X: Node) -> tuple[Node, list[Node]]:
+    """The rows without :data:`NEW_LEVEL`, where their features may have it, and which of them had it."""
+    places = vars(method).get("level_places_")
+    if places is None or not len(places):
+        return X, []
+    of_levels = np.isin(np.arange(method.n_features_in_), places)
+    marked = X.equals(NEW_LEVEL) & of_levels[None]
+    return marked.where(0.0, X), [marked.cast(DOUBLE).reduce("Max") > 0.0]
+
+
+def _outputs(
+    method: Any, X: Node, new: Sequence[Node], levels: Float[NDArray, "l"], max_rows: int | None
+) -> tuple[_Found, int]:
+    """All there is to know of the rows, of which `new` ones are unknown, and how many calibration rows it holds."""
     outputs = run_model(method.model_, X)
     measured = measure(method.score_, outputs, X, method.kernels_, method.n_targets_)
     known = None if method.support_ is None else known_rows(method.support_, outputs)
+    for mask in new:
+        known = None if known is None else known & ~mask
     ends, sizes, n_rows = [], [], 0
     for target, calibrator in zip(measured, method.calibrators_, strict=True):
         radii, size, kept = _radii(method, calibrator, target, outputs.embeddings, levels, max_rows)
@@ -149,7 +170,7 @@ def worst_rows(
         warnings.warn(
             f"{n_left:,} of {len(scores):,} calibration rows, those of the smallest errors, are left out of the "
             f"graph, so its intervals are wider: at level 0.9 about as wide as at "
-            f"{1.0 - 0.1 * n_kept / len(scores):.3g}; to keep all rows, give max_rows=None",
+            f"{1.0 - 0.1 * n_kept / len(scores):.3g}; to keep all rows, give a larger max_rows",
             CalibrationWarning,
             stacklevel=6,
         )

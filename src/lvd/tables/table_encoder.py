@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_choice
-from lvd.methods.base import NEW_LEVEL
+from lvd.models.coding import NEW_LEVEL
 from lvd.store import register
 from lvd.tables.column_coding import (
     Column,
@@ -159,6 +159,13 @@ class TableEncoder:
             place for column, own in self.feature_places() if column.kind == "category" for place in own
         ]
         return np.array(places, dtype=np.int64)
+
+    @property
+    def level_groups(self) -> list[list[int]]:
+        """For each column with levels the features of which one at least is not 0, unless the level is new."""
+        pairs = [pair for pair in self.feature_places() if pair[0].kind == "category"]
+        # The frequency of a level, the last feature, tells the rare ones from those that fit has not seen.
+        return [own[:-2] + own[-1:] if column.rare else own for column, own in pairs]
 
     def feature_places(self) -> list[tuple[Column, list[int]]]:
         """Each column with the numbers of its features."""

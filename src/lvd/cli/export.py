@@ -1,0 +1,64 @@
+"""``lvd export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lvd.cli import console
+from lvd.cli.console import argument
+from lvd.cli.shared import Json, Levels, Model, Trust, check_files, check_new, load_model
+
+EXAMPLES = console.examples(
+    "lvd export homes-model homes.onnx",
+    "lvd export homes-model homes.onnx --level 0.5 --level 0.9",
+)
+
+
+def export_graph(
+    model: Model,
+    out: Annotated[Path, argument("OUT", "The .onnx file to write.")],
+    *,
+    level: Levels = None,
+    max_rows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Most calibration rows in the graph; where there are more, those of the smallest errors are left "
+            "out, which makes intervals wider, never narrower.",
+        ),
+    ] = 20_000,
+    trust: Trust = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the files at OUT.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a model with its intervals as one ONNX graph, to be served without lvd and without Python (extra onnx).
+
+    The graph takes the columns of the table as numbers, X, a row for each row, and gives y_pred, lower_90 and
+    upper_90 for each level, n_effective and known, as lvd predict writes them. It consists of standard operators,
+    in float64, and runs in onnxruntime on a CPU, from whatever language.
+
+    How columns become numbers is in OUT.json, beside it: texts are coded by their levels, and dates by their parts.
+    examples/onnx/read_coded_columns.py in lvd's repository reads it, in 50 lines of plain Python.
+
+    What is exported: networks and trees that lvd has trained on a table, with the local promise. Models fitted with
+    --smiles, --joint, --groups or another --guarantee are refused.
+    """
+    from lvd.tables.exported import coding_beside, export_model
+
+    beside = coding_beside(out)
+    for one in (out, beside):
+        check_new(one, force=force)
+    check_files({"OUT": out, "OUT.json": beside}, model)
+    written = export_model(load_model(model, trust), out, level, max_rows=max_rows)
+    if json:
+        console.show_json({"out": str(out), "coding": str(beside), **written._asdict()})
+        return
+    console.show(
+        f"{out}: {written.n_bytes / 1e6:,.2f} MB, standard operators of version {written.opset}, "
+        f"{written.n_rows:,} of {written.n_calib:,} calibration rows"
+    )
+    console.show(f"{beside}: how columns become the numbers of its input {written.inputs[0]}")
+    console.show(f"its outputs: {', '.join(written.outputs)}")

@@ -1,0 +1,79 @@
+"""A table's model as an ONNX graph of its coded columns, and the coding beside it, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from lvd._files import atomic_path, refusing
+from lvd._typing import Levels
+from lvd._validation import InputError, Parameter
+from lvd._version import __version__
+from lvd.onnx import ExportedGraph
+from lvd.onnx.exporting import write_graph
+from lvd.tables.column_coding import column_to_dict, features_of_missing
+from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.table_encoder import TableEncoder
+from lvd.tables.table_model import TableModel
+
+
+def coding_beside(path: str | os.PathLike[str]) -> Path:
+    """Where the coding of the columns is written."""
+    return Path(f"{os.fspath(path)}.json")
+
+
+def export_model(
+    model: TableModel,
+    path: str | os.PathLike[str],
+    confidence_level: Levels | None = None,
+    *,
+    max_rows: int | None,
+) -> ExportedGraph:
+    """Write the graph and the coding, both or neither."""
+    if model.guarantee != "local":
+        raise InputError(
+            Parameter("guarantee"),
+            f" {model.guarantee!r} cannot be exported to ONNX; fit the model with 'local', the default",
+        )
+    coding, groups = describe_coding(model.encoder)
+    with refusing(path), atomic_path(coding_beside(path)) as beside, atomic_path(path) as part:
+        written = write_graph(
+            model.regressor,
+            part,
+            model.resolve_levels(confidence_level),
+            max_rows=max_rows,
+            targets=model.encoder.targets,
+            level_groups=groups,
+        )
+        whole = {"lvd": __version__, "targets": list(model.encoder.targets), "input": written.inputs[0]}
+        text = json.dumps({**whole, "outputs": list(written.outputs), "columns": coding}, indent=1)
+        beside.write_text(text + "\n", encoding="utf-8")
+    return written
+
+
+def describe_coding(encoder: Any) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """How each column becomes features, in types that JSON has; and, of each column with levels, the features of
+    which one at least is not 0, unless the level is one that fit has not seen.
+
+    A cell that is missing has the features ``missing``, null for NaN; without these it is refused.
+    """
+    if isinstance(encoder, FrameEncoder):
+        kinds = dict(zip(encoder.frame.names, encoder.frame.kinds, strict=True))
+        if other := [name for name, kind in kinds.items() if kind not in ("number", "boolean")]:
+            raise InputError(
+                f"the model was fitted in Python on a frame whose column {other[0]!r} holds no numbers, so it "
+                "cannot be exported to ONNX; fit it with lvd fit, which codes such columns itself"
+            )
+        return [{"name": name, "kind": kind, "missing": [None]} for name, kind in kinds.items()], []
+    if not isinstance(encoder, TableEncoder):
+        raise InputError("models of SMILES cannot be exported to ONNX; those of tables can")
+    columns = []
+    for column in encoder.columns:
+        entry = {name: value for name, value in column_to_dict(column).items() if value != []}
+        if entry.pop("median") is not None:
+            own = features_of_missing(column)
+            entry["missing"] = own if encoder.fills else [None] * len(own)
+        columns.append(entry)
+    return columns, encoder.level_groups
