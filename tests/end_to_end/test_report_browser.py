@@ -217,10 +217,29 @@ def test_a_phone_is_wide_enough(open_page, width):
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_intervals_along_the_feature_that_is_chosen(open_page):
+    page = open_page()
+    shown = page.locator("[data-along]:visible svg")
+    before = shown.get_attribute("aria-label")
+    page.locator("#along").select_option(index=1)
+    assert shown.count() == 1
+    assert shown.get_attribute("aria-label") != before
+
+
+def test_no_tile_is_alone_in_its_line(open_page):
+    for width in (1280, 800, 390):
+        page = open_page(viewport={"width": width, "height": 900})
+        boxes = [one.bounding_box() for one in page.locator(".figures div").all()]
+        tops = [round(box["y"]) for box in boxes]
+        alone = [box for box in boxes if tops.count(round(box["y"])) == 1]
+        whole = page.locator(".figures").bounding_box()["width"]
+        assert all(box["width"] > 0.9 * whole for box in alone)
+
+
 def test_static_parts_need_no_script(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#table tbody tr").count() == 20
-    assert page.locator("svg.chart").count() == 4
+    assert page.locator("svg.chart:visible").count() == 6
     assert page.locator("#filter").is_hidden()
     assert page.locator("#theme").is_hidden()
     assert page.locator(".verdict .sentence").inner_text().endswith(".")

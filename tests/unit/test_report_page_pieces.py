@@ -16,9 +16,10 @@ from lvd._validation import InputError
 from lvd.metrics import binomial_band, calibration_curve
 from lvd.molecules.drawing import compact_svg, draw_molecule
 from lvd.page import charts
-from lvd.page.content import only_target
+from lvd.page.content import _list, only_target
 from lvd.page.evaluation import CURVE_LEVELS, Description, evaluate_arrays, says_nothing
 from lvd.page.groups import (
+    Grouping,
     feature_slabs,
     group_rows,
     joint_slab,
@@ -214,6 +215,53 @@ def test_many_values_are_cut_into_slabs_and_missing_ones_stay_apart():
 def test_slabs_that_differ_in_the_last_digit_have_different_names():
     values = pa.chunked_array([1e9 + np.arange(40.0)])
     assert len(set(group_rows("x", values, n_bins=10).labels)) == 10
+
+
+def test_dates_are_cut_into_slabs():
+    days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
+    grouping = group_rows("sold", pa.chunked_array([[*days.astype(str), None]]), n_bins=2)
+    assert grouping.labels == ("2024-01-01 to 2024-02-19", "2024-02-20 to 2024-04-09", "missing")
+    assert np.bincount(grouping.codes).tolist() == [50, 50, 1]
+    names = group_rows("town", pa.chunked_array([[f"town {n}" for n in range(30)]]), n_bins=2)
+    assert len(names.labels) == 30
+
+
+def test_groups_of_few_rows_are_kept_apart_unless_they_are_below_the_level():
+    rows = evaluated(np.where(np.arange(139) < 19, 9.0, 0.0), np.tile([-1.0, 1.0], (139, 1)))
+    codes = np.repeat([0, 1, 2, 3], [19, 19, 50, 51])
+    listed = _list("by", measure_groups(Grouping("by", ("bad", "few", "b", "c"), codes), rows))
+    assert [group.label for group in listed.groups] == ["bad", "b", "c"]
+    assert [group.label for group in listed.few] == ["few"]
+    assert (listed.n_groups, listed.n_below, listed.n_few) == (4, 1, 1)
+
+
+def test_intervals_are_drawn_with_their_true_values():
+    ends = np.array([[-1.0, 1.0], [-INF, INF], [-1.0, 1.0]])
+    rows = evaluated([0.0, 0.5, 5.0], ends)
+    chart = charts.interval_chart(rows, np.arange(3), np.array([1.0, 2.0, 3.0]), "x", Digits(1))
+    lines, dots = chart.shapes[::2], chart.shapes[1::2]
+    assert [shape.css for shape in lines] == ["interval covered", "interval", "interval missed"]
+    assert [shape.css for shape in dots] == ["dot covered", "dot covered", "dot missed"]
+    assert (lines[1].attributes["y1"], lines[1].attributes["y2"]) == (chart.y.start, chart.y.stop)
+    assert lines[0].attributes["y1"] == chart.y(-1.0)
+    assert dots[2].tip == "row 3: 5.0, interval -1.0 to 1.0"
+    assert "2 of them hold the true value" in chart.label
+
+
+def test_first_the_feature_along_which_the_width_changes():
+    half = np.linspace(1.0, 3.0, 200)
+    rows = evaluated(np.zeros(200), np.column_stack([-half, half]))
+    noise = np.random.default_rng(0).normal(size=200)
+    columns = {
+        "noise": noise,
+        "slope": -half,
+        "two": noise > 0,
+        "gaps": np.where(noise > 0, half + noise, np.nan),
+    }
+    found = charts.intervals_along(
+        rows, {name: np.asarray(one, float) for name, one in columns.items()}, Digits(1)
+    )
+    assert [name for name, _ in found] == ["slope", "gaps", "noise"]
 
 
 def test_few_rows_are_cut_into_few_slabs():

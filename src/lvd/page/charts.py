@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import rankdata
 
-from lvd._typing import Bool, Float, NDArray
-from lvd.intervals import widths
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd.intervals import covered, widths
 from lvd.metrics import CalibrationCurve, PitHistogram
 from lvd.metrics.strata import quantile_bins
 from lvd.page.evaluation import Evaluated
@@ -19,6 +20,7 @@ from lvd.tables.verdict import percent
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 24.0, 12.0, 46.0
 MOST_DOTS, ROWS_PER_BIN, MOST_STEPS = 700, 20, 6
+MOST_INTERVALS, MOST_ALONG = 100, 6
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,70 @@ def pit_chart(pit: PitHistogram) -> Chart:
         f"{percent(min(pit.shares), 1)}."
     )
     return Chart(label, x, y, [*bars, band, polyline("ideal", x, y, ends, np.array([level, level]))])
+
+
+def interval_chart(
+    evaluated: Evaluated, rows: Int[NDArray, "k"], positions: Float[NDArray, "k"], title: str, digits: Digits
+) -> Chart:
+    """The intervals of a few rows as vertical lines at these positions, with their true values.
+
+    What is infinite, or beyond the axis, which holds all true values and nearly all ends, goes to its border.
+    """
+    y, ends = evaluated.y[rows], evaluated.intervals[rows]
+    is_covered = np.asarray(covered(y, ends))
+    finite = np.asarray(np.isfinite(ends).all(axis=1))
+    usual = np.quantile(ends[finite], [0.01, 0.99]) if finite.any() else y[[0, 0]]
+    low, high = min(y.min(), usual[0]), max(y.max(), usual[1])
+    room = 0.03 * (high - low) or 1.0
+    across = x_axis(title, *_apart(positions))
+    up = y_axis(evaluated.target, float(low - room), float(high + room))
+    shapes = []
+    for place, (row, at) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
+        (lower, upper), hit = ends[place].tolist(), bool(is_covered[place])
+        css = "interval" if not finite[place] else "interval covered" if hit else "interval missed"
+        shapes.append(line(css, across(at), up(lower), across(at), up(upper)))
+        number, interval = evaluated.row_numbers[row], f"{digits.text(lower)} to {digits.text(upper)}"
+        tip = f"row {number}: {digits.text(y[place])}, interval {interval}"
+        shapes.append(outcome_dot(across(at), up(y[place]), 2.4, tip, hit=hit))
+    label = (
+        f"The intervals of {len(rows)} rows with their true values, {title}; {int(is_covered.sum())} of them hold "
+        "the true value."
+    )
+    return Chart(label, across, up, shapes)
+
+
+def sorted_intervals(evaluated: Evaluated, digits: Digits) -> Chart:
+    """Intervals of rows at random, sorted by their predictions."""
+    rows = np.random.default_rng(0).permutation(len(evaluated.y))[:MOST_INTERVALS]
+    rows = rows[np.argsort(evaluated.y_pred[rows], kind="stable")]
+    return interval_chart(
+        evaluated, rows, np.arange(1.0, len(rows) + 1.0), "rows, sorted by prediction", digits
+    )
+
+
+def intervals_along(
+    evaluated: Evaluated, columns: Mapping[str, Float[NDArray, "n"]], digits: Digits
+) -> tuple[tuple[str, Chart], ...]:
+    """Intervals along each column of numbers, first those with which the width goes up or down most."""
+    width = rankdata(widths(evaluated.intervals))
+    found = []
+    for name, values in columns.items():
+        known = np.flatnonzero(~np.isnan(values))
+        if len(np.unique(values[known])) <= 2:
+            continue
+        slope = np.corrcoef(width[known], rankdata(values[known]))[0, 1] if np.ptp(width[known]) else 0.0
+        rows = np.random.default_rng(0).permutation(known)[:MOST_INTERVALS]
+        found.append((-abs(slope), name, rows))
+    return tuple(
+        (name, interval_chart(evaluated, rows, columns[name][rows], name, digits))
+        for _, name, rows in sorted(found, key=lambda one: one[:2])[:MOST_ALONG]
+    )
+
+
+def _apart(values: Float[NDArray, "k"]) -> tuple[float, float]:
+    """The ends of an axis that holds these values, with a little room."""
+    room = 0.02 * float(np.ptp(values)) or 1.0
+    return float(values.min()) - room, float(values.max()) + room
 
 
 def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digits: Digits) -> Chart | None:

@@ -16,12 +16,21 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.intervals import covered
 from lvd.molecules.domain import scaffolds
-from lvd.page.charts import Chart, calibration_chart, finite_chart, pit_chart, width_error_chart
+from lvd.page.charts import (
+    Chart,
+    calibration_chart,
+    finite_chart,
+    intervals_along,
+    pit_chart,
+    sorted_intervals,
+    width_error_chart,
+)
 from lvd.page.evaluation import Evaluated, evaluate_rows
 from lvd.page.groups import (
     MOST_SLABS,
     Group,
     JointSlab,
+    column_numbers,
     draw_worst,
     feature_slabs,
     group_rows,
@@ -60,19 +69,24 @@ MOST_GROUPS = 60
 """At most this many groups of a column, or slabs of all features, are listed."""
 MOST_CONCENTRATED = 12
 """At most this many groups with many infinite intervals."""
+FEW_ROWS = 20
+"""Groups of fewer rows are folded away: their coverage tells little."""
 
 
 @dataclass(frozen=True)
 class GroupList:
     """Groups of a column, or slabs of all features (None), worst first.
 
-    Those listed, of how many, and how many of all are below the level.
+    Those listed, of how many, and how many of all are below the level. Groups of `FEW_ROWS` or less that are not
+    below the level, of which there are `n_few`, are kept apart.
     """
 
     column: str | None
     groups: tuple[Group, ...]
     n_groups: int
     n_below: int
+    few: tuple[Group, ...] = ()
+    n_few: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,8 @@ class ReportContent:
     by: tuple[GroupList, ...]
     slabs: GroupList | None
     joint: JointSlab | None
+    intervals: Chart
+    along: tuple[tuple[str, Chart], ...]
     width_error: Chart | None
     width_error_correlation: float
     sizes: tuple[metrics.GroupCoverage, ...]
@@ -227,6 +243,8 @@ def assemble(
         pictures=pictures,
     )
     names = evaluated.feature_names
+    found = {name: column_numbers(table[name]) for name in evaluated.columns}
+    numbers = {name: values for name, values in found.items() if values is not None}
     return ReportContent(
         evaluated=evaluated,
         n_rows=len(y),
@@ -243,6 +261,8 @@ def assemble(
         joint=joint_slab(evaluated.judged.features[distinct], names, y[distinct], intervals[distinct])
         if names
         else None,
+        intervals=sorted_intervals(evaluated, digits_for(y)),
+        along=intervals_along(evaluated, numbers, digits_for(y)),
         width_error=width_error_chart(evaluated, covered(y, intervals), digits_for(y)),
         width_error_correlation=metrics.width_error_correlation(y, evaluated.y_pred, intervals),
         sizes=metrics.size_stratified_coverage(y, intervals, level, row_ids=evaluated.row_ids),
@@ -264,9 +284,14 @@ def only_target(targets: Sequence[str]) -> str:
 
 
 def _list(column: str | None, groups: Sequence[Group]) -> GroupList:
-    ordered = worst_first(groups)
     n_below = sum(group.below_level for group in groups)
-    return GroupList(column, tuple(ordered[:MOST_GROUPS]), len(groups), n_below)
+    small = [group.count < FEW_ROWS and not group.below_level for group in groups]
+    few, others = (
+        worst_first([group for group, is_few in zip(groups, small, strict=True) if is_few == wanted])
+        for wanted in (True, False)
+    )
+    listed, folded = tuple(others[:MOST_GROUPS]), tuple(few[:MOST_GROUPS])
+    return GroupList(column, listed, len(groups), n_below, folded, len(few))
 
 
 def _infinite(

@@ -13,9 +13,17 @@ from scipy.special import bdtrc
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.metrics import binomial_band, group_coverage, worst_slab_coverage
-from lvd.metrics.strata import GroupCoverage, count_distinct, holm, labelled_bins, range_labels
+from lvd.metrics.strata import (
+    GroupCoverage,
+    count_distinct,
+    holm,
+    labelled_bins,
+    quantile_bins,
+    range_labels,
+)
 from lvd.page.evaluation import Evaluated
 from lvd.tables.column_values import to_numbers, to_texts
+from lvd.tables.dates import to_moments
 from lvd.tables.reports import MAX_VALUES
 
 MISSING, SIGNIFICANCE = "missing", 0.05
@@ -63,6 +71,9 @@ def group_rows(
     Missing values are a group of their own.
     """
     numbers = column_numbers(values)
+    moments = _as_moments(values) if numbers is None else None
+    if moments is not None:
+        return _slabs_of_moments(column, moments, n_bins)
     if numbers is None:
         texts = pc.dictionary_encode(to_texts(values)).combine_chunks()
         labels = [text or MISSING for text in texts.dictionary.to_pylist()]
@@ -78,6 +89,29 @@ def group_rows(
     if not known.all():
         codes[~known] = len(labels)
         labels.append(MISSING)
+    return Grouping(column, tuple(labels), codes)
+
+
+def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
+    """Dates and times of many different values as numbers, missing ones NaN; None of anything else."""
+    texts = to_texts(values)
+    if len(texts.unique()) <= MAX_VALUES:
+        return None
+    try:
+        return to_moments(texts)
+    except InputError:
+        return None
+
+
+def _slabs_of_moments(column: str, moments: Float[NDArray, "n"], n_bins: int) -> Grouping:
+    """Equally full slabs, named by their first and last day; missing ones are a group of their own."""
+    known = ~np.isnan(moments)
+    codes = np.full(len(moments), -1)
+    codes[known] = quantile_bins(moments[known], n_bins)
+    days = moments[known].astype("datetime64[s]").astype("datetime64[D]")
+    inside = [days[codes[known] == code] for code in range(codes.max() + 1)]
+    labels = [f"{one.min()} to {one.max()}" for one in inside] + [MISSING] * int(not known.all())
+    codes[~known] = len(inside)
     return Grouping(column, tuple(labels), codes)
 
 

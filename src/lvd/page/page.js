@@ -277,6 +277,9 @@
     show();
   });
   addEventListener("resize", fitPanel);
+  document.getElementById("along")?.addEventListener("change", (event) => {
+    for (const one of document.querySelectorAll("[data-along]")) one.hidden = one.dataset.along !== event.target.value;
+  });
 
   // --- light and dark
 
