@@ -20,6 +20,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "images/README.md"]
 
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 default_role = "literal"
 

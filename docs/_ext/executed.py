@@ -1,8 +1,13 @@
-"""Pages whose code runs: ``python`` blocks in one namespace, and the ``lvd`` lines of ``console`` blocks."""
+"""Pages whose code runs: ``python`` blocks in one namespace, and the ``lvd`` lines of ``console`` blocks.
+
+Pages among the notebooks are shown with the figures that their blocks draw, and can be had as Jupyter notebooks.
+"""
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import os
 import re
 import shlex
@@ -36,10 +41,42 @@ def execute(text: str, folder: Path) -> str:
         with captured() as printed:
             exec(compile("\n" * line + block["code"], "<page>", "exec"), namespace)
         output = printed.getvalue()
-        return block[0] + (f"\n```text\n{output.rstrip()}\n```\n" if output.strip() else "")
+        shown = f"\n```text\n{output.rstrip()}\n```\n" if output.strip() else ""
+        return block[0] + shown + "".join(drawn_figures())
 
     with chdir(folder):
         return BLOCK.sub(with_output, text)
+
+
+def drawn_figures() -> Iterator[str]:
+    """The figures that pyplot has open, as pictures inside the page, and closed."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    for number in pyplot.get_fignums() if pyplot else ():
+        content = io.BytesIO()
+        pyplot.figure(number).savefig(content, format="png", dpi=110, facecolor="white")
+        pyplot.close(number)
+        data = base64.b64encode(content.getvalue()).decode()
+        yield f'\n<img class="drawn" alt="What the block above draws" src="data:image/png;base64,{data}">\n'
+
+
+def as_notebook(text: str) -> str:
+    """The page as a Jupyter notebook without outputs: its blocks are cells, and so is the text between them."""
+    cells, end = [], 0
+    text = NEEDS.sub("", text)
+    for block in [*BLOCK.finditer(text), None]:
+        between = text[end : block.start() if block else len(text)].strip()
+        cells += [_cell("markdown", between)] if between else []
+        if block:
+            code = re.sub(r"^\$ ", "!", block["code"], flags=re.MULTILINE)
+            cells.append(_cell("code", code.strip()))
+            end = block.end()
+    about = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 4}, indent=1)
+
+
+def _cell(kind: str, source: str) -> dict[str, object]:
+    only_code = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "metadata": {}, "source": source.splitlines(keepends=True)} | only_code
 
 
 def _run_line(line: str) -> str:
@@ -62,4 +99,5 @@ def _run_line(line: str) -> str:
 def captured() -> Iterator[io.StringIO]:
     """What is printed, with figures drawn to files only."""
     with redirect_stdout(io.StringIO()) as printed, patch.dict(os.environ, {"MPLBACKEND": "Agg"}):
+        os.environ.pop("DISPLAY", None)  # else pyplot warns that it cannot show anything there
         yield printed

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import typer
 from docutils import nodes
-from executed import execute, missing_package
+from executed import as_notebook, execute, missing_package
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
@@ -19,6 +19,7 @@ from lvd.cli.app import app as command_line
 
 HELP_WIDTH = 96
 BARS = re.compile(r"(?<!`)(\|[\w -]+\|)(?!`)")
+FIRST_TITLE = re.compile(r"^# .+\n", re.MULTILINE)
 PARAMETER = re.compile(r"(?P<names>\w+(?:, \w+)*) : (?P<said>.+)")
 
 
@@ -50,9 +51,17 @@ def _section(name: str, text: str) -> nodes.section:
 
 def show_output(app: Sphinx, docname: str, source: list[str]) -> None:
     """Run the blocks of a page that is written by hand, and show what they print below them."""
-    if app.config.run_blocks and not missing_package(source[0]):
+    text = source[0]
+    if app.config.run_blocks and not missing_package(text):
         with tempfile.TemporaryDirectory() as folder:
-            source[0] = execute(source[0], Path(folder))
+            source[0] = execute(text, Path(folder))
+    if docname.startswith("notebooks/") and docname != "notebooks/index" and app.builder.format == "html":
+        name = f"{docname.rpartition('/')[2]}.ipynb"
+        file = Path(app.outdir, "notebooks", name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(as_notebook(text), encoding="utf-8")
+        link = f'<p class="download"><a href="{name}" download>As a Jupyter notebook</a></p>'
+        source[0] = FIRST_TITLE.sub(rf"\g<0>\n{link}\n", source[0], count=1)
 
 
 def to_restructured_text(*given: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import json
 import re
 import sys
 from importlib.util import find_spec
@@ -30,7 +31,7 @@ OPTIONAL = {"lvd/molecules": "chemprop", "lvd/methods/conformal": "onnxruntime"}
 """Which sources have examples that need an optional package."""
 
 sys.path.append(str(DOCS / "_ext"))
-from executed import BLOCK, execute, missing_package  # noqa: E402
+from executed import BLOCK, as_notebook, execute, missing_package  # noqa: E402
 
 
 def files_with(folder, pattern, found):
@@ -39,6 +40,7 @@ def files_with(folder, pattern, found):
     return [name for name in sorted(names) if found(names[name].read_text(encoding="utf-8"))]
 
 
+QUICK_NOTEBOOK = "notebooks/lightgbm.md"
 PAGES = files_with(DOCS, "*.md", BLOCK.search)
 EXAMPLES = files_with(SOURCE, "*.py", re.compile(r">>> (?!.*\+SKIP)").search)
 
@@ -50,11 +52,14 @@ quiet_ray = [
 
 
 def marked(names):
-    return [
+    return [pytest.param(name, marks=marks_of(name)) for name in names]
+
+
+def marks_of(name):
+    if name == "recipes/ray.md":
         # A cluster of their own takes the longest; tests/end_to_end/test_ray.py has the same calls in one.
-        pytest.param(name, marks=[*quiet_ray, pytest.mark.slow] if name == "recipes/ray.md" else [])
-        for name in names
-    ]
+        return [*quiet_ray, pytest.mark.slow]
+    return [pytest.mark.slow] if name.startswith("notebooks/") and name != QUICK_NOTEBOOK else []
 
 
 @pytest.fixture
@@ -109,6 +114,27 @@ def test_a_page_that_fails_says_where(tmp_path):
     assert failure.traceback[-1].lineno + 1 == 5
     with pytest.raises(RuntimeError, match=r"\$ lvd evaluate nothing here\.csv ended with 2"):
         execute("```console\n$ lvd evaluate nothing here.csv\n```\n", tmp_path)
+
+
+def test_figures_are_shown_below_the_block_that_draws_them(tmp_path):
+    page = "# Title\n\n```python\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n```\n\nThe end.\n"
+    shown = execute(page, tmp_path)
+    picture = shown.index('<img class="drawn"')
+    assert shown.index("plt.show()") < picture < shown.index("The end.")
+    assert "data:image/png;base64,iVBOR" in shown
+    assert execute("```python\nprint(1)\n```\n", tmp_path).count("<img") == 0
+
+
+def test_a_page_as_a_notebook_has_its_text_and_code_in_their_order():
+    text = (DOCS / "notebooks" / "tabular.md").read_text(encoding="utf-8")
+    notebook = json.loads(as_notebook("---\nneeds: torch\n---\n" + text))
+    cells = notebook["cells"]
+    assert notebook["nbformat"] == 4
+    assert "".join(cells[0]["source"]).startswith("# A table")
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    blocks = [block["code"].strip() for block in BLOCK.finditer(text)]
+    assert code[:-1] == blocks[:-1]
+    assert code[-1] == "!lvd explain flats --help"
 
 
 @pytest.mark.usefixtures("short_training")
