@@ -11,7 +11,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 import lvd
 from lvd.models.candidates import folds_of_cases
+from lvd.scores.scales import BoostedScale, KernelScale
 from lvd.scores.score import TrainingRows
+from lvd.scores.shapes import ErrorShape
 
 SCALES = ("boosted",)
 KERNEL = lvd.MahalanobisKernel(2, max_iter=20, random_state=0)
@@ -28,6 +30,7 @@ def crossed(estimator=None, score="scaled", **settings):
     given = {
         "kernel": KERNEL,
         "calibration": "cross",
+        "folds": 5,
         "when_unknown": "widen",
         "random_state": 0,
         "conformity_score": chosen,
@@ -66,35 +69,70 @@ def test_coverage(monkeypatch, rows_seen, holds):
     assert (np.mean(found) > 0.88) == holds
 
 
-@pytest.mark.parametrize("score", ["scaled", "distributional"])
-def test_scale_and_shape_of_a_row_do_not_see_its_fold(score):
-    """With a model that predicts a constant, errors planted in one fold change nothing that measures its rows."""
+def measured_with(monkeypatch, factor):
+    """The units and the upper quantiles of errors that measure each row, of a model that predicts zero, where the
+    errors of one fold are so many times as large; and that fold."""
     X, y = draw(1, 400)
-    model, fold = DummyRegressor(strategy="constant", constant=0.0), KFold(5, shuffle=True, random_state=0)
-    planted = next(iter(fold.split(X)))[1]
-    wild = y.copy()
-    wild[planted] *= 1.3
-    chosen = lvd.scores.DistributionalResidual(("boosted",)) if score == "distributional" else None
-    chosen = chosen or lvd.scores.ScaledResidual(("boosted",))
-    one, other = (crossed((model, lambda rows: rows), chosen).fit(X, targets) for targets in (y, wild))
-    np.testing.assert_array_equal(one.units_calib_[planted], other.units_calib_[planted])
-    rest = np.setdiff1d(np.arange(len(y)), planted)
-    assert (one.units_calib_[rest] != other.units_calib_[rest]).any()
+    planted = next(iter(KFold(5, shuffle=True, random_state=0).split(X)))[1]
+    y[planted] *= factor
+    bound, fit_crossed = [], lvd.scores.DistributionalResidual.fit_crossed
+    monkeypatch.setattr(
+        lvd.scores.DistributionalResidual,
+        "fit_crossed",
+        lambda self, training: bound.append(fit_crossed(self, training)) or bound[-1],
+    )
+    model = (DummyRegressor(strategy="constant", constant=0.0), lambda rows: rows)
+    crossed(model, lvd.scores.DistributionalResidual(SCALES)).fit(X, y)
+    return bound[-1].unit[:, 0], bound[-1].quantiles[0][:, -3], planted
 
 
-def test_and_neither_does_the_kernels_scale():
-    from lvd.scores.scales import KernelScale
+@pytest.fixture(scope="module")
+def as_drawn():
+    with pytest.MonkeyPatch.context() as patch:
+        return measured_with(patch, 1.0)
 
-    rng = np.random.default_rng(0)
-    points, errors, folds = rng.normal(size=(200, 2)), rng.exponential(size=200), np.arange(200) % 5
-    scale = KernelScale()
-    before = scale.fit(points, errors, 0, folds)
-    bandwidth, strength = scale.bandwidth_, scale.strength_
-    planted = folds == 2
-    after = scale.fit(points, np.where(planted, 1.01 * errors, errors), 0, folds)
-    assert (scale.bandwidth_, scale.strength_) == (bandwidth, strength)
-    np.testing.assert_allclose(after[planted], before[planted], rtol=1e-9)
-    assert (after[~planted] > before[~planted]).all()
+
+def without_folds(learn):
+    """A broken version: folds of its own, in which the row's errors take part."""
+
+    def broken(*given, **options):
+        return learn(
+            *(None if isinstance(one, np.ndarray) and one.dtype == np.int64 else one for one in given)
+        )
+
+    return broken
+
+
+class TestNoRowMeasuresItself:
+    """Errors planted in a fold change nothing that measures its rows, and are found where they do."""
+
+    @pytest.mark.parametrize("leaks", [False, True])
+    def test_scale(self, monkeypatch, as_drawn, leaks):
+        if leaks:
+            monkeypatch.setattr(BoostedScale, "fit", without_folds(BoostedScale.fit))
+        (before, _, planted), (after, _, _) = as_drawn, measured_with(monkeypatch, 3.0)
+        others = np.setdiff1d(np.arange(len(before)), planted)
+        assert (after[others] != before[others]).any()
+        assert np.array_equal(after[planted], before[planted]) != leaks
+
+    @pytest.mark.parametrize("leaks", [False, True])
+    def test_shape(self, monkeypatch, as_drawn, leaks):
+        if leaks:
+            monkeypatch.setattr(ErrorShape, "learned", without_folds(ErrorShape.learned))
+        (_, before, planted), (_, after, _) = as_drawn, measured_with(monkeypatch, 100.0)
+        assert (np.median(after[planted] / before[planted]) > 3.0) == leaks
+
+    @pytest.mark.parametrize("leaks", [False, True])
+    def test_scale_of_the_kernel(self, leaks):
+        rng = np.random.default_rng(0)
+        points, errors, folds = rng.normal(size=(200, 2)), rng.exponential(size=200), np.arange(200) % 5
+        scale, planted, given = KernelScale(), folds == 2, None if leaks else folds
+        before = scale.fit(points, errors, 0, given)
+        bandwidth, strength = scale.bandwidth_, scale.strength_
+        after = scale.fit(points, np.where(planted, 1.01 * errors, errors), 0, given)
+        assert (scale.bandwidth_, scale.strength_) == (bandwidth, strength)
+        assert (after[~planted] > before[~planted]).all()
+        assert np.allclose(after[planted], before[planted], rtol=1e-9) != leaks
 
 
 class TestFolds:
@@ -102,6 +140,11 @@ class TestFolds:
         cases = np.repeat(np.arange(30), 3)
         for inside, outside in folds_of_cases(cases, 5, 0):
             assert not set(cases[inside]) & set(cases[outside])
+
+    def test_few_rows_have_more(self, full_training):
+        folds = [folds_of_cases(np.arange(n), "auto", 0) for n in (999, 1000)]
+        assert [len(one) for one in folds] == [10, 5]
+        assert len(folds_of_cases(np.repeat(np.arange(7), 3), "auto", 0)) == 7
 
     def test_a_splitter(self):
         X, y = draw(0)
@@ -122,8 +165,8 @@ class TestFolds:
     @pytest.mark.parametrize(
         ("folds", "message"),
         [
-            (1, "folds must be a whole number from 2 to the number of rows.*got 1"),
-            ("5", "folds must be a whole number"),
+            (1, "folds must be 'auto', a whole number from 2 to the number of rows.*got 1"),
+            ("5", "folds must be 'auto', a whole number"),
             (TimeSeriesSplit(3), "must hold each row out once, which TimeSeriesSplit does not"),
         ],
     )

@@ -31,6 +31,7 @@ def quick(**changes):
     settings = {
         "estimator": lvd.NetRegressor(n_batches=30, hidden_sizes=(12,), device="cpu"),
         "kernel": lvd.MahalanobisKernel(3, max_iter=15, device="cpu"),
+        "conformity_score": "absolute",
         "device": "cpu",
         "random_state": 0,
     }
