@@ -94,26 +94,20 @@ def serve_model(
             f"lvd serve needs {error.name}, which is not installed; run: pip install 'lvd[serve]'"
         ) from None
     token = token or os.environ.get(TOKEN)
-    listening = _listen(host, port)
     own = [own_class(name) for name in trust or ()]
-    with console.working("loading the model"):
-        app = create_app(
-            model,
-            limits=RequestLimits(max_bytes, max_rows, seconds),
-            token=token,
-            trusted=own,
-            hosts=LOOPBACK if host in LOOPBACK else None,
-            log=console.show if log_requests else None,
-        )
-    shown = f"[{host}]" if ":" in host else host
-    console.show(f"serving {model} at http://{shown}:{listening.getsockname()[1]}/ (end with Ctrl-C)")
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="on",
-        timeout_graceful_shutdown=30,
-    )
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+    with _listen(host, port) as listening:
+        with console.working("loading the model"):
+            app = create_app(
+                model,
+                limits=RequestLimits(max_bytes, max_rows, seconds),
+                token=token,
+                trusted=own,
+                hosts=LOOPBACK if host in LOOPBACK else None,
+                log=console.show if log_requests else None,
+            )
+        shown = f"[{host}]" if ":" in host else host
+        console.show(f"serving {model} at http://{shown}:{listening.getsockname()[1]}/ (end with Ctrl-C)")
+        quiet = {"log_config": None, "access_log": False, "server_header": False}
+        config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=30, **quiet)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])

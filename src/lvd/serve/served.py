@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lvd._files import read_regular
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, check_choice
 from lvd.calibration.guarantees import GUARANTEES
@@ -25,6 +24,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.serve.columns import ColumnFacts, describe_columns
 from lvd.serve.refusals import RefusedError
 from lvd.store import locked
+from lvd.store.folder import MANIFEST
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import RowEncoder
 from lvd.tables.online_table import OnlineTable
@@ -45,9 +45,9 @@ class Served(ABC):
     """Whether a prediction changes the model, so that requests are answered one after the other."""
 
     def __init__(self, folder: Path, encoder: RowEncoder, method: Any) -> None:
-        self.folder, self.encoder = folder, encoder
-        self.method = method
-        self.signature, self.version = signature_of(folder), version_of(folder)
+        self.folder, self.encoder, self.method = folder, encoder, method
+        self.signature: Signature = ()
+        self.version = ""
         self.columns: tuple[ColumnFacts, ...] = describe_columns(encoder, method)
 
     @property
@@ -226,7 +226,16 @@ class ServedOnline(Served):
 
 
 def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served:
-    """The model in a folder, whoever wrote it."""
+    """The model in a folder, whoever wrote it; if another one takes its place meanwhile, that one."""
+    while True:
+        signature, version = signature_of(folder), version_of(folder)
+        served = _load(folder, trusted)
+        if version_of(folder) == version:
+            served.signature, served.version = signature, version
+            return served
+
+
+def _load(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
     columns = saving.load_columns(folder)
     if isinstance(columns, dict) and "key" in columns:
         return ServedOnline(folder, OnlineTable.load(folder))
@@ -269,5 +278,8 @@ def _changes(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def version_of(folder: Path) -> str:
-    """A name for what is saved there: the first digits of a digest of its manifest."""
-    return hashlib.sha256(read_regular(folder / "manifest.json", 64 << 20)).hexdigest()[:12]
+    """A name for what is saved there: the first digits of a digest of its manifest; none where there is none."""
+    try:
+        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
+    except OSError:
+        return ""

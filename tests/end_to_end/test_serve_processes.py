@@ -1,0 +1,163 @@
+"""The server as a process, and under load: what has been answered stays, and a new model costs no request."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import lvd
+from lvd.serve.served import version_of
+from lvd.tables.online_table import OnlineTable
+from serving import ROW, listening, served
+
+ROOT = Path(__file__).resolve().parents[2]
+UNKNOWN = ROW | {"area": 5000}
+
+
+def needing(program):
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"needs {program}, from the system's packages")
+    return found
+
+
+def run(*command):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=60)
+
+
+class Client:
+    """One connection."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def __init__(self, address):
+        self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+
+    def post(self, path, content):
+        self.connection.request("POST", path, json.dumps(content), {"Content-Type": "application/json"})
+        answer = self.connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def test_curl_node_and_the_end_of_a_real_server(homes):
+    curl, node = needing("curl"), needing("node")
+    with served(homes.model) as (process, address):
+        asked = run(
+            *(curl, "-sS", "-H", "Content-Type: text/csv", "-H", "Accept: text/csv"),
+            *("--data-binary", f"@{homes.new}", f"{address}predict?level=0.5"),
+        )
+        assert asked.stdout.splitlines()[0].endswith("y_pred,lower_50,upper_50,n_effective,known")
+        assert len(asked.stdout.splitlines()) == 121
+        program = ROOT / "examples" / "ask_server.mjs"
+        known, unknown = run(node, program, address, json.dumps([ROW, UNKNOWN])).stdout.splitlines()
+        assert " to " in known
+        assert unknown.endswith("from -Infinity to Infinity, like no row seen in training")
+        refused = run(node, program, address, json.dumps({"aera": 3}))
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "the table has no column" in refused.stderr
+        process.terminate()
+        assert process.wait(60) == 128 + 15
+    assert len(program.read_text().splitlines()) <= 20
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing",), "error: no saved model at 'nothing'"),
+        ((".", "--host", "no.such.host.invalid"), "error: cannot listen on no.such.host.invalid:8000"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(lvd_here, words, message):
+    outcome = lvd_here("serve", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def observe_on_and_on(address, name, answered):
+    """Predict a row and give its label, again and again; notes what has been answered, until the server is gone."""
+    with contextlib.suppress(OSError, http.client.HTTPException), Client(address) as client:
+        for number in range(100_000):
+            key = f"{name}-{number}"
+            status, content = client.post("/predict", ROW | {"id": key})
+            assert status == 200, content
+            answered["predicted"][key] = content["rows"][0]
+            if number % 2:
+                status, content = client.post("/observe", {"id": key, "price": 230.0})
+                assert (status, content["n_taken"]) == (200, 1), content
+                answered["observed"].append(key)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_has_lost_nothing_that_it_answered(homes, lvd_here, tmp_path):
+    state = tmp_path / "state"
+    assert lvd_here("online", "init", homes.model, "--key", "id", "--out", state).code == 0
+    answered = {"predicted": {}, "observed": []}
+    with served(state) as (process, address):
+        threads = [
+            threading.Thread(target=observe_on_and_on, args=(address, name, answered)) for name in "abcd"
+        ]
+        for thread in threads:
+            thread.start()
+        while len(answered["observed"]) < 8:
+            time.sleep(0.01)
+        process.kill()
+        for thread in threads:
+            thread.join(60)
+    online = OnlineTable.load(state).online
+    assert set(answered["observed"]) <= set(online.done_)
+    assert set(answered["predicted"]) <= set(online.waiting_) | set(online.done_)
+    waits = next(key for key in answered["predicted"] if key in online.waiting_)
+    with served(state) as (_, address), Client(address) as client:
+        again = client.post("/predict", ROW | {"id": waits})[1]["rows"][0]
+        assert again["upper_90"] == answered["predicted"][waits]["upper_90"]
+        label = {"id": answered["observed"][0], "price": 230.0}
+        assert client.post("/observe", label)[1] | {"model": ""} == {
+            **{"model": "", "n_rows": 1, "n_taken": 0, "n_ignored": 1, "n_unlabelled": 0}
+        }
+
+
+def test_a_new_model_under_load_costs_no_request(homes, tmp_path):
+    """Each answer is that of the model that it names."""
+    folder, others = tmp_path / "model", [tmp_path / "one", tmp_path / "other"]
+    lvd.load(homes.model).save(others[0])
+    lvd.load(homes.model).forget(70).save(others[1])
+    models = {version_of(other): lvd.load(other) for other in others}
+    expected = {name: float(one.predict_interval([ROW])[1][0, 1, 0]) for name, one in models.items()}
+    shutil.copytree(others[0], folder)
+    found, stop = [], threading.Event()
+
+    def ask_on_and_on():
+        with Client(address) as client:
+            while not stop.is_set():
+                found.append(client.post("/predict", ROW))
+
+    with listening(folder, reload_seconds=0.01) as address:
+        threads = [threading.Thread(target=ask_on_and_on) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for turn in range(4):
+            n_before = len(found)
+            models[list(models)[(turn + 1) % 2]].save(folder)
+            while len(found) < n_before + 30:
+                time.sleep(0.005)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert {status for status, _ in found} == {200}
+    seen = [(content["model"], float(content["rows"][0]["upper_90"])) for _, content in found]
+    assert {name for name, _ in seen} == set(models)
+    assert all(upper == pytest.approx(expected[name], rel=1e-9) for name, upper in seen)
