@@ -6,7 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -107,7 +107,7 @@ def serve_model(
             )
         shown = f"[{host}]" if ":" in host else host
         console.show(f"serving {model} at http://{shown}:{listening.getsockname()[1]}/ (end with Ctrl-C)")
-        quiet = {"log_config": None, "access_log": False, "server_header": False}
+        quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False}
         config = uvicorn.Config(app, lifespan="on", timeout_graceful_shutdown=30, **quiet)
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
