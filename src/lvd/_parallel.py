@@ -104,6 +104,19 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
         torch.set_num_threads(before)
 
 
+def at_once(function: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | None, X: Any) -> list[Any]:
+    """The function of each item, `n_jobs` of them at the same time, for what trains on the table `X`."""
+    if n_jobs is None or min(n_jobs, len(items)) < 2:
+        return run_in_turn(function, items)
+
+    def alone(item: Any) -> Any:
+        with few_threads(X):  # in each of the threads, as they do not share what OpenMP is told
+            return function(item)
+
+    with workers(min(n_jobs, len(items))) as run:
+        return run(alone, items)
+
+
 WEIGHTS_AT_ONCE = 2**21
 """So many weights of queries and rows fit into caches."""
 

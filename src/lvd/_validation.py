@@ -116,7 +116,7 @@ def to_numpy(array: ArrayLike) -> NDArray:
     except ValueError as error:
         raise InputError(
             f"rows must all have the same shape, but numpy makes no array of these ({error}); give every row the "
-            "same number of values"
+            "same number of values, and several inputs of a torch module as a tuple or a dict of arrays"
         ) from None
 
 

@@ -10,7 +10,7 @@ from lvd._typing import RandomState
 from lvd._validation import InputError, check_choice
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.boosted import TreesRegressor
-from lvd.models.kinds import unfitted_copy
+from lvd.models.kinds import is_classifier, last_step, unfitted_copy
 from lvd.models.model import Fitted, Model
 from lvd.models.regressor import NetRegressor
 from lvd.molecules.trained import trained_mpnn
@@ -81,6 +81,7 @@ def as_model(
     if isinstance(estimator, Model):
         return Fitted(estimator) if prefit else seeded_clone(estimator, random_state)
     if (embedding is None or callable(embedding)) and hasattr(estimator, "predict"):
+        refuse_classifier(estimator)
         fresh = estimator if prefit else seeded_clone(estimator, random_state)
         return SklearnModel(fresh, prefit=prefit, embed=embedding)
     if (embedding is None or callable(embedding)) and callable(estimator):
@@ -90,6 +91,16 @@ def as_model(
         "'trees', a function predict, or a pair of one of these and its embedding, got "
         + (type(estimator).__name__ if embedding is None else f"a pair with {type(embedding).__name__}")
     )
+
+
+def refuse_classifier(estimator: Any) -> None:
+    """Refuse what predicts classes."""
+    if is_classifier(estimator):
+        raise InputError(
+            f"estimator must be a regressor, and {type(last_step(estimator)).__name__} is a classifier, whose "
+            "classes have no intervals; give a regressor, or of a trained classifier a function to numbers, "
+            "such as lambda X: model.predict_proba(X)[:, 1]"
+        )
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:

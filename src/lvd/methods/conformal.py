@@ -23,7 +23,9 @@ from lvd._validation import (
     Parameter,
     check_choice,
     check_levels,
+    check_positive,
     check_same_length,
+    check_vector,
     load_errors_explained,
     present_rows,
     row_digests,
@@ -54,7 +56,7 @@ from lvd.scores import (
     TrainingRows,
 )
 from lvd.scores.joint import SHAPES, BoundJoint
-from lvd.scores.score import interpolates
+from lvd.scores.score import interpolates, weights_for
 from lvd.support import Support, SupportRule
 from lvd.wrap import as_model, seeded_clone
 
@@ -94,7 +96,8 @@ class ConformalMethod(IntervalRegressor):
 
     The walk of an interval: the model predicts and embeds, the score is bound to the rows, the calibrator of each
     target gives the radius of each column of scores, and the score turns radii into intervals. A method only
-    names its score, its kernel and its calibrator.
+    names its score, its kernel and its calibrator. `n_jobs` models are trained at the same time, where several are
+    needed to predict rows held out, each on a thread; None trains one after the other.
     """
 
     guarantee: ClassVar[str] = "marginal"
@@ -107,6 +110,7 @@ class ConformalMethod(IntervalRegressor):
     calib_size: float | str | None = "auto"
     prefit: bool = False
     device: str = "auto"
+    n_jobs: int | None = None
 
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
@@ -150,6 +154,7 @@ class ConformalMethod(IntervalRegressor):
         groups: Labels = None,
         weights: Labels = None,
         max_weight: float | None = None,
+        sample_weight: Labels = None,
     ) -> Any:
         """Train on a part of the rows and conformalize on the `calib_size` share set aside.
 
@@ -157,9 +162,12 @@ class ConformalMethod(IntervalRegressor):
         :meth:`conformalize` must follow. `groups` and `weights` hold one value for each row, and those of the rows
         set aside are used; for `max_weight` see :meth:`conformalize`. Rows that the model treats as one case are
         set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned and
-        calibrated from the rows that have it.
+        calibrated from the rows that have it. `sample_weight` is how much each row counts when the estimator is
+        trained, if that takes such weights; in calibration every row counts alike.
         """
         levels, seed = self._check_settings()
+        if self.n_jobs is not None:
+            check_positive(self.n_jobs, "n_jobs", integer=True)
         score = self._conformity_score()
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
@@ -171,6 +179,7 @@ class ConformalMethod(IntervalRegressor):
         inputs, targets = self._check_rows(X, y, missing=model.takes_missing_targets)
         self._check_joint(score)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
+        row_weights = self._check_sample_weight(sample_weight, len(targets))
         folds = self._crossed_folds(first, self.model_.same_case(inputs), labels.get("groups"), seed)
         if folds is not None:
             calib_size = None
@@ -183,7 +192,8 @@ class ConformalMethod(IntervalRegressor):
         self.__dict__.pop("n_calib_", None)
         train_inputs = _safe_indexing(inputs, train)
         with few_threads(train_inputs):
-            crossed = self._train(train_inputs, targets[train], score, seed, folds)
+            some = None if row_weights is None else row_weights[train]
+            crossed = self._train(train_inputs, targets[train], score, seed, folds, sample_weight=some)
             self.train_digests_ = np.sort(row_digests(train_inputs))
             self.crossed_ = crossed is not None
             if crossed is not None:
@@ -239,21 +249,45 @@ class ConformalMethod(IntervalRegressor):
         """The folds of cross-validated calibration; None if rows set aside calibrate."""
         return None
 
+    def _check_sample_weight(self, sample_weight: Labels, n_rows: int) -> Float[NDArray, "n"] | None:
+        """One weight for each row, none of them negative, if the model takes such."""
+        if sample_weight is None:
+            return None
+        if isinstance(self.model_, Candidates) or not self.model_.takes_sample_weight or self.model_.prefit:
+            raise InputError(
+                "sample_weight is for estimators that are trained here and take it, such as 'trees' or most of "
+                "scikit-learn's; name such an estimator, or train it with its weights and give prefit=True"
+            )
+        found = check_vector(sample_weight, "sample_weight")
+        check_same_length(X=range(n_rows), sample_weight=found)
+        if found.min() < 0.0 or not found.any():
+            raise InputError("sample_weight must hold numbers from 0 on, and not all of them 0")
+        return found
+
     def _train(
-        self, X: Any, y: Float[NDArray, "n t"], score: ConformityScore, seed: int, folds: Folds | None
+        self,
+        X: Any,
+        y: Float[NDArray, "n t"],
+        score: ConformityScore,
+        seed: int,
+        folds: Folds | None,
+        *,
+        sample_weight: Float[NDArray, "n"] | None = None,
     ) -> tuple[EvaluatedRows, BoundScore] | None:
         """Fit the model, a kernel for each target, and the score; with folds returns the rows and their scores by
         what has not seen their fold."""
         crossed = None
         if isinstance(self.model_, Candidates):
-            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed, folds)
+            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed, folds, self.n_jobs)
         announce("training the model")
-        self.model_.fit(X, y)
+        self.model_.fit(X, y, **weights_for(sample_weight))
         self.seed_, self.score_ = seed, score
         self.kernels_: list[Kernel] = []
         rows = EvaluatedRows(X, self.model_.evaluate(X))
         self._warn_if_answers_change(rows)
-        training = TrainingRows(rows, y, self.model_, self.device, seed, crossed, folds)
+        training = TrainingRows(
+            rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs
+        )
         support = self._new_support()
         self.support_ = None if support is None else support.fit(rows, seed)
         learns_errors = self._kernel_target == "errors" or score.learns_errors

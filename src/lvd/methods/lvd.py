@@ -139,6 +139,8 @@ class LVDRegressor(ConformalMethod):
         case are in one fold.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
+    n_jobs : how many of the models that predict rows held out are trained at the same time, each on a thread; None
+        trains one after the other.
 
     Attributes
     ----------

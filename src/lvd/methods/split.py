@@ -24,7 +24,7 @@ class SplitConformalRegressor(ConformalMethod):
         calibration rows counting alike.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee.
-    confidence_level, calib_size, prefit, y_range, device, random_state : as in :class:`LVDRegressor`.
+    confidence_level, calib_size, prefit, y_range, device, n_jobs, random_state : as in :class:`LVDRegressor`.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class MADSplitRegressor(ConformalMethod):
         first, or, on a prefit estimator, the built-in MLP on the embeddings.
     errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as in
         :class:`lvd.scores.NormalizedResidual`.
-    estimator, quantile, confidence_level, calib_size, prefit, y_range, device, random_state : as in
+    estimator, quantile, confidence_level, calib_size, prefit, y_range, device, n_jobs, random_state : as in
         :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` trains the second model only.
 
     Examples
@@ -98,7 +98,7 @@ class ConformalizedQuantileRegressor(ConformalMethod):
         the pinball loss. With `prefit` any trained model that predicts these columns.
     symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
     confidence_level : the level or levels to train for; with `prefit` the one that the estimator was trained for.
-    quantile, calib_size, prefit, y_range, device, random_state : as in :class:`SplitConformalRegressor`.
+    quantile, calib_size, prefit, y_range, device, n_jobs, random_state : as in :class:`SplitConformalRegressor`.
 
     Examples
     --------

@@ -14,7 +14,15 @@ from sklearn.base import BaseEstimator
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
 from lvd.models.coding import InputCoding, column_means, fill_matrix
-from lvd.models.kinds import before_last_step, is_of, is_pipeline, last_step, takes, unfitted_copy
+from lvd.models.kinds import (
+    before_last_step,
+    is_of,
+    is_pipeline,
+    last_step,
+    takes,
+    unfitted_copy,
+    weight_name,
+)
 from lvd.models.model import Evaluation, Model, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
@@ -74,11 +82,18 @@ class SklearnModel(Model, BaseEstimator):
             return texts
         return check_matrix(X, n_columns=n_columns, missing=takes(self.estimator, "allow_nan"))
 
-    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SklearnModel:
+    @property
+    def takes_sample_weight(self) -> bool:
+        """As the estimator's `fit` does."""
+        return weight_name(self.estimator) is not None
+
+    def fit(
+        self, X: Any, y: Float[NDArray, "n t"], sample_weight: Float[NDArray, "n"] | None = None
+    ) -> SklearnModel:
         """Train a clone, or take the estimator as it is when it is fitted already."""
         self.n_columns_, self.n_targets_ = X.shape[1] if len(X.shape) == 2 else None, y.shape[1]
         self.x_mean_ = column_means(X) if is_matrix(X) else None
-        self.fitted_ = self.estimator if self.prefit else self._trained(X, y)
+        self.fitted_ = self.estimator if self.prefit else self._trained(X, y, sample_weight)
         self.coding_ = None
         if self.embed is None and not hasattr(self._last, "coefs_") and not hasattr(self._last, "module_"):
             inner = before_last_step(self.fitted_, self._as_given(X))
@@ -97,15 +112,19 @@ class SklearnModel(Model, BaseEstimator):
         numbers = None if self.x_mean_ is None else fill_matrix(X, self.x_mean_)
         return Evaluation(y_pred, self._embed(X, y_pred), inputs=numbers)
 
-    def _trained(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+    def _trained(self, X: Any, y: Float[NDArray, "n t"], weight: Float[NDArray, "n"] | None) -> Any:
+        name = weight_name(self.estimator)
+        weights = {} if weight is None or name is None else {name: weight}
         if np.isnan(y).any():
-            return self._trained_apart(X, y)
+            return self._trained_apart(X, y, weights)
         target = own_copy(y[:, 0] if y.shape[1] == 1 else y)
         if self._is_skorch:  # its loss compares outputs and targets of the same shape and type
             target = y.astype(np.float32)
-        return unfitted_copy(self.estimator).fit(self._as_given(X), target)
+        return unfitted_copy(self.estimator).fit(self._as_given(X), target, **weights)
 
-    def _trained_apart(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
+    def _trained_apart(
+        self, X: Any, y: Float[NDArray, "n t"], weights: dict[str, Float[NDArray, "n"]]
+    ) -> Any:
         """An estimator for each target, trained on the rows that have it."""
         from sklearn.multioutput import MultiOutputRegressor
         from sklearn.utils import _safe_indexing
@@ -113,7 +132,10 @@ class SklearnModel(Model, BaseEstimator):
         refuse_unknown(y)
         rows, apart = self._as_given(X), MultiOutputRegressor(self.estimator)
         apart.estimators_ = [
-            unfitted_copy(self.estimator).fit(_safe_indexing(rows, np.flatnonzero(known)), column[known])
+            unfitted_copy(self.estimator).fit(
+                *(_safe_indexing(rows, np.flatnonzero(known)), column[known]),
+                **{name: weight[known] for name, weight in weights.items()},
+            )
             for column, known in zip(y.T, ~np.isnan(y.T), strict=True)
         ]
         return apart

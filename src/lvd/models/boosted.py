@@ -10,13 +10,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lvd._parallel import few_threads
-from lvd._typing import ArrayLike, Float, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Labels, NDArray, RandomState
 from lvd._validation import (
     InputError,
     check_matrix,
     check_positive,
     check_same_length,
     check_targets,
+    check_vector,
     present_rows,
     seed_from,
     to_numpy,
@@ -55,6 +56,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     interpolates: ClassVar[bool] = True
     takes_missing_targets: ClassVar[bool] = True
     takes_levels: ClassVar[bool] = True
+    takes_sample_weight: ClassVar[bool] = True
     """Whether a frame may hold categories."""
 
     _: KW_ONLY
@@ -74,7 +76,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
             raise InputError(f"X has {X.shape[1]} columns, but had {n_columns} in fit; give the same")
         return X
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> TreesRegressor:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: Labels = None) -> TreesRegressor:
         """Train an ensemble for each target."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -83,6 +85,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         several = to_numpy(y).ndim > 1 and to_numpy(y).shape[1] > 1
         rows, targets = self.check(X), check_targets(y, missing=several)
         check_same_length(X=rows, y=targets)
+        weight = None if sample_weight is None else check_vector(sample_weight, "sample_weight")
         settings = self.get_params() | {"random_state": seed_from(self.random_state)}
         self.n_features_in_, self._flat = rows.shape[1], to_numpy(y).ndim == 1
         self.coding_ = InputCoding.of(rows)
@@ -104,7 +107,11 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
             settings["categorical_features"] = list(range(n_categories))
         with few_threads(coded):
             self.ensembles_: list[TreeEnsemble] = [
-                TreeEnsemble.of(HistGradientBoostingRegressor(**settings).fit(coded[some], column[some]))
+                TreeEnsemble.of(
+                    HistGradientBoostingRegressor(**settings).fit(
+                        coded[some], column[some], None if weight is None else weight[some]
+                    )
+                )
                 for column, some in ((column, present_rows(column)) for column in targets.T)
             ]
         return self

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing
 
+from lvd._parallel import at_once
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, Labels, NDArray
 from lvd._validation import InputError, check_matrix, is_matrix
@@ -112,7 +113,14 @@ class Candidates:
         """As the models have it."""
         return self.first.same_case(X)
 
-    def choose(self, X: Any, y: Float[NDArray, "n t"], seed: int, folds: Folds | None = None) -> Choice:
+    def choose(
+        self,
+        X: Any,
+        y: Float[NDArray, "n t"],
+        seed: int,
+        folds: Folds | None = None,
+        n_jobs: int | None = None,
+    ) -> Choice:
         """The model with the smallest squared error on rows held out; of very few rows, the first.
 
         Where numbers are missing, models that do not take that see them filled in.
@@ -126,12 +134,16 @@ class Candidates:
         refuse_unknown(y)
         scale = np.where(np.nanmax(y, axis=0) > np.nanmin(y, axis=0), np.nanstd(y, axis=0), 1.0)
         held_out = {name: np.full_like(y, np.nan) for name in models}
-        for number, (inside, outside) in enumerate(folds, start=1):
+
+        def hold_out(number: int) -> None:
+            inside, outside = folds[number - 1]
             announce(f"choosing the model: fold {number} of {len(folds)}")
             for name, model in models.items():
                 fitted = clone(model)
                 fitted.fit(_safe_indexing(X, inside), y[inside])
                 held_out[name][outside] = fitted.evaluate(_safe_indexing(X, outside)).y_pred
+
+        at_once(hold_out, range(1, len(folds) + 1), n_jobs, X)
         errors = {
             name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()

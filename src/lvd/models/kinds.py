@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.base import clone
 from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
 
 
 def is_pipeline(estimator: Any) -> bool:
@@ -42,6 +43,22 @@ def takes(estimator: Any, what: str) -> bool:
     if not hasattr(estimator, "__sklearn_tags__"):
         return is_of(estimator, "lightgbm")  # its native booster
     return bool(getattr(get_tags(estimator).input_tags, what))
+
+
+def weight_name(estimator: Any) -> str | None:
+    """How `fit` calls the weights of rows, that of a Pipeline those of its last step; None where it takes none."""
+    if is_pipeline(estimator):
+        name = weight_name(estimator[-1])
+        return None if name is None else f"{estimator.steps[-1][0]}__{name}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def is_classifier(estimator: Any) -> bool:
+    """Whether it predicts classes, by scikit-learn's tags or, of older libraries, by what it says it is."""
+    last = last_step(estimator)
+    if hasattr(last, "__sklearn_tags__"):
+        return get_tags(last).estimator_type == "classifier"
+    return getattr(last, "_estimator_type", None) == "classifier"
 
 
 def unfitted_copy(estimator: Any) -> Any:

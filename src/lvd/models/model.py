@@ -44,6 +44,11 @@ class Model(ABC):
         return self.prefit
 
     @property
+    def takes_sample_weight(self) -> bool:
+        """Whether `fit` takes a weight for each row, ``fit(X, y, sample_weight=...)``."""
+        return False
+
+    @property
     def interpolates(self) -> bool:
         """Whether it nearly reproduces the targets of its training rows, as trees do."""
         return False

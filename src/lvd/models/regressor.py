@@ -30,11 +30,12 @@ from lvd._validation import (
 )
 from lvd.models.losses import ElementLoss, SquaredLoss, known_mean
 from lvd.models.model import EvaluatingRegressor, Evaluation
-from lvd.models.rows import NamedRows
+from lvd.models.rows import NamedRows, named_in_order
 from lvd.models.scaling import known_mean_and_scale, mean_and_scale
 from lvd.models.torch_modules import (
     Inputs,
     Loss,
+    argument_names,
     as_predictions,
     build_mlp,
     draw_with_replacement,
@@ -125,9 +126,11 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
     def check(self, X: ArrayLike) -> Any:
         """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
-        arrays by the names of its arguments."""
+        arrays: a dict by the names of its arguments, or a tuple in their order."""
         # One kind of sparse matrix is a dict.
         named = isinstance(X, NamedRows | Mapping) and not hasattr(X, "toarray")
+        if isinstance(X, tuple) and self.module is not None:
+            X, named = named_in_order(X, argument_names(self.module)), True
         if named and self.module is not None:
             return NamedRows.of(X, getattr(self, "input_names_", None))
         n_columns = getattr(self, "n_features_in_", None)

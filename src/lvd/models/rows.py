@@ -54,6 +54,19 @@ class SparseRows:
             yield canonical.indices[start:end].tolist(), canonical.data[start:end].tolist()
 
 
+def named_in_order(arrays: tuple[Any, ...], names: list[str] | None) -> dict[str, Any]:
+    """The arrays of a tuple by the names of a module's arguments, None where it takes any."""
+    if names is None or len(names) < len(arrays):
+        takes = (
+            "any number of arguments" if names is None else f"{len(names)} argument(s): {', '.join(names)}"
+        )
+        raise InputError(
+            f"X is a tuple of {len(arrays)} arrays, and the module takes {takes}; give a dict of arrays, "
+            "or a module with an argument for each"
+        )
+    return dict(zip(names, arrays, strict=False))
+
+
 @dataclass(frozen=True, eq=False)
 class NamedRows:
     """Several arrays with one entry for each row, by the names of a module's arguments."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -58,15 +59,31 @@ def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"
 
 def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:
     """The module's output for a copy of the inputs, into which it may write; `weights` stand in for its own."""
-    places: tuple[Tensor, ...] = ()
+    places: tuple[Any, ...] = ()
     names: dict[str, Tensor] = {}
-    if isinstance(inputs, NamedRows):
-        names = {name: tensor.clone() for name, tensor in inputs.arrays.items()}
-    else:
+    if not isinstance(inputs, NamedRows):
         places = (inputs.clone(),)
+    else:
+        names = {name: tensor.clone() for name, tensor in inputs.arrays.items()}
+        if takes_batch(module, names):
+            places, names = (names,), {}
     if weights is None:
         return module(*places, **names)
     return functional_call(module, weights, places, names)
+
+
+def argument_names(module: nn.Module) -> list[str] | None:
+    """The names of what the module is called with; None where it takes any."""
+    parameters = signature(module.forward).parameters.values()
+    if any(one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters):
+        return None
+    return [one.name for one in parameters]
+
+
+def takes_batch(module: nn.Module, names: Iterable[str]) -> bool:
+    """Whether it takes all arrays as one dict, as ``forward(batch)`` does, and not each by its name."""
+    arguments = argument_names(module)
+    return arguments is not None and len(arguments) == 1 and arguments[0] not in names
 
 
 def to_tensors(rows: Any, dtype: torch.dtype, device: torch.device) -> Any:

@@ -117,7 +117,7 @@ def report_method(
         columns = method.y_calib_[:, place], method.residuals_calib_[:, place]
         calibration = columns[0][present_rows(columns[0])], columns[1][present_rows(columns[1])]
     return _write(
-        *(path, _describe(method), rows.some(known), chosen, levels),
+        *(path, _describe_method(method), rows.some(known), chosen, levels),
         calibration=calibration,
         y_range=method._bounds,
         **answers,
@@ -179,7 +179,7 @@ def append_columns(table: pa.Table, columns: Mapping[str, Any], n_rows: int) -> 
     return table
 
 
-def _describe(method: IntervalRegressor) -> Description:
+def _describe_method(method: IntervalRegressor) -> Description:
     calibrated = isinstance(method, ConformalMethod)
     return Description(
         name=type(method).__name__.removesuffix("Regressor"),

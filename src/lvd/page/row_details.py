@@ -119,7 +119,7 @@ def embed_rows(
             *(*_figures(evaluated, row), str(status[row])),
             *_reasons(explanation, places),
             *(line, gallery.add(row_texts, row), bool(evaluated.known[row])),
-            _times(explanation, names),
+            _times_of_columns(explanation, names),
         ]
         size += _json_size(record)
         if neighbors is not None and explanation is not None:
@@ -156,7 +156,7 @@ def _explanations(evaluated: Evaluated, chosen: Int[NDArray, "k"]) -> Sequence[E
     ]
 
 
-def _times(explanation: Explanation | None, names: Sequence[str]) -> list[float | None] | None:
+def _times_of_columns(explanation: Explanation | None, names: Sequence[str]) -> list[float | None] | None:
     """How many times wider the interval is for each of these cells, where that is told."""
     if explanation is None or not explanation.shares:
         return None

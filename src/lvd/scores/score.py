@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 
+from lvd._parallel import at_once
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, is_matrix, row_digests, to_numpy
@@ -21,6 +22,7 @@ from lvd.models import Evaluation, Model
 from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
+EVERY_ROW = slice(None)
 FEWEST_HELD_OUT = 1000
 """A kernel is learned from so many held-out rows or more, instead of from all, which takes far longer."""
 
@@ -83,6 +85,10 @@ class TrainingRows:
     """Predictions of some rows, NaN elsewhere, by models that have not seen their fold; the others are made."""
     folds: Folds | None = None
     """The folds that hold rows out; None for folds at random."""
+    sample_weight: Float[NDArray, "n"] | None = None
+    """How much each row counts when a model is trained."""
+    n_jobs: int | None = None
+    """How many models are trained at the same time."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -112,16 +118,21 @@ class TrainingRows:
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
         spread = None if self.rows.evaluation.spread is None else np.empty_like(self.rows.evaluation.spread)
         folds = held_out_folds(len(self.y), self.seed) if self.folds is None else self.folds
-        for number, (inside, outside) in enumerate(folds, start=1):
-            if np.isfinite(predictions[outside]).all():
-                continue
+
+        def hold_out(number: int) -> None:
+            inside, outside = folds[number - 1]
             announce(f"errors on rows held out: fold {number} of {len(folds)}")
             model = self.model.lighter() if self.folds is None else self.model.untrained()
-            model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside])
+            weights = weights_for(self.sample_weight, inside)
+            model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside], **weights)
             answer = model.evaluate(_safe_indexing(self.rows.inputs, outside))
             predictions[outside] = answer.y_pred
             if spread is not None:
                 spread[outside] = answer.spread
+
+        asked = enumerate(folds, start=1)
+        left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
+        at_once(hold_out, left, self.n_jobs, self.rows.inputs)
         return predictions, spread
 
     @property
@@ -160,6 +171,13 @@ class TrainingRows:
         if "_held_out" in vars(self):
             vars(moved)["_held_out"] = self._held_out
         return moved
+
+
+def weights_for(
+    sample_weight: Float[NDArray, "n"] | None, rows: Int[NDArray, "k"] | slice = EVERY_ROW
+) -> dict[str, Float[NDArray, "k"]]:
+    """What `fit` of a model is told of the weights of these rows: nothing where there are none."""
+    return {} if sample_weight is None else {"sample_weight": sample_weight[rows]}
 
 
 def interpolates(training: TrainingRows) -> bool:
