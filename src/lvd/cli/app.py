@@ -44,7 +44,18 @@ OPTIONS = {
     for name in (
         *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop"),
         *("date_format", "false_alarm_rate"),
-        *("fitted_on", "groups", "guarantee", "half_life", "key", "max_infinite", "max_rows", "refit_every"),
+        *(
+            "fitted_on",
+            "groups",
+            "guarantee",
+            "half_life",
+            "horizon",
+            "key",
+            "lags",
+            "max_infinite",
+            "max_rows",
+            "refit_every",
+        ),
         *(
             "impute",
             "joint",

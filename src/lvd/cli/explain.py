@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lvd._validation import InputError
 from lvd.cli import console
 from lvd.cli.console import option
 from lvd.cli.shared import Data, Json, Level, Model, Trust, load_model
@@ -82,6 +81,7 @@ def explain_row(
 
 def _rows_to_compare_with(model: TableModel, data: Path) -> pa.Table | None:
     """The first rows of the table; none where the model reads no columns, or cannot read one of these rows."""
+    from lvd._validation import InputError
     from lvd.tables.reading import read_rows
 
     first = next(iter(read_rows(data, batch_rows=MOST_OTHERS)), None)

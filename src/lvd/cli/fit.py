@@ -20,6 +20,11 @@ from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_files, chec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lvd.methods import LVDRegressor
+    from lvd.tables.forecasting import ForecastPlan
+    from lvd.tables.reports import FitReport
+    from lvd.tables.table_model import TableModel
+
 WEIGHTS = {
     "choosing the model": 2.0,
     "training the model": 1.0,
@@ -54,6 +59,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --test-out test.csv --out homes-model  # keep the test rows",
     "lvd fit sales.csv --target price --impute median --report report.html --out model  # from file to page",
     "lvd fit sales.csv --target price --split time:sold --out sales-model",
+    "lvd fit demand.csv --target load --time hour --lags 1,24,168 --horizon 24 --out demand-model  # forecasts",
     "lvd fit homes.csv --target price --kernel my_parts:LeafKernel --out homes-model  # a part of your own",
 )
 
@@ -216,6 +222,30 @@ def fit(
             True,
         ),
     ] = "random",
+    time: Annotated[
+        str | None,
+        option(
+            "COLUMN",
+            "Forecast: the column of dates, evenly apart, one row for each. Goes with --lags and --horizon.",
+            "no forecast",
+        ),
+    ] = None,
+    lags: Annotated[
+        str | None,
+        option(
+            "NUMBERS",
+            "Forecast from the target's values at these lags, separated by commas; lag 1 is the latest value.",
+            "no forecast",
+        ),
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        option(
+            "NUMBERS",
+            "Forecast so many steps ahead: 24 for each of the next 24, 1,6,24 for these alone.",
+            "no forecast",
+        ),
+    ] = None,
     bandwidth: Annotated[
         str | None,
         option(
@@ -289,6 +319,11 @@ def fit(
     With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
     intervals and are counted.
 
+    With --time, --lags and --horizon the model forecasts the target so many steps later, from its values at the
+    lags, the other columns as they are at the date, and what recurs in it. Each horizon has errors of its own.
+    The parts follow each other in time, with a gap of the longest horizon. lvd predict then forecasts from the
+    latest row of a table that ends now; lvd evaluate and lvd report measure the horizons on a table of the past.
+
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
     errors are, and each target has a kernel of its own. --preset paper has one network, trained on squared errors.
     Rows with the same molecule, however it is written, are found by their canonical SMILES, kept in one part of the
@@ -307,12 +342,12 @@ def fit(
     from lvd.tables.column_values import guess_types
     from lvd.tables.reading import read_table, table_format
     from lvd.tables.row_split import RowSplit
-    from lvd.tables.table_model import TableModel
     from lvd.tables.writing import TableWriter
 
     RowSplit.parse(split)
     sizes = {"hidden_size": hidden_size, "n_members": members}
     has_sizes, has_checkpoint = any(sizes.values()), checkpoint is not None
+    forecasts = not (time is lags is horizon is None)
     refusals = (
         (
             joint is not None and len(target) == 1,
@@ -341,6 +376,14 @@ def fit(
             epochs is not None and model not in {None, "net"},
             f"--epochs applies to the network only, but --model is {model}; leave one of them out",
         ),
+        (
+            forecasts and (None in (time, lags, horizon) or len(target) > 1 or smiles is not None),
+            "a forecast takes --time, --lags and --horizon together, one --target, and no --smiles",
+        ),
+        (
+            forecasts and split != "random",
+            "a forecast is split in time, by its column of dates; leave --split out",
+        ),
         (trust and not has_checkpoint, "--trust applies to a --checkpoint only; leave it out"),
         (
             has_checkpoint and not trust,
@@ -356,20 +399,17 @@ def fit(
     for applies, message in refusals:
         if applies:
             raise InputError(message)
-    if report is not None:
-        from lvd.page.content import only_target
-
-        only_target(target)
-    for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
-        if bound is not None and not math.isfinite(bound):
-            raise InputError(f"{name} must be a finite number, got {bound}")
-    if y_min is not None and y_max is not None and not y_min < y_max:
-        raise InputError(f"--y-min must be below --y-max, got {y_min:g} and {y_max:g}")
+    _check_range(y_min, y_max)
     check_free(out, force=force)
     resolve_device(device)
     cells = read_table(data, as_text=True)
     table = cells if table_format(data) == "parquet" else guess_types(cells)
     check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
+    plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
+    if report is not None:
+        from lvd.page.content import only_target
+
+        only_target(target if plan is None else plan.targets)
     regressor = LVDRegressor(
         _trained_network(checkpoint, device, target)
         if checkpoint is not None
@@ -392,27 +432,27 @@ def fit(
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
         with _showing(table.num_rows, preset, of_molecules=smiles is not None):
-            fitted, found = TableModel.fit(
-                *(table, regressor),
-                target=target,
+            fitted, found = _fit_table(
+                *(table, regressor, plan),
+                {"target": target, "split": split, "column": smiles, "skip_invalid": skip_invalid},
                 drop=drop or (),
                 keep=keep or (),
                 impute=impute,
                 date_format=date_format,
-                column=smiles,
-                skip_invalid=skip_invalid,
                 guarantee=guarantee,
                 groups=groups,
-                split=split,
                 seed=seed,
                 cells=cells,
             )
         if test_file is not None:
-            test_file.write(_as_in_file(test_file.path, table, cells, groups).take(fitted.test_rows - 1))
+            in_file = _as_in_file(test_file.path, table, cells, groups)
+            test_file.write(_test_rows(in_file, fitted))
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
-        write_page(fitted, cells.take(fitted.test_rows - 1), report, (out.name, data.name), fitted_on=cells)
+        write_page(fitted, _test_rows(cells, fitted), report, (out.name, data.name), fitted_on=cells)
+    if plan is not None and not json:
+        console.show(plan.rows(table).note)
     if json:
         errors = getattr(fitted.regressor, "choice_", None) or None
         chosen = {"class": model_class(fitted.regressor), "held_out_errors": errors}
@@ -430,6 +470,56 @@ def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None)
     if groups is None:
         return table
     return table.set_column(table.column_names.index(groups), groups, cells[groups])
+
+
+def _check_range(y_min: float | None, y_max: float | None) -> None:
+    from lvd._validation import InputError
+
+    for name, bound in (("--y-min", y_min), ("--y-max", y_max)):
+        if bound is not None and not math.isfinite(bound):
+            raise InputError(f"{name} must be a finite number, got {bound}")
+    if y_min is not None and y_max is not None and not y_min < y_max:
+        raise InputError(f"--y-min must be below --y-max, got {y_min:g} and {y_max:g}")
+
+
+def _forecast_plan(
+    table: pa.Table,
+    time: str | None,
+    target: str,
+    steps: tuple[str | None, str | None],
+    date_format: DateFormat | None,
+) -> ForecastPlan | None:
+    """What is forecast from what, if anything is."""
+    from lvd.tables.forecasting import ForecastPlan, read_horizons, read_steps
+
+    lags, horizon = steps
+    if time is None or lags is None or horizon is None:
+        return None
+    found = {"lags": read_steps(lags, "lags"), "horizons": read_horizons(horizon)}
+    return ForecastPlan.of(table, time=time, target=target, date_format=date_format, **found)
+
+
+def _fit_table(
+    table: pa.Table,
+    regressor: LVDRegressor,
+    plan: ForecastPlan | None,
+    of_rows: dict[str, Any],
+    **choices: Any,
+) -> tuple[TableModel, FitReport]:
+    """Fit a model of rows, with the choices that are for these alone, or of forecasts."""
+    from lvd.tables.table_model import TableModel
+
+    if plan is None:
+        return TableModel.fit(table, regressor, **of_rows, **choices)
+    return TableModel.fit_forecast(table, regressor, plan, **choices)
+
+
+def _test_rows(table: pa.Table, fitted: TableModel) -> pa.Table:
+    """The rows that no step has seen; of forecasts with those before them that hold their lags."""
+    if fitted.forecast is None:
+        return table.take(fitted.test_rows - 1)
+    places = fitted.forecast.rows(table).places[fitted.test_rows - 1]
+    return fitted.forecast.from_place(table, int(places.min()))
 
 
 def _own_part(name: str, contract: type[Any]) -> Any:

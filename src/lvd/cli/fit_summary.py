@@ -165,6 +165,11 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
             f"{'' if report.groups is None else ', fewer groups'} or a lower --level help; where --bandwidth is a "
             "number, so does adaptive, which looks as far as needed for similar rows"
         )
+    if _many_infinite(report) and report.split.startswith("time") and regressor.calibration == "split":
+        yield (
+            "the calibration rows are all of one time, so few are similar to rows of another season; with "
+            "--calibration cross rows of all times calibrate"
+        )
 
 
 def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:

@@ -147,6 +147,8 @@ def write_page(
     from lvd.page.render import Origin, write_report
     from lvd.page.row_details import Pictures
 
+    (table,) = fitted.as_rows([table])
+    (fitted_on,) = (None,) if fitted_on is None else fitted.as_rows([fitted_on])
     drawn = smiles or fitted.encoder.smiles
     one_target = only_target(target or fitted.encoder.targets)
     with console.working("evaluating"):

@@ -264,6 +264,10 @@ class ConformalMethod(IntervalRegressor):
             raise InputError("sample_weight must hold numbers from 0 on, and not all of them 0")
         return found
 
+    def _held_out_folds(self, n_rows: int) -> Folds | None:
+        """The folds that hold training rows out where other rows calibrate; None for folds at random."""
+        return None
+
     def _train(
         self,
         X: Any,
@@ -276,9 +280,11 @@ class ConformalMethod(IntervalRegressor):
     ) -> tuple[EvaluatedRows, BoundScore] | None:
         """Fit the model, a kernel for each target, and the score; with folds returns the rows and their scores by
         what has not seen their fold."""
-        crossed = None
+        crossed, held_out = None, None if folds else self._held_out_folds(len(y))
         if isinstance(self.model_, Candidates):
-            self.model_, crossed, self.choice_ = self.model_.choose(X, y, seed, folds, self.n_jobs)
+            self.model_, crossed, self.choice_ = self.model_.choose(
+                X, y, seed, folds or held_out, self.n_jobs
+            )
         announce("training the model")
         self.model_.fit(X, y, **weights_for(sample_weight))
         self.seed_, self.score_ = seed, score
@@ -286,7 +292,7 @@ class ConformalMethod(IntervalRegressor):
         rows = EvaluatedRows(X, self.model_.evaluate(X))
         self._warn_if_answers_change(rows)
         training = TrainingRows(
-            rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs
+            rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs, held_out
         )
         support = self._new_support()
         self.support_ = None if support is None else support.fit(rows, seed)

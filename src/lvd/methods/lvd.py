@@ -39,7 +39,7 @@ from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y, with_shares
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
-from lvd.models.candidates import Candidates, Folds, folds_of_cases
+from lvd.models.candidates import BlockFolds, Candidates, Folds, folds_of_cases
 from lvd.models.kinds import takes
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
@@ -250,6 +250,9 @@ class LVDRegressor(ConformalMethod):
                 f" must be left out with calibration='cross', which sets no rows aside, got {self.calib_size!r}",
             )
         return folds_of_cases(cases, self.folds, seed, groups)
+
+    def _held_out_folds(self, n_rows: int) -> Folds | None:
+        return self.folds.split(range(n_rows)) if isinstance(self.folds, BlockFolds) else None
 
     def _new_kernel(self, training: TrainingRows) -> Kernel:
         if self.kernel is not None:

@@ -37,7 +37,7 @@ from lvd.intervals import binomial_band
 from lvd.methods.lvd import LVDRegressor
 from lvd.metrics.rolling import TimeBlocks, sums_of
 from lvd.models import Evaluation
-from lvd.models.candidates import Folds
+from lvd.models.candidates import BlockFolds
 from lvd.models.model import Fitted
 from lvd.scores import (
     BoundScore,
@@ -576,7 +576,7 @@ class OnlineIntervals:
             return
         times, evaluations, labels = zip(*self.newest_, strict=True)
         y, rows = np.stack(labels), EvaluatedRows(None, stacked(list(evaluations)))
-        folds = held_out_blocks(len(y), N_BLOCKS)
+        folds = BlockFolds(N_BLOCKS).split(y)
         refreshed = copy.copy(self.regressor_)
         refreshed.score_ = clone(self.regressor_.score_)
         model = Fitted(self.regressor_.model_)
@@ -649,12 +649,6 @@ def as_days(times: Any) -> Float[NDArray, "n"]:
     if days.ndim != 1 or not np.isfinite(days).all():
         raise InputError("times must be a list of moments, one for each row, and none may be missing")
     return days
-
-
-def held_out_blocks(n_rows: int, n_blocks: int) -> Folds:
-    """Folds that follow each other in time: neighbours in time are alike, and would tell of each other."""
-    blocks = np.array_split(np.arange(n_rows), n_blocks)
-    return [(np.concatenate([*blocks[:n], *blocks[n + 1 :]]), block) for n, block in enumerate(blocks)]
 
 
 def _check_regressor(regressor: Any) -> None:

@@ -39,6 +39,28 @@ def held_out_folds(n_rows: int, seed: int, n_folds: int | None = None) -> Folds:
     return list(KFold(n_folds or N_FOLDS, shuffle=True, random_state=seed).split(np.empty(n_rows)))
 
 
+@dataclass(frozen=True)
+class BlockFolds:
+    """Folds that follow each other in time: neighbours in time are alike, and would tell of each other.
+
+    A splitter as scikit-learn has them, for rows in the order of time. Where rows know of `gap` later ones, so many
+    on either side of a block that is held out do not train.
+    """
+
+    n_folds: int = N_FOLDS
+    gap: int = 0
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """How many folds there are."""
+        return self.n_folds
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Folds:
+        """For each block the rows that train, and those of the block."""
+        rows = np.arange(len(X))
+        blocks = np.array_split(rows, self.n_folds)
+        return [(rows[(rows < one[0] - self.gap) | (rows > one[-1] + self.gap)], one) for one in blocks]
+
+
 def folds_of_cases(cases: NDArray, folds: Any, seed: int, groups: Labels = None) -> Folds:
     """Folds that hold each row out once and divide no case: so many, ``"auto"``, or those of a scikit-learn
     splitter, which is given the groups."""

@@ -84,11 +84,13 @@ class TrainingRows:
     crossed: Float[NDArray, "n t"] | None = None
     """Predictions of some rows, NaN elsewhere, by models that have not seen their fold; the others are made."""
     folds: Folds | None = None
-    """The folds that hold rows out; None for folds at random."""
+    """The folds that hold rows out, whose errors calibrate; None where other rows do."""
     sample_weight: Float[NDArray, "n"] | None = None
     """How much each row counts when a model is trained."""
     n_jobs: int | None = None
     """How many models are trained at the same time."""
+    held_out: Folds | None = None
+    """The folds that hold rows out where other rows calibrate; None for folds at random."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -117,7 +119,7 @@ class TrainingRows:
             return self.rows.y_pred, self.rows.evaluation.spread
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
         spread = None if self.rows.evaluation.spread is None else np.empty_like(self.rows.evaluation.spread)
-        folds = held_out_folds(len(self.y), self.seed) if self.folds is None else self.folds
+        folds = self.folds or self.held_out or held_out_folds(len(self.y), self.seed)
 
         def hold_out(number: int) -> None:
             inside, outside = folds[number - 1]

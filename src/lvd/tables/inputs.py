@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter
-from lvd.models.candidates import folds_of_cases, number_of_folds
+from lvd.models.candidates import BlockFolds, folds_of_cases, number_of_folds
 from lvd.molecules import ChempropEstimator, TrainedMPNN
 from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
@@ -192,11 +192,10 @@ class Prepared:
     def folds(self, split: RowSplit, n_folds: Any, seed: int) -> Any:
         """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number where rows are split at
         random."""
-        from sklearn.model_selection import KFold
-
         both = self.parts[0]
         if split.kind == "time":
-            return KFold(number_of_folds(len(both), len(both)) if n_folds == "auto" else n_folds)
+            number = number_of_folds(len(both), len(both)) if n_folds == "auto" else n_folds
+            return BlockFolds(number, split.n_gap)
         return n_folds if self.together is None else folds_of_cases(self.together[both], n_folds, seed)
 
 

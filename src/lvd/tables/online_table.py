@@ -57,6 +57,11 @@ class OnlineTable:
         """Begin with a fitted model; `choices` are those of :class:`lvd.OnlineIntervals`."""
         if not isinstance(model.encoder, TableEncoder):
             raise InputError("intervals over time are for tables of columns, not for molecules yet")
+        if model.forecast is not None:
+            raise InputError(
+                "intervals over time are for models of rows, not of forecasts; fit one without a horizon, or use "
+                "lvd.OnlineIntervals in Python, where each horizon is a target"
+            )
         if key in model.encoder.targets:
             raise InputError(Parameter("key"), f" must be another column than the target, got {key!r}")
         online = OnlineIntervals(model.regressor, **choices)

@@ -20,11 +20,14 @@ from lvd.tables.splits import Parts, split_group_indices, split_indices, split_t
 class RowSplit:
     """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
 
-    The cells of a column of SMILES may be divided by their scaffolds.
+    The cells of a column of SMILES may be divided by their scaffolds. In time, `gap` seconds before each later part
+    are left out, over which earlier rows may still know of later ones, and `n_gap` rows beside each held-out block.
     """
 
     kind: str = "random"
     column: str | None = None
+    gap: float = 0.0
+    n_gap: int = 0
 
     @classmethod
     def parse(cls, text: str) -> RowSplit:
@@ -59,7 +62,17 @@ class RowSplit:
                 f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in, or "
                 "remove these rows"
             )
-        return split_time_indices(moments, seed)
+        train, calib, test = split_time_indices(moments, seed)
+        early = [
+            part[moments[part] <= moments[later].min() - self.gap] if self.gap else part
+            for part, later in ((train, calib), (calib, test))
+        ]
+        if not all(map(len, early)):
+            raise InputError(
+                f"no row is left between the parts of split by column {self.column!r}, which a horizon must lie "
+                "between; give more rows, or smaller horizons"
+            )
+        return early[0], early[1], test
 
     def leaves_out(self, table: pa.Table) -> set[str]:
         """The column that rows are split by, where its values outside the training part are all new."""

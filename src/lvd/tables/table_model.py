@@ -38,6 +38,7 @@ from lvd.molecules.domain import KnownMolecules
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.dates import DateOrder
+from lvd.tables.forecasting import ForecastPlan
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
@@ -87,6 +88,7 @@ class TableModel:
     guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
     groups : the column whose values are groups, each calibrated by its own rows alone.
     card : what is told of the model in ``card.md`` beside it, the `to_dict` of a `ModelCard`.
+    forecast : of a model of forecasts, how rows get their lags and horizons.
     seen : its training and calibration rows, to recognise them; None of a model that was fitted in Python.
     """
 
@@ -99,6 +101,7 @@ class TableModel:
     groups: str | None = None
     card: dict[str, Any] | None = None
     seen: SeenRows | None = None
+    forecast: ForecastPlan | None = None
 
     @classmethod
     def fit(
@@ -114,7 +117,7 @@ class TableModel:
         skip_invalid: bool = False,
         guarantee: str = "local",
         groups: str | None = None,
-        split: str = "random",
+        split: str | RowSplit = "random",
         seed: int = 0,
         cells: pa.Table | None = None,
         date_format: DateOrder | None = None,
@@ -136,6 +139,7 @@ class TableModel:
         """
         table = as_table(table)
         cells = table if cells is None else cells
+        row_split = split if isinstance(split, RowSplit) else RowSplit.parse(split)
         check_choice(guarantee, "guarantee", GUARANTEES)
         if groups is not None:
             check_columns(table, [groups])
@@ -143,7 +147,7 @@ class TableModel:
                 raise InputError(
                     Parameter("groups"), f" must be another column than the target, got {groups!r}"
                 )
-        ways: dict[str, Any] = {"target": target, "split": RowSplit.parse(split), "seed": seed}
+        ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         crossed = regressor.calibration == "cross"
         if column is None:
             fills = not takes(regressor, "allow_nan")
@@ -174,12 +178,10 @@ class TableModel:
         labels = None if groups is None else group_labels(calibrating[groups])
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None)
-            if crossed:
-                folds = regressor.folds
-                regressor.set_params(folds=prepared.folds(ways["split"], folds, seed))
-                regressor.fit(X[train], y[train], groups=labels).set_params(folds=folds)
-            else:
-                regressor.fit(X[train], y[train])
+            folds = regressor.folds
+            if crossed or row_split.n_gap:
+                regressor.set_params(folds=prepared.folds(row_split, folds, seed))
+            regressor.fit(X[train], y[train], groups=labels if crossed else None).set_params(folds=folds)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
             X = encoder.filled(X)
@@ -203,9 +205,41 @@ class TableModel:
             n_repeated=n_repeated,
             leaks=leaks,
             groups=groups,
-            split=split,
+            split=str(row_split),
             cells=cells,
         )
+
+    @classmethod
+    def fit_forecast(
+        cls,
+        table: pa.Table,
+        regressor: LVDRegressor,
+        plan: ForecastPlan,
+        *,
+        cells: pa.Table | None = None,
+        drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        **choices: Any,
+    ) -> tuple[TableModel, FitReport]:
+        """Fit a model of forecasts: rows get lags as inputs and horizons as targets.
+
+        The parts, and the folds that hold rows out, follow each other in time, with a gap of the longest horizon.
+        The other choices are those of :meth:`fit`.
+        """
+        order = choices.get("date_format")
+        rows, cells = (plan.rows(one, order).table for one in (table, table if cells is None else cells))
+        model, report = cls.fit(
+            *(rows, regressor),
+            target=plan.targets,
+            drop=[*drop, plan.target],
+            keep=[*keep, *plan.lag_names],
+            split=RowSplit("time", plan.time, plan.gap, max(plan.horizons)),
+            cells=cells,
+            **choices,
+        )
+        # The latest values often tell most, and are known in time.
+        leaks = {name: share for name, share in report.leaks.items() if name not in plan.lag_names}
+        return replace(model, forecast=plan), replace(report, leaks=leaks)
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
         """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
@@ -215,6 +249,8 @@ class TableModel:
             columns[self.encoder.kept_in] = self.kept.to_dict()
         if self.seen is not None:
             columns["seen"] = self.seen.to_dict()
+        if self.forecast is not None:
+            columns["forecast"] = self.forecast.to_dict()
         card = None
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
@@ -281,7 +317,15 @@ class TableModel:
                     *(Parameter("column", named=True), "; leave it out"),
                 )
             encoder = replace(encoder, skip_invalid=True)
-        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, columns.get("card"), seen)
+        plan, card = columns.get("forecast"), columns.get("card")
+        forecast = None if plan is None else ForecastPlan.from_dict(plan)
+        return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, card, seen, forecast)
+
+    def as_rows(self, batches: Batches) -> Batches:
+        """The rows that the model reads; of a table for forecasts those that have lags, with these."""
+        if self.forecast is None:
+            return batches
+        return [self.forecast.rows(pa.concat_tables(map(as_table, batches))).table]
 
     @classmethod
     def of(cls, regressor: LVDRegressor, folder: str, encoder: RowEncoder | None = None) -> TableModel:
@@ -488,11 +532,33 @@ class TableModel:
 
         `on_rows` is called after each batch with its number of rows.
         """
+        if self.forecast is not None:
+            table = pa.concat_tables(map(as_table, batches))
+            return self._forecast_to(out, self.forecast, table, confidence_level, side=side, above=above)
         predicted = (
             (rows, self.predict(rows, confidence_level, numbers=numbers, side=side, above=above))
             for numbers, rows in numbered(batches)
         )
         return write_predictions(out, predicted, unseen=self.unseen, on_rows=on_rows)
+
+    def _forecast_to(
+        self,
+        out: str | os.PathLike[str],
+        plan: ForecastPlan,
+        table: pa.Table,
+        confidence_level: Levels | None,
+        **asked: Any,
+    ) -> PredictReport:
+        """Write the forecasts from the latest row, a row for each horizon."""
+        row, dates = plan.latest(table)
+        found = self.predict(row, confidence_level, **asked)
+        known = found.pop("known")
+        if len(plan.targets) > 1:
+            ends = [f"_{name}" for name in plan.targets]
+            names = [name.removesuffix(ends[0]) for name in found if name.endswith(ends[0])]
+            found = {name: np.array([found[f"{name}{end}"][0] for end in ends]) for name in names}
+        predicted = [(dates, found | {"known": np.repeat(known, dates.num_rows)})]
+        return write_predictions(out, predicted, unseen=lambda _: self.unseen(row))
 
     def explain(
         self,
@@ -508,6 +574,10 @@ class TableModel:
         Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a single
         input column, the `label` is its cell. `background` are rows to compare with.
         """
+        if self.forecast is not None:
+            raise InputError(
+                "forecasts have no explanations; the page of a report shows a horizon's rows with their neighbours"
+            )
         found, number = find_row(batches, row), np.array([row])
         self.encoder.usable(found, numbers=number)
         X = self.inputs(found, numbers=number)
@@ -577,7 +647,9 @@ class TableModel:
         by_values: list[pa.Array] = []
         n_rows = n_repeated = n_calibrating = n_skipped = n_unlabelled = 0
         unseen = Unseen()
-        for rows, numbers, *left_out in labelled_parts(encoder, batches, every=encoder.every_target):
+        for rows, numbers, *left_out in labelled_parts(
+            encoder, self.as_rows(batches), every=encoder.every_target
+        ):
             check_columns(rows, [] if by is None else [by])
             n_skipped, n_unlabelled = n_skipped + left_out[0], n_unlabelled + left_out[1]
             if not len(numbers):

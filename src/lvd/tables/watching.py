@@ -66,7 +66,7 @@ def update(
     """
     if n_newest is not None:
         check_positive(n_newest, "n_newest", integer=True)
-    parts = list(labelled_parts(model.encoder, batches))
+    parts = list(labelled_parts(model.encoder, model.as_rows(batches)))
     if not any(part.rows.num_rows for part in parts):
         raise InputError("no row has a target and can be read, so there is nothing to add")
     table = pa.concat_tables([part.rows for part in parts])
@@ -131,7 +131,7 @@ def watch(
     level, unseen = monitor.watch.confidence_level, Unseen()
     n_skipped = n_unlabelled = n_unknown = n_repeated = n_calibrating = 0
     infinite = model.regressor.settings.when_unknown == "infinite"
-    for part in labelled_parts(model.encoder, batches):
+    for part in labelled_parts(model.encoder, model.as_rows(batches)):
         rows, numbers = part.rows, part.numbers
         n_skipped, n_unlabelled = n_skipped + part.n_skipped, n_unlabelled + part.n_unlabelled
         if not len(numbers):
