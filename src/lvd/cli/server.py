@@ -82,24 +82,20 @@ def serve_model(
 
     It listens on this machine alone, unless --host says otherwise; then give a token, and let a proxy add TLS.
     """
-    from lvd._validation import InputError
+    from lvd.serve import RequestLimits, create_app
 
-    try:
-        import uvicorn
+    limits = RequestLimits(max_bytes, max_rows, seconds)
+    import uvicorn
 
-        from lvd.serve.application import create_app
-        from lvd.serve.requests import LOOPBACK, RequestLimits
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"lvd serve needs {error.name}, which is not installed; run: pip install 'lvd[serve]'"
-        ) from None
+    from lvd.serve.requests import LOOPBACK
+
     token = token or os.environ.get(TOKEN)
     own = [own_class(name) for name in trust or ()]
     with _listen(host, port) as listening:
         with console.working("loading the model"):
             app = create_app(
                 model,
-                limits=RequestLimits(max_bytes, max_rows, seconds),
+                limits=limits,
                 token=token,
                 trusted=own,
                 hosts=LOOPBACK if host in LOOPBACK else None,
