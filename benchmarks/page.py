@@ -45,6 +45,18 @@ instead. A faster one may simply do less: a width that is the same everywhere ne
 - A dash marks what was not measured, with the reason below the tables; nothing is extrapolated.
 
 """
+TAIL = """
+## Adding a contestant or a machine
+
+A contestant is a function from calibration points and scores to a function from queries to intervals, and an entry
+of `CONTESTANTS` (`benchmarks/contestants.py`) that says which question it answers. A machine is a file of results:
+
+    python -m benchmarks --out results/bench_NAME.csv
+    python -m benchmarks --page {files} results/bench_NAME.csv
+
+A pull request brings the entry, its line of `python -m benchmarks --quick`, and the files and pages that these
+commands write. The machine should have nothing else to do.
+"""
 CAPTION = "Prediction time against calibration rows and against queries, one line for each contestant"
 
 
@@ -56,14 +68,16 @@ def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
     for name, cells in results.items():
         save_figure(growth_figure(cells), images / f"{name}.png")
     questions = "".join(f"| {one.title} | {one.question} |\n" for one in CONTESTANTS.values())
+    files = " ".join(f"results/{name}.csv" for name in results)
     head = HEAD.format(
-        files=" ".join(f"results/{name}.csv" for name in results),
+        files=files,
         components=K,
         levels=" and ".join(map(str, LEVELS)),
         questions=questions,
         above=ABOVE_OVERHEAD,
     )
-    write_text(docs / "benchmarks.md", head + "\n".join(starmap(section, results.items())))
+    sections = "\n".join(starmap(section, results.items()))
+    write_text(docs / "benchmarks.md", head + sections + TAIL.format(files=files))
 
 
 def section(name: str, cells: Sequence[Cell]) -> str:

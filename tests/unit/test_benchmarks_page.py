@@ -236,7 +236,7 @@ def test_the_page_shows_what_the_file_holds(tmp_path, monkeypatch):
     assert (
         "lvd predicts in 1 s, slope 1.00 over the rows. Times as long as lvd: plain torch, batched 7;" in page
     )
-    assert page.endswith("- MAPIE, conditional: not run where it would take longer than 20 s.\n")
+    assert "- MAPIE, conditional: not run where it would take longer than 20 s.\n\n## Adding" in page
     assert "nan" not in page.replace("another", "")
 
 
