@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -73,6 +73,13 @@ class Graph:
     def column_of(self, value: float, rows: Node) -> Node:
         """The same number for each of the rows."""
         return rows.columns([0]).is_nan().cast(DOUBLE) * 0.0 + value
+
+    def amend(self, answer: Node, doubtful: Node, again: Callable[[Callable[[Node], Node]], Node]) -> Node:
+        """The answer, in which rows that are `doubtful` (n, 1) are computed again: `again` is given what picks
+        these of a node's rows."""
+        places = doubtful.shaped(-1).then("NonZero").shaped(-1, 1)
+        found = again(lambda node: node.then("GatherND", places))
+        return answer.then("ScatterND", places, found)
 
     def join(self, parts: Sequence[Node]) -> Node:
         """Columns side by side."""

@@ -10,7 +10,7 @@ from lvd._validation import InputError
 from lvd.onnx.graph import SINGLE, Node
 from lvd.onnx.predictors import Outputs
 from lvd.support import TrainingSupport
-from lvd.support.training_support import FAR, FAR_EMBEDDED, FAR_INPUTS, Neighborhood, Ranges
+from lvd.support.training_support import FAR, FAR_EMBEDDED, FAR_INPUTS, PARTS, Neighborhood, Ranges
 
 
 def known_rows(support: Any, outputs: Outputs) -> Node:
@@ -21,7 +21,7 @@ def known_rows(support: Any, outputs: Outputs) -> Node:
             "for rows of numbers"
         )
     embedded = _in_training_units(support.embedding_, outputs.embeddings)
-    if support.inputs_ is None or support.ranges_ is None:
+    if support.inputs_ is None or support.ranges_ is None or outputs.inputs is None:
         return _near(support.embedding_, embedded, FAR)
     placed = _in_training_units(support.inputs_, outputs.inputs)
     near = _near(support.embedding_, embedded, FAR_EMBEDDED) & _near(support.inputs_, placed, FAR_INPUTS)
@@ -34,7 +34,7 @@ def _in_training_units(space: Neighborhood, rows: Node) -> Node:
 
 
 def _near(space: Neighborhood, placed: Node, times: float) -> Node:
-    """Whether the nearest training row is within so many times the limit.
+    """Whether the nearest training row is within so many times the limit; few of them answer for most rows.
 
     In float32, around the training rows' centre, where squares lose few digits.
     """
@@ -43,8 +43,15 @@ def _near(space: Neighborhood, placed: Node, times: float) -> Node:
     centre = space.rows.astype(np.float64).mean(axis=0)
     around = space.rows - centre
     centred = placed - centre
-    products = centred @ (-2.0 * around.T) + (around**2).sum(axis=1)
-    return products.reduce("Min") + (centred * centred).reduce("Sum") <= (times * space.limit) ** 2
+
+    def within(rows: Node, some: slice) -> Node:
+        products = rows @ (-2.0 * around[some].T) + (around[some] ** 2).sum(axis=1)
+        return products.reduce("Min") + (rows * rows).reduce("Sum") <= (times * space.limit) ** 2
+
+    near = within(centred, slice(PARTS[0]))
+    if len(around) <= PARTS[0]:
+        return near
+    return placed.graph.amend(near, ~near, lambda pick: within(pick(centred), slice(PARTS[0], None)))
 
 
 def _in_range(ranges: Ranges, placed: Node) -> Node:

@@ -78,7 +78,7 @@ def measure(
         raise InputError(
             f"the score {kind.__name__} cannot be exported to ONNX; fit with conformity_score {SCORES_OF_GRAPHS}"
         )
-    features = X.graph.join([outputs.y_pred, outputs.inputs])
+    features = X.graph.join([outputs.y_pred, outputs.inputs or outputs.embeddings])
     scaled = score.residual_ if kind is DistributionalResidual else score
     shapes = score.shapes_ if kind is DistributionalResidual else [None] * n_targets
     measured = []

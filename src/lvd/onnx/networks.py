@@ -133,4 +133,4 @@ def run_sklearn_mlp(mlp: Any, inputs: Node) -> tuple[Node, Node]:
         hidden = hidden @ weights + bias
         if depth < len(mlp.coefs_) - 1:
             hidden = NODE_OF_ACTIVATION[mlp.activation](hidden)
-    return hidden, entered
+    return hidden if mlp.out_activation_ == "identity" else hidden.then("Exp"), entered

@@ -35,11 +35,12 @@ EXPORTABLE = (
 
 
 class Outputs(NamedTuple):
-    """A model's :class:`Evaluation` as nodes; `inputs` are the rows with numbers in place of what is missing."""
+    """A model's :class:`Evaluation` as nodes; `inputs` are the rows with numbers in place of what is missing, None
+    where scales and support see the embeddings in their place, as of frames that an estimator reads itself."""
 
     y_pred: Node
     embeddings: Node
-    inputs: Node
+    inputs: Node | None
 
 
 def run_model(model: Any, X: Node) -> Outputs:
@@ -123,7 +124,7 @@ def _sklearn(model: SklearnModel, X: Node) -> Outputs:
     numbers = inner
     if model.coding_ is not None:
         numbers = _filled(model.coding_, _with_gaps(model.coding_, inner))
-    inputs = X if model.x_mean_ is None else _mean_where_missing(X, model.x_mean_)
+    inputs = None if model.x_mean_ is None else _mean_where_missing(X, model.x_mean_)
     last, kind = steps[-1], type(steps[-1]).__name__
     if kind == "MLPRegressor":
         return Outputs(*run_sklearn_mlp(last, inner), inputs)

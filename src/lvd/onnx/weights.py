@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lvd._typing import Float, NDArray
 from lvd.calibration.bandwidth import GRID
-from lvd.onnx.graph import DOUBLE, INTEGER, SINGLE, Graph, Node
+from lvd.onnx.graph import DOUBLE, INTEGER, SINGLE, Node
 
 BEYOND = 1e12
 """The squared distance of rows that only fill the last block up: their weights are 0."""
+SINGLE_ERROR, FAINT = 5e-6, 1e-12
+"""Sums of weights in float32 err by less than this share of them, where they are not fainter than that."""
 ROUNDING = 1e-10
-"""Sums of weights err by less than this share of all weight, as rows with equal weights do in float64."""
+"""By less than this share in float64."""
+GUESSING = 8
+"""An eighth of the training rows guesses bandwidths."""
 
 
 def place_rows(kernel: Any, embeddings: Node) -> Node:
@@ -39,19 +44,34 @@ def minus_distances(
 
 
 def adaptive_precisions(queries: Node, sample: Float[NDArray, "r k"], wanted: float) -> Node:
-    """``1 / h^2`` for the h of :func:`lvd.calibration.bandwidth.adaptive_bandwidths`, half the grid at a time.
+    """``1 / h^2`` for the h of :func:`lvd.calibration.bandwidth.adaptive_bandwidths`, by weights in float32 as
+    there.
 
-    Weights are in float32, as they are there.
+    A part of the sample guesses where in the grid it is; all of it says whether that is right, and else searches.
     """
-    distances = minus_distances(queries, sample).cast(SINGLE)
-    low = (distances.columns([0]) > 1.0).cast(INTEGER)  # none is: 0
-    high = low + (len(GRID) - 1)
-    for _ in range(int(np.ceil(np.log2(len(GRID))))):
-        middle = (low + high) / 2
-        precision = middle.looked_up((GRID**-2.0).astype(SINGLE))
-        enough = (distances * precision).then("Exp").reduce("Sum") >= wanted
-        high, low = enough.where(middle, high), enough.where(low, (middle + 1).at_most(high))
-    return high.looked_up(GRID**-2.0)
+    first, last, steps = -(-len(sample) // GUESSING), len(GRID) - 1, (GRID**-2.0).astype(SINGLE)
+    mixed = np.concatenate([sample[start::GUESSING] for start in range(GUESSING)])
+    distances = minus_distances(queries, mixed).cast(SINGLE)
+    part = distances.then("Slice", *(queries.graph.constant([one], INTEGER) for one in (0, first, 1)))
+
+    def suffices(rows: Node, place: Node, share: float) -> Node:
+        weights = (rows * place.looked_up(steps)).then("Exp")
+        return weights.reduce("Sum") >= share * wanted
+
+    def search(rows: Node, share: float) -> Node:
+        low = (rows.columns([0]) > 1.0).cast(INTEGER)  # none is: 0
+        high = low + last
+        for _ in range(int(np.ceil(np.log2(len(GRID))))):
+            middle = (low + high) / 2
+            enough = suffices(rows, middle, share)
+            high, low = enough.where(middle, high), enough.where(low, (middle + 1).at_most(high))
+        return high
+
+    guess = search(part, first / len(sample))
+    too_large = suffices(distances, (guess - 1).at_least(0), 1.0) & (guess > 0)
+    too_small = ~suffices(distances, guess, 1.0) & (guess < last)
+    wrong = too_large.then("Or", too_small)
+    return queries.graph.amend(guess, wrong, lambda pick: search(pick(distances), 1.0)).looked_up(GRID**-2.0)
 
 
 def local_radii(
@@ -64,27 +84,50 @@ def local_radii(
     """The weighted quantiles (n, l) of sorted scores, +inf where the weight does not suffice, and the effective
     number of rows (n, 1).
 
-    Weights are summed in blocks of rows; in the block that reaches the level, row by row. A row's own weight, 1, is
-    at +inf.
+    Weights are in float32; where their error may decide, in float64. A row's own weight, 1, is at +inf.
     """
-    graph, n_rows = queries.graph, len(scores)
-    width = int(np.ceil(np.sqrt(n_rows)))
-    n_blocks = -(-n_rows // width)
-    weights = minus_distances(queries, points, precision, n_blocks * width - n_rows).then("Exp")
+    width = int(np.ceil(np.sqrt(len(scores))))
+    n_blocks, n_levels = -(-len(scores) // width), len(levels)
+    distances = minus_distances(queries, points, precision, n_blocks * width - len(scores))
+    ends = np.append(scores, np.full((n_blocks + 1) * width + 1 - len(scores), np.inf))
+    either = np.concatenate([(1.0 - SINGLE_ERROR) * levels, (1.0 + SINGLE_ERROR) * levels])
+    ranks, total, squares = _ranks(distances.cast(SINGLE), (n_blocks, width), either)
+    least, most = (ranks.columns(np.arange(n_levels) + side) for side in (0, n_levels))
+    doubtful = (most > least).cast(SINGLE).reduce("Max") > 0.0
+    doubtful = doubtful.then("Or", total < FAINT)
+
+    def again(pick: Callable[[Node], Node]) -> Node:
+        # Equal weights reach a level that they meet exactly.
+        ranks, total, squares = _ranks(pick(distances), (n_blocks, width), (1.0 - ROUNDING) * levels)
+        return queries.graph.join([ranks.looked_up(ends), _effective(total, squares)])
+
+    answer = queries.graph.join([least.looked_up(ends), _effective(total, squares)])
+    answer = queries.graph.amend(answer, doubtful, again)
+    return answer.columns(np.arange(n_levels)), answer.columns([n_levels])
+
+
+def _ranks(exponents: Node, shape: tuple[int, int], levels: Float[NDArray, "l"]) -> tuple[Node, Node, Node]:
+    """The ranks (n, l) at which the weights reach the levels, all weight, and the sum of its squares, (n, 1).
+
+    Weights are summed in blocks of rows; in the block that reaches the level, row by row.
+    """
+    graph, weights, (n_blocks, width) = exponents.graph, exponents.then("Exp"), shape
     blocks = weights.shaped(0, n_blocks, width)
-    reached = blocks.reduce("Sum", 2, keep=False) @ np.triu(np.ones((n_blocks, n_blocks)))
+    reached = blocks.reduce("Sum", 2, keep=False).cast(DOUBLE) @ np.triu(np.ones((n_blocks, n_blocks)))
     total = reached.columns([n_blocks - 1])
-    wanted = (total + 1.0) * ((1.0 - ROUNDING) * levels)  # equal weights reach a level that they meet exactly
+    wanted = (total + 1.0) * levels
     block = _number_short(reached.shaped(0, 1, n_blocks), wanted)
     inside = block.at_most(n_blocks - 1)
-    chosen = graph.apply("GatherND", blocks, inside.shaped(0, len(levels), 1), batch_dims=1)
+    chosen = graph.apply("GatherND", blocks, inside.shaped(0, len(levels), 1), batch_dims=1).cast(DOUBLE)
     before = graph.apply("GatherElements", graph.join([total * 0.0, reached]), inside, axis=1)
     sums = chosen @ np.triu(np.ones((width, width))) + before.shaped(0, len(levels), 1)
-    rank = block * width + _number_short(sums, wanted)
-    ends = np.append(scores, np.full((n_blocks + 1) * width + 1 - n_rows, np.inf))
-    squares = weights.reduce("SumSquare")
-    effective = (squares > 0.0).where(total * total / squares, 0.0)
-    return rank.looked_up(ends), effective
+    squares = (weights * weights).reduce("Sum").cast(DOUBLE)
+    return block * width + _number_short(sums, wanted), total, squares
+
+
+def _effective(total: Node, squares: Node) -> Node:
+    """How many rows of equal weight the weights are worth."""
+    return (squares > 0.0).where(total * total / squares, 0.0)
 
 
 def _number_short(sums: Node, wanted: Node) -> Node:
@@ -96,7 +139,6 @@ def _number_short(sums: Node, wanted: Node) -> Node:
 def kernel_means(
     queries: Node, points: Float[NDArray, "m k"], values: Float[NDArray, "m c"], bandwidth: float
 ) -> Node:
-    """``sum_j K_h(u, u_j) v_j`` (n, c)."""
-    graph: Graph = queries.graph
+    """``sum_j K_h(u, u_j) v_j`` (n, c), with weights in float32."""
     distances = minus_distances(queries, points) * bandwidth**-2.0
-    return distances.then("Exp") @ graph.constant(values, DOUBLE)
+    return (distances.cast(SINGLE).then("Exp") @ values).cast(DOUBLE)
