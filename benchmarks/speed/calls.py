@@ -99,6 +99,7 @@ def guarantees(record: Recorder, sizes: Sizes) -> None:
 PRESETS: dict[str, dict[str, Any]] = {
     "paper preset": {"preset": "paper"},
     "default, network": {"estimator": "net"},
+    "default, scaled": {"conformity_score": "scaled"},
     "default": {},
 }
 

@@ -124,9 +124,7 @@ class TestContract:
         assert pipeline.score(100.0 * X, y) <= 1.0
 
     def test_in_a_grid_search(self, method, rows):
-        search = GridSearchCV(quick(method), {"y_range": [None, (None, 5.0)]}, cv=2, error_score="raise").fit(
-            *rows
-        )
+        search = GridSearchCV(quick(method), {"y_range": [(None, 5.0)]}, cv=2, error_score="raise").fit(*rows)
         assert np.isfinite(search.best_score_)
 
     @pytest.mark.parametrize("number", [np.float32, np.float64, list])
