@@ -135,8 +135,8 @@ class TestFit:
         ways = {"target": "y", "column": "smiles", "skip_invalid": False, "seed": 0, "split": split}
         prepared = prepare_cells(make_table(rings), make_regressor().estimator, crossed=True, **ways)
         labels = prepared.together[prepared.parts[0]]
-        folds = prepared.folds(split, len(set(labels)), 0)
-        assert [len(set(labels[outside])) for _, outside in folds] == [1] * len(folds)
+        folds = prepared.folds(split, len(set(labels)), 0).split()
+        assert [len(set(labels[outside])) for _, outside in folds] == [1] * len(set(labels))
 
     def test_too_few_molecules(self):
         with pytest.raises(lvd.InputError, match=r"column 'smiles' holds 2 different molecule\(s\)"):

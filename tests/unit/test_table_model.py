@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +92,28 @@ def test_a_column_without_values_in_the_training_rows_is_refused():
         match="training rows of column 'x': has no values at all\nto leave out: drop=\\['x'\\]",
     ):
         fit(replace_rows(make_table(), train, x=None))
+
+
+@pytest.mark.parametrize("split", ["time:day", "group:shop"])
+def test_folds_are_blocks_of_time_or_whole_groups(split, monkeypatch):
+    rng, found = np.random.default_rng(0), []
+    columns = {"day": rng.permutation(N_ROWS), "shop": rng.integers(0, 12, size=N_ROWS)}
+    table = make_table()
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    regressor = new_regressor(calibration="cross", folds=4)
+    train = regressor._train
+    monkeypatch.setattr(
+        regressor, "_train", lambda *given, **more: found.extend(given[-1]) or train(*given, **more)
+    )
+    model, _ = TableModel.fit(table, regressor, target="y", split=split, groups="kind", impute="median")
+    rows = model.kept.calibration - 1
+    parts = [columns[split.split(":")[1]][rows[outside]] for _, outside in found]
+    assert sum(map(len, parts)) == len(rows) == model.regressor.n_calib_
+    if split == "time:day":
+        assert all(before.max() < after.min() for before, after in itertools.pairwise(parts))
+    else:
+        assert sum(len(set(part)) for part in parts) == len(set(columns["shop"][rows]))
 
 
 def test_the_report_counts_the_rows(fitted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -72,7 +73,9 @@ def folds_of_cases(cases: NDArray, folds: Any, seed: int, groups: Labels = None)
         )
     if hasattr(folds, "get_n_splits"):
         try:
-            pairs = list(folds.split(np.empty(n_rows), groups=groups))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that a splitter has no use for groups
+                pairs = list(folds.split(np.empty(n_rows), groups=groups))
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"folds: {type(folds).__name__} cannot divide these {n_rows} rows: {error}; give another splitter, "

@@ -192,11 +192,18 @@ class Prepared:
     def folds(self, split: RowSplit, n_folds: Any, seed: int) -> Any:
         """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number where rows are split at
         random."""
+        from sklearn.model_selection import PredefinedSplit
+
         both = self.parts[0]
         if split.kind == "time":
             number = number_of_folds(len(both), len(both)) if n_folds == "auto" else n_folds
             return BlockFolds(number, split.n_gap)
-        return n_folds if self.together is None else folds_of_cases(self.together[both], n_folds, seed)
+        if self.together is None:
+            return n_folds
+        fold_of = np.empty(len(both), np.int64)
+        for number, (_, outside) in enumerate(folds_of_cases(self.together[both], n_folds, seed)):
+            fold_of[outside] = number
+        return PredefinedSplit(fold_of)
 
 
 def prepare_columns(
