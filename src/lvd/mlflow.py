@@ -8,7 +8,7 @@ Examples
 --------
 >>> import mlflow, lvd, lvd.mlflow, pandas, numpy as np, tempfile
 >>> frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(300, 2)), columns=["x", "z"])
->>> reg = lvd.LVDRegressor("trees", random_state=0).fit(frame, frame["x"])
+>>> reg = lvd.LVDRegressor("trees", random_state=0).fit(frame, frame["x"] + frame["z"])
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     lvd.mlflow.save_model(reg, f"{folder}/saved")
 ...     scored = mlflow.pyfunc.load_model(f"{folder}/saved").predict(frame[:5])
@@ -38,6 +38,7 @@ from lvd.tables.loading import load
 
 try:
     import mlflow
+    import pandas as pd
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import AnyType
@@ -107,10 +108,8 @@ class ScoredModel:
     def __init__(self, served: Served) -> None:
         self.served = served
 
-    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+    def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """A frame with a row for each row of the input."""
-        import pandas as pd
-
         given = params or {}
         levels, guarantee = given.get("confidence_level"), given.get("guarantee")
         try:
