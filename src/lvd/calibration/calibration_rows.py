@@ -36,6 +36,9 @@ ALL: Group = None
 """The one group of rows that came without groups."""
 Asked: TypeAlias = tuple[tuple[int, ...], float]
 """Columns of scores, and the level at which their quantiles are wanted."""
+MOST_SET_ASIDE = 50_000
+"""By default so many rows at most are set aside for calibration: more make predictions slower, and intervals hardly
+better."""
 MOST_WEIGHT = 1e100
 """Sums of so large weights, and of their squares and products, are numbers."""
 Indices: TypeAlias = Int[Tensor, "_"] | slice

@@ -295,7 +295,8 @@ def fit(
     """Fit a model to a table and report how good its intervals are.
 
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
-    intervals, and 20% test them; no step sees the test rows. Rows without a target are left out and counted.
+    intervals, and 20% test them; no step sees the test rows. At most 50,000 calibrate, so of more than 250,000 rows
+    more train. Rows without a target are left out and counted.
 
     Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; where there
     are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and

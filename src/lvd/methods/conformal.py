@@ -32,6 +32,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
+from lvd.calibration.calibration_rows import MOST_SET_ASIDE
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES, rows_missing
 from lvd.kernels import Kernel
@@ -73,7 +74,7 @@ SCORES: dict[str, Callable[[], ConformityScore]] = {
 """The scores that have a name."""
 
 CALIB_SIZE = 0.25
-"""The share of the rows that calibrate by default, where the model is trained here."""
+"""The share of the rows that calibrate by default, where the model is trained here, up to `MOST_SET_ASIDE` rows."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
 """How many rows are predicted twice, and by what share of the predictions' range the answers may differ."""
 CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
@@ -172,12 +173,12 @@ class ConformalMethod(IntervalRegressor):
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
         first = model.first if isinstance(model, Candidates) else model
-        calib_size = self._share_set_aside(first)
         prepared: Any = score.prepare(first, levels)
         # A score that makes a model of its own leaves nothing to choose.
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=model.takes_missing_targets)
         self._check_joint(score)
+        calib_size = self._share_set_aside(first, len(targets))
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         row_weights = self._check_sample_weight(sample_weight, len(targets))
         folds = self._crossed_folds(first, self.model_.same_case(inputs), labels.get("groups"), seed)
@@ -232,11 +233,11 @@ class ConformalMethod(IntervalRegressor):
         """Whether cross-validated errors calibrate; models saved before there was a choice do not say."""
         return bool(vars(self).get("crossed_", False))
 
-    def _share_set_aside(self, model: Any) -> float | None:
+    def _share_set_aside(self, model: Any, n_rows: int) -> float | None:
         """The share of the rows of `fit` that calibrate; none with a trained model, which may have seen them."""
         default = isinstance(self.calib_size, str) and self.calib_size == "auto"
         if not model.prefit:
-            return CALIB_SIZE if default else self.calib_size  # type: ignore[return-value]
+            return min(CALIB_SIZE, MOST_SET_ASIDE / n_rows) if default else self.calib_size  # type: ignore
         if default or self.calib_size is None:
             return None
         raise InputError(
@@ -302,6 +303,8 @@ class ConformalMethod(IntervalRegressor):
 
     def _learn(self, training: TrainingRows) -> tuple[EvaluatedRows, BoundScore] | None:
         """Learn the kernels and the score; from rows that will not calibrate, unless there are folds."""
+        if self._kernel_target == "errors":
+            training = training.part_to_learn_from()
         announce("learning the kernel")
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)

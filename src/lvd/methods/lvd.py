@@ -125,8 +125,8 @@ class LVDRegressor(ConformalMethod):
     support : the rule that decides which rows are known, a :class:`lvd.support.SupportRule`; None takes
         :class:`lvd.support.TrainingSupport`.
     confidence_level : the default level of :meth:`predict_interval`.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter. None: use all of
-        them for training; :meth:`conformalize` is then required.
+    calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter, and 50,000 rows
+        at most. None: use all of them for training; :meth:`conformalize` is then required.
     prefit : the estimator is trained already and left untouched, as functions always are. Rows it was trained on
         must not calibrate, so no row of :meth:`fit` does: :meth:`conformalize` is required, on rows it has not
         seen.

