@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ Y = X[:, 0] + RNG.normal(size=400)
 class Counted(Ridge):
     """Which rows each model was trained on."""
 
-    seen: list[int] = []
+    seen: ClassVar[list[int]] = []
 
     def fit(self, X: Any, y: Any) -> Any:
         Counted.seen.append(len(X))
