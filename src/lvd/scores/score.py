@@ -191,8 +191,8 @@ class TrainingRows:
         inputs = _safe_indexing(self.rows.inputs, some)
         rows = replace(self.rows, inputs=inputs, evaluation=self.model.evaluate(inputs))
         weight = None if self.sample_weight is None else self.sample_weight[some]
-        kept = {"crossed": predictions, "sample_weight": weight, "held_out": None}
-        return replace(self, rows=rows, y=self.y[some], **kept)
+        found: dict[str, Any] = {"crossed": predictions, "sample_weight": weight, "held_out": None}
+        return replace(self, rows=rows, y=self.y[some], **found)
 
     def located(self, kernels: Sequence[Kernel]) -> TrainingRows:
         """The same rows with kernels; predictions of held-out rows are kept."""
