@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
+import os
 import runpy
 import shutil
 import subprocess
@@ -19,7 +21,8 @@ from lvd.tables.exported import describe_coding
 from lvd.tables.table_encoder import TableEncoder
 
 onnxruntime = pytest.importorskip("onnxruntime")
-READER = Path(__file__).resolve().parents[2] / "examples" / "onnx" / "read_coded_columns.py"
+ROOT = Path(__file__).resolve().parents[2]
+READER = ROOT / "examples" / "onnx" / "read_coded_columns.py"
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +135,31 @@ def test_models_without_a_graph_are_refused(lvd_here, homes, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["grouped"]
     refused = lvd_here("export", homes.model, out, "--level", 90)
     assert "--level must lie in (0, 1), got 90" in refused.err
+
+
+@pytest.mark.slow
+def test_an_environment_without_lvd_runs_the_graph(lvd_here, homes, exported, tmp_path):
+    """onnxruntime and numpy are all that there is."""
+    place, out = tmp_path / "environment", tmp_path / "out.csv"
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    python = place / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", "onnxruntime", "-c", ROOT / "constraints.txt"]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"onnxruntime cannot be installed here: {done.stderr[-200:]}")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = functools.partial(
+        subprocess.run, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+    )
+    for package in ("lvd", "torch", "numba", "sklearn"):
+        assert run([python, "-c", f"import {package}"]).returncode == 1
+    answer = run([python, READER, exported[0], homes.new])
+    assert answer.returncode == 0, answer.stderr
+    assert lvd_here("predict", homes.model, homes.new, "--level", 0.5, "--level", 0.9, "--out", out).code == 0
+    with out.open(newline="") as file:
+        expected = list(csv.DictReader(file))
+    found = list(csv.DictReader(answer.stdout.splitlines()))
+    for name in ("y_pred", "lower_50", "upper_90", "n_effective"):
+        np.testing.assert_allclose(
+            *[[float(row[name]) for row in rows] for rows in (found, expected)], rtol=1e-5
+        )

@@ -104,7 +104,7 @@ def test_models_predict_in_the_graph_what_they_predict_in_python(name, data, tmp
     again = X[400:].copy()
     if name == "trees of categories":
         assert reg.model_.blocks_ == [(1, 10)]
-        again[::7, 1:10] = 0.0
+        again[::7, 1:10], again[::11, 2:4] = 0.0, 1.0  # none of them, and two
     check_same(reg, again, run_graph(reg, again, tmp_path / "model.onnx"))
 
 
@@ -200,5 +200,5 @@ def test_one_hot_columns_without_any_other():
     shape = {"X": (graph.input("X"), ["rows", 3])}
     model = graph.model(shape, {"codes": (node, ["rows", 1])}, text="", facts={})
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    rows = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    np.testing.assert_array_equal(session.run(None, {"X": rows})[0], [[1.0], [np.nan], [2.0]])
+    rows = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    np.testing.assert_array_equal(session.run(None, {"X": rows})[0], [[1.0], [np.nan], [2.0], [1.0]])

@@ -25,7 +25,7 @@ from lvd.onnx.forests import (
     of_lightgbm,
     predict_trees,
 )
-from lvd.onnx.graph import DOUBLE, Node
+from lvd.onnx.graph import DOUBLE, INTEGER, Node
 from lvd.onnx.networks import network_outputs, run_sklearn_mlp
 
 EXPORTABLE = (
@@ -107,8 +107,8 @@ def undo_hot_columns(X: Node, blocks: Sequence[tuple[int, int]], n_columns: int)
     codes, places = [], np.arange(n_columns)
     for start, stop in blocks:
         hot = X.columns(np.arange(start, stop)).equals(1.0).cast(DOUBLE)
-        none = hot.reduce("Max").equals(0.0)
-        codes.append(none.where(np.nan, hot @ np.arange(stop - start, dtype=np.float64)[:, None]))
+        first = X.graph.apply("ArgMax", hot, dtype=INTEGER, axis=1).cast(DOUBLE)
+        codes.append((hot.reduce("Max") > 0.0).where(first, np.nan))
     rest = np.setdiff1d(places, np.concatenate([np.arange(*block) for block in blocks]))
     return X.graph.join([*codes, X.columns(rest)] if len(rest) else codes)
 
