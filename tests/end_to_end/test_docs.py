@@ -27,7 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src"
 RESULTS = ROOT / "results"
-OPTIONAL = {"lvd/molecules": "chemprop", "lvd/methods/conformal": "onnxruntime"}
+OPTIONAL = {
+    "lvd/molecules": "chemprop",
+    "lvd/methods/conformal": "onnxruntime",
+    "lvd/mlflow.py": "mlflow",
+    "lvd/serve": "fastapi",
+}
 """Which sources have examples that need an optional package."""
 
 sys.path.append(str(DOCS / "_ext"))
@@ -59,6 +64,9 @@ def marks_of(name):
     if name == "recipes/ray.md":
         # A cluster of their own takes the longest; tests/end_to_end/test_ray.py has the same calls in one.
         return [*quiet_ray, pytest.mark.slow]
+    if name == "lvd/mlflow.py":
+        # To import MLflow takes seconds, and warns; tests/end_to_end/test_mlflow.py has the same calls.
+        return [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
     return [pytest.mark.slow] if name.startswith("notebooks/") and name != QUICK_NOTEBOOK else []
 
 
