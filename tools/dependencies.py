@@ -145,33 +145,36 @@ def measure() -> list[Cost]:
                 megabytes([name]),
                 also,
                 megabytes(also),
-                processor_ms(f"import {modules[name]}") - idle,
+                max(processor_ms(f"import {modules[name]}") - idle, 0.0),
                 tuple(what for what in COMMANDS if modules[name] in loaded[what]),
             )
         )
     return costs
 
 
+FIGURES = "| package | licence | MB | brings along (MB) | import, ms |"
 TEMPLATE = Path(__file__).with_name("dependencies_page.md")
 
 
 def page(costs: Sequence[Cost], timings: dict[str, float]) -> str:
     """The page."""
-    rows = ["| package | for | licence | MB | brings along (MB) | import, ms | loaded by |"]
-    rows.append("|---|---|---|---|---|---|---|")
-    for one in sorted(costs, key=lambda cost: -cost.megabytes - cost.also_megabytes):
+    ordered = sorted(costs, key=lambda cost: -cost.megabytes - cost.also_megabytes)
+    uses, figures = ["| package | for | loaded by |", "|---|---|---|"], [FIGURES, "|---|---|---|---|---|"]
+    for one in ordered:
+        uses.append(
+            f"| {one.name} | {PURPOSES[one.name]} | {', '.join(one.loaded_by) or 'when it is used'} |"
+        )
         also = f"{', '.join(one.also)} ({one.also_megabytes:,.0f})" if one.also else "-"
-        rows.append(
-            f"| {one.name} {one.version} | {PURPOSES[one.name]} | {one.licence} | {one.megabytes:,.1f} | {also} | "
-            f"{one.import_ms:,.0f} | {', '.join(one.loaded_by) or 'when it is used'} |"
+        figures.append(
+            f"| {one.name} {one.version} | {one.licence} | {one.megabytes:,.1f} | {also} | {one.import_ms:,.0f} |"
         )
     total = megabytes(set().union(*(brought_by(one.name) for one in costs)))
     said = [f"All of it together takes {total:,.0f} MB."]
     said += [
         f"{what} takes {ms:,.0f} ms of processor time with the interpreter." for what, ms in timings.items()
     ]
-    figures = torch_figures(costs) | {"table": "\n".join(rows), "said": " ".join(said)}
-    return TEMPLATE.read_text(encoding="utf-8").format(**figures)
+    tables = {"uses": "\n".join(uses), "figures": "\n".join(figures), "said": " ".join(said)}
+    return TEMPLATE.read_text(encoding="utf-8").format(**torch_figures(costs), **tables)
 
 
 def torch_figures(costs: Sequence[Cost]) -> dict[str, Any]:
