@@ -13,7 +13,7 @@ from lvd._validation import InputError, Parameter
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import DateOrder, are_dates, to_moments
-from lvd.tables.splits import Parts, default_sizes, random_parts, split_group_indices, split_time_indices
+from lvd.tables.splits import Parts, usual_sizes, random_parts, split_group_indices, split_time_indices
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RowSplit:
         """The places in `rows` of those that train, calibrate and test."""
         if self.column is None:
             return random_parts(len(rows), seed)
-        sizes, some = default_sizes(len(rows)), table[self.column].take(pa.array(rows))
+        sizes, some = usual_sizes(len(rows)), table[self.column].take(pa.array(rows))
         if self.kind == "group":
             return split_group_indices(group_labels(some).astype(str), seed, sizes=sizes)
 

@@ -55,7 +55,7 @@ def three_way_split(
     return X_train, X_calib, X_test, y_train, y_calib, y_test
 
 
-def default_sizes(n_rows: int) -> tuple[float, float, float]:
+def usual_sizes(n_rows: int) -> tuple[float, float, float]:
     """60, 20 and 20% train, calibrate and test; of very many rows no more calibrate than help."""
     calibrate = min(0.2, MOST_SET_ASIDE / n_rows)
     return 0.8 - calibrate, calibrate, 0.2
@@ -63,7 +63,7 @@ def default_sizes(n_rows: int) -> tuple[float, float, float]:
 
 def random_parts(n_rows: int, seed: int) -> Parts:
     """The rows of a table, of which nothing else is known."""
-    return split_indices(n_rows, seed, sizes=default_sizes(n_rows))
+    return split_indices(n_rows, seed, sizes=usual_sizes(n_rows))
 
 
 def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
