@@ -25,7 +25,7 @@ NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 EVERY_ROW = slice(None)
 FEWEST_HELD_OUT = 1000
 """A kernel is learned from so many held-out rows or more, instead of from all, which takes far longer."""
-LEARNED_ROWS = 30_000
+LEARNED_ROWS = 50_000
 """What is learned about errors is learned from so many rows: more of them say the same."""
 
 
