@@ -13,7 +13,7 @@ from lvd._validation import InputError, Parameter
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import DateOrder, are_dates, to_moments
-from lvd.tables.splits import Parts, usual_sizes, random_parts, split_group_indices, split_time_indices
+from lvd.tables.splits import Parts, random_parts, split_group_indices, split_time_indices, usual_sizes
 
 
 @dataclass(frozen=True)
