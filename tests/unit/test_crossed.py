@@ -11,9 +11,11 @@ from sklearn.tree import DecisionTreeRegressor
 
 import lvd
 from lvd.models.candidates import folds_of_cases
+from lvd.models.quantile_model import QuantileModel
 from lvd.scores.scales import BoostedScale, KernelScale
 from lvd.scores.score import TrainingRows
 from lvd.scores.shapes import ErrorShape
+from lvd.wrap import as_model
 
 SCALES = ("boosted",)
 KERNEL = lvd.MahalanobisKernel(2, max_iter=20, random_state=0)
@@ -47,6 +49,18 @@ def test_all_rows_train_and_calibrate():
     for inside, outside in KFold(5, shuffle=True, random_state=0).split(X):
         errors[outside] = y[outside] - Ridge().fit(X[inside], y[inside]).predict(X[outside])
     np.testing.assert_allclose(reg.residuals_calib_[:, 0], errors, rtol=1e-12, atol=1e-12)
+
+
+def test_quantiles_are_those_of_models_without_the_fold():
+    X, y = draw(0, 100)
+    net = lvd.NetRegressor(hidden_sizes=(8,), n_batches=30, random_state=0)
+    reg = crossed(net, "quantile", folds=2).fit(X, y)
+    inside, outside = next(iter(KFold(2, shuffle=True, random_state=0).split(X)))
+    model = QuantileModel.of(as_model(net), np.array([0.9])).fit(X[inside], y[inside, None])
+    lower, upper = model.evaluate(X[outside]).quantiles[:, :, 0, 0].T
+    expected = np.maximum(lower - y[outside], y[outside] - upper)
+    scores = reg.calibrators_[0].calibration_.scores[:, 0].numpy()
+    np.testing.assert_allclose(scores[outside], expected, rtol=1e-6, atol=1e-9)
 
 
 class Blind(TrainingRows):

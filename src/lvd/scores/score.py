@@ -107,24 +107,33 @@ class TrainingRows:
     @property
     def held_out_predictions(self) -> Float[NDArray, "n t"]:
         """Predictions by models like this one, each trained without the fold that it predicts."""
-        return self._held_out[0]
+        return self._held_out.y_pred
 
     @property
     def held_out_spread(self) -> Float[NDArray, "n 2 t"] | None:
         """The errors to expect, of those models, where they tell them."""
-        return self._held_out[1]
+        return self._held_out.spread
 
     @cached_property
-    def _held_out(self) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"] | None]:
-        """What models without their fold say of the rows: full ones where that calibrates, else lighter ones."""
+    def _held_out(self) -> Evaluation:
+        """What models without their fold say of the rows: full ones where that calibrates, else lighter ones.
+
+        The embeddings are those of the model of all rows, as others have coordinates of their own.
+        """
+        own = self.rows.evaluation
         if self.model.prefit or len(self.y) < FEWEST_ROWS:
-            return self.rows.y_pred, self.rows.evaluation.spread
+            return own
         return self._held_out_by(self.folds or self.held_out or held_out_folds(len(self.y), self.seed))
 
-    def _held_out_by(self, folds: Folds) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"] | None]:
+    def _held_out_by(self, folds: Folds) -> Evaluation:
         """The same by these folds alone; predictions of rows that they do not hold out are NaN."""
+        own = self.rows.evaluation
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
-        spread = None if self.rows.evaluation.spread is None else np.empty_like(self.rows.evaluation.spread)
+        found = own._replace(
+            y_pred=predictions,
+            quantiles=None if own.quantiles is None else np.empty_like(own.quantiles),
+            spread=None if own.spread is None else np.empty_like(own.spread),
+        )
 
         def hold_out(number: int) -> None:
             inside, outside = folds[number - 1]
@@ -133,14 +142,14 @@ class TrainingRows:
             weights = weights_for(self.sample_weight, inside)
             model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside], **weights)
             answer = model.evaluate(_safe_indexing(self.rows.inputs, outside))
-            predictions[outside] = answer.y_pred
-            if spread is not None:
-                spread[outside] = answer.spread
+            for name in ("y_pred", "quantiles", "spread"):
+                if getattr(found, name) is not None:
+                    getattr(found, name)[outside] = getattr(answer, name)
 
         asked = enumerate(folds, start=1)
         left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
         at_once(hold_out, left, self.n_jobs, self.rows.inputs)
-        return predictions, spread
+        return found
 
     @property
     def fold_of(self) -> Int[NDArray, "n"] | None:
@@ -155,7 +164,7 @@ class TrainingRows:
     @property
     def held_out_rows(self) -> EvaluatedRows:
         """The rows as models that have not seen them predict them."""
-        return replace(self.rows, evaluation=self.rows.evaluation._replace(y_pred=self.held_out_predictions))
+        return replace(self.rows, evaluation=self._held_out._replace(y_pred=self.held_out_predictions))
 
     def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
         """Signed errors for a kernel to learn from; NaN for rows that are left out.
@@ -182,7 +191,7 @@ class TrainingRows:
             return self._part(np.random.default_rng(self.seed).permutation(n_rows)[:LEARNED_ROWS], None)
         folds = self.held_out or held_out_folds(n_rows, self.seed)
         n_needed = len(folds) if self.held_out else -(-len(folds) * LEARNED_ROWS // n_rows)
-        predictions, _ = self._held_out_by(folds[:n_needed])
+        predictions = self._held_out_by(folds[:n_needed]).y_pred
         found = np.flatnonzero(np.isfinite(predictions).all(axis=1))
         some = np.random.default_rng(self.seed).permutation(found)[:LEARNED_ROWS]
         return self._part(some, predictions[some])
