@@ -39,7 +39,7 @@ def coded(row, columns):
 
 def features(column, text):
     if column["kind"] == "category":
-        levels, rare = column["categories"], column.get("rare", [])
+        levels, rare = column.get("categories", []), column.get("rare", [])
         hot = [float(text == level) for level in levels]
         if not rare:
             return hot
