@@ -72,6 +72,25 @@ def test_of_few_rows_few_ordinary_ones_are_unknown(n_rows):
     assert np.mean(shares) < 0.005
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [45, 90, 188, 375, 1500])
+def test_of_fifty_draws_few_ordinary_rows_are_unknown_whatever_draws_them(n_rows):
+    """Three quarters of 60, 120, 250, 500 and 2,000 rows, as `fit` leaves them; far rows are found nevertheless."""
+    shares, found = {name: [] for name in GENERATORS}, []
+    for name, rows, fresh in small_tables(n_rows, 50):
+        support = learned(rows)
+        shares[name].append((~known(support, fresh)).mean())
+        far = [one.mean(axis=0, keepdims=True) + 10.0 * one.std(axis=0) for one in rows]
+        found.append(not known(support, far).any())
+    means = {name: float(np.mean(one)) for name, one in shares.items()}
+    print(
+        n_rows, {name: f"{mean:.2%}" for name, mean in means.items()}, f"far rows found {np.mean(found):.1%}"
+    )
+    assert np.mean(list(means.values())) < 0.005
+    assert max(means.values()) < 0.0075
+    assert np.mean(found) > 0.97
+
+
 def test_without_extrapolation_far_more_would_be(monkeypatch):
     monkeypatch.setattr("lvd.support.training_support.times_of_few", lambda n_rows, exponent: 1.0)
     shares = [(~known(learned(rows), fresh)).mean() for _, rows, fresh in small_tables(45, 10)]
