@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -68,3 +69,26 @@ def test_every_command_has_a_section(site):
 def test_generated_pages_are_part_of_the_site(site):
     for name in ("reproduction", "baselines", "speed"):
         assert (site / f"{name}.html").exists()
+
+
+FROM_ELSEWHERE = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]+src=["'](?:https?:)?//|<link[^>]+rel=["'](?!canonical)[^>]+href=["'](?:https?:)?//"""
+)
+
+
+def test_pages_load_nothing_from_the_network(site):
+    assert FROM_ELSEWHERE.search('<script async src="https://cdn.example/x.js">')
+    assert FROM_ELSEWHERE.search('<link rel="stylesheet" href="//fonts.example/x.css">')
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    assert not [page.name for page in pages if FROM_ELSEWHERE.search(page.read_text(encoding="utf-8"))]
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
+
+
+def test_notebooks_are_there_to_take_away(site):
+    pages = {page.stem for page in (DOCS / "notebooks").glob("*.md")} - {"index"}
+    assert len(pages) == 6
+    assert {file.stem for file in (site / "notebooks").glob("*.ipynb")} == pages
+    for name in pages:
+        assert f'<a href="{name}.ipynb" download>' in (site / "notebooks" / f"{name}.html").read_text()
