@@ -17,7 +17,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,17 +77,25 @@ def make_model(folder: Path, n_rows: int) -> Path:
     return folder / "model"
 
 
-def requests_of(n: int) -> list[bytes]:
-    """Requests of one row each."""
-    rng, found = np.random.default_rng(1), []
-    for _ in range(n):
-        row = {
+@cache
+def some_rows(n: int) -> list[dict[str, Any]]:
+    """Rows to ask for."""
+    rng = np.random.default_rng(1)
+    return [
+        {
             "area": round(float(rng.uniform(30, 200)), 1),
             "rooms": int(rng.integers(1, 7)),
             "district": str(rng.choice(["north", "south", "old town"])),
             "garden": bool(rng.random() < 0.5),
         }
-        body = json.dumps(row).encode()
+        for _ in range(n)
+    ]
+
+
+def requests_of(n: int) -> list[bytes]:
+    """Requests of one row each."""
+    found = []
+    for body in (json.dumps(row).encode() for row in some_rows(n)):
         head = "POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         found.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return found

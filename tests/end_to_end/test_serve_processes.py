@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import http.client
+import io
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -52,15 +55,25 @@ class Client:
         return answer.status, json.loads(answer.read())
 
 
-def test_curl_node_and_the_end_of_a_real_server(homes):
+def column(text, name):
+    return [float(row[name]) for row in csv.DictReader(io.StringIO(text))]
+
+
+def test_a_fitted_model_is_exported_served_and_asked_by_curl_and_node(homes, lvd_here, tmp_path):
     curl, node = needing("curl"), needing("node")
+    outcome = lvd_here("export", homes.model, tmp_path / "homes.onnx", "--level", 0.5)
+    assert outcome.code == 0, outcome.err
+    reader = ROOT / "examples" / "onnx" / "read_coded_columns.py"
+    of_graph = run(sys.executable, reader, tmp_path / "homes.onnx", homes.new)
+    assert of_graph.returncode == 0, of_graph.stderr
     with served(homes.model) as (process, address):
         asked = run(
             *(curl, "-sS", "-H", "Content-Type: text/csv", "-H", "Accept: text/csv"),
             *("--data-binary", f"@{homes.new}", f"{address}predict?level=0.5"),
         )
         assert asked.stdout.splitlines()[0].endswith("y_pred,lower_50,upper_50,n_effective,known")
-        assert len(asked.stdout.splitlines()) == 121
+        for end in ("y_pred", "lower_50", "upper_50"):
+            assert column(asked.stdout, end) == pytest.approx(column(of_graph.stdout, end), abs=1e-4)
         program = ROOT / "examples" / "ask_server.mjs"
         known, unknown = run(node, program, address, json.dumps([ROW, UNKNOWN])).stdout.splitlines()
         assert " to " in known
