@@ -1,7 +1,7 @@
 """What a row costs in each way to production: ``python -m benchmarks.ways``.
 
-The model of `benchmarks.serve`, asked for one row and for 1,000 in Python, over HTTP, as a graph, through MLflow and
-by a command of its own. Medians; where a package is missing, the way is left out.
+The model of `benchmarks.serve`, asked for one row and for 1,000 in Python, over HTTP, as a graph, through MLflow
+and by a command of its own. Medians; where a package is missing, the way is left out.
 """
 
 from __future__ import annotations
