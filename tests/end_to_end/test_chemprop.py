@@ -214,6 +214,10 @@ def test_the_command_is_installed():
             ("--checkpoint", "best.pt", "--trust", "--epochs", 3),
             "uses the network as it is; leave out --epochs",
         ),
+        (
+            ("--checkpoint", "best.pt", "--trust", "--calibration", "cross"),
+            "and that of --checkpoint is trained; leave one of them out",
+        ),
     ],
 )
 def test_fit_refuses(lvd_here, trained, tmp_path, monkeypatch, options, message):
