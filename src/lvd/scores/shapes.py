@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import workers
+from lvd._parallel import usable_threads, workers
 from lvd._typing import Float, Int, NDArray
 from lvd.models.scaling import mean_and_scale
 from lvd.models.stack import Parameters, forward, new_stack
@@ -113,13 +113,14 @@ class NetworkQuantiles:
         self,
         features: Float[NDArray, "n f"],
         z: Float[NDArray, "n"],
+        weights: Float[NDArray, "n"],
         folds: Int[NDArray, "n"],
         seed: int,
         *,
         blind: bool = False,
     ) -> Float[NDArray, "n k"]:
         """Learn; returns the quantiles of the training rows, each by the network that was not trained on it, nor,
-        if `blind`, stopped by it."""
+        if `blind`, stopped by it. All rows count alike, whatever their `weights`."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         start = np.quantile(z, GRID)
         self.unit_ = float(start[-3] - start[2])
@@ -263,8 +264,12 @@ class ErrorShape:
             crossed[outside], symmetric[outside] = np.quantile(inside, GRID), symmetric_quantiles(inside)
         found = {"symmetric": symmetric, "constant": crossed}
         learners, blind = {name: learner() for name, learner in LEARNERS.items()}, fold_of is not None
-        found["boosted"] = learners["boosted"].fit(features, z, weights, folds, seed, blind=blind)
-        found["network"] = learners["network"].fit(features, z, folds, seed, blind=blind)
+
+        def learn(learner: Any) -> Float[NDArray, "n k"]:
+            return learner.fit(features, z, weights, folds, seed, blind=blind)  # type: ignore[no-any-return]
+
+        with workers(min(len(learners), usable_threads())) as run:  # each on a thread of its own
+            found |= dict(zip(learners, run(learn, list(learners.values())), strict=True))
         own = [
             mixed(found, one) if one == SYMMETRIC else kept_apart(mixed(found, one), shape.least_)
             for one in (SYMMETRIC, *MIXTURES)
