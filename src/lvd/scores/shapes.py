@@ -266,7 +266,7 @@ class ErrorShape:
         learners, blind = {name: learner() for name, learner in LEARNERS.items()}, fold_of is not None
 
         def learn(learner: Any) -> Float[NDArray, "n k"]:
-            return learner.fit(features, z, weights, folds, seed, blind=blind)  # type: ignore[no-any-return]
+            return learner.fit(features, z, weights, folds, seed, blind=blind)
 
         with workers(min(len(learners), usable_threads())) as run:  # each on a thread of its own
             found |= dict(zip(learners, run(learn, list(learners.values())), strict=True))
