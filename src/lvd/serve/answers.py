@@ -140,7 +140,7 @@ def _catching(work: Callable[..., Any], *given: Any) -> Any:
         return failure_of(error)
 
 
-def failure_of(error: Exception) -> RefusedError:
+def failure_of(error: BaseException) -> RefusedError:
     """An error that is ours: where it happened, and nothing of what was asked."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

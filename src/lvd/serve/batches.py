@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lvd.serve.answers import Outcome, Reply
+from lvd.serve.answers import Outcome, Reply, failure_of
 from lvd.serve.bodies import Asked
 from lvd.serve.refusals import RefusedError
 
@@ -64,7 +64,9 @@ class Lane:
         self, batch: Sequence[tuple[Asked, asyncio.Future[Outcome]]], done: asyncio.Future[list[Outcome]]
     ) -> None:
         self._busy = False
-        for (_, future), outcome in zip(batch, done.result(), strict=True):
+        error = done.exception()
+        outcomes = done.result() if error is None else [failure_of(error)] * len(batch)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
             if not future.done():
                 future.set_result(outcome)
         self._begin()
