@@ -16,7 +16,7 @@ pytest.importorskip("fastapi", reason="lvd serve needs fastapi")
 pytest.importorskip("httpx", reason="fastapi's client needs httpx")
 
 import lvd
-from lvd.serve import RequestLimits
+from lvd.serve import RequestLimits, create_app
 from lvd.serve.answers import answer_all
 from lvd.serve.bodies import Asked
 from lvd.serve.served import load_served
@@ -210,6 +210,18 @@ class TestExplain:
         assert len(found["evidence"]["neighbors"]) == 2
         assert client.post("/explain", json=ROW, params={"level": [0.5, 0.9]}).status_code == 422
         assert client.post("/explain", json=[ROW] * 21).status_code == 413
+
+    def test_cells_of_the_neighbours(self, homes, tmp_path):
+        with client_of(homes.model, fitted_on=homes.table) as client:
+            found = client.post("/explain", json=ROW).json()["rows"][0][0]["evidence"]["neighbors"]
+        table = read_table(homes.table)
+        for one in found:
+            row = table.slice(one["index"] - 1, 1).to_pylist()[0]
+            assert one["target"] == pytest.approx(row["price"])
+            assert float(one["cells"]["area"]) == row["area"]
+            assert list(one["cells"]) == list(ROW)
+        with pytest.raises(lvd.InputError, match="must be the table that the model was fitted on"):
+            create_app(homes.model, fitted_on=homes.new)
 
 
 class TestAbout:

@@ -32,7 +32,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(homes):
-    with listening(homes.model) as one:
+    with listening(homes.model, fitted_on=homes.table) as one:
         yield one
 
 
@@ -84,6 +84,7 @@ def test_the_form_has_usual_values_and_gets_an_interval(open_page):
     assert distribution.get_attribute("aria-label").startswith("Distribution from")
     assert "calibration rows" in answer.locator("p.why").inner_text()
     assert answer.locator("tbody tr").count() == 10
+    assert answer.locator("thead th").all_inner_texts()[-4:] == ["area", "rooms", "district", "garden"]
     answer.locator("summary").click()
     assert "/predict?level=0.9" in answer.locator("pre").inner_text()
 

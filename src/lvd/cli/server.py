@@ -55,6 +55,10 @@ def serve_model(
             f"that in {TOKEN}, or none",
         ),
     ] = None,
+    fitted_on: Annotated[
+        Path | None,
+        option("FILE", "The table that lvd fit was given, to show the cells of similar calibration rows."),
+    ] = None,
     max_bytes: Annotated[int, typer.Option(min=1, help="The longest body of a request.")] = 10_000_000,
     max_rows: Annotated[int, typer.Option(min=1, help="The most rows of a request.")] = 10_000,
     seconds: Annotated[float, typer.Option(min=0.001, help="How long an answer may take.")] = 30.0,
@@ -98,6 +102,7 @@ def serve_model(
                 limits=limits,
                 token=token,
                 trusted=own,
+                fitted_on=fitted_on,
                 hosts=LOOPBACK if host in LOOPBACK else None,
                 log=console.show if log_requests else None,
             )

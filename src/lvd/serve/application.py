@@ -27,6 +27,7 @@ from lvd.serve.gauges import Gauges
 from lvd.serve.openapi import describe_service
 from lvd.serve.refusals import RefusedError
 from lvd.serve.requests import RequestLimits, check_host, check_token, read_request
+from lvd.tables.reading import read_table
 
 SMALL_BODY = 32_768
 """Longer bodies have a thread of their own, so that single rows do not wait for them."""
@@ -40,6 +41,7 @@ def create_app(
     limits: RequestLimits | None = None,
     token: str | None = None,
     trusted: Sequence[type[Any] | str] = (),
+    fitted_on: str | PathLike[str] | None = None,
     hosts: Sequence[str] | None = None,
     reload_seconds: float = 1.0,
     log: Log | None = None,
@@ -52,6 +54,7 @@ def create_app(
     limits : how much a request may ask for.
     token : what requests must carry, but those for the empty page and ``/health``.
     trusted : classes of your own that the model holds, as for :func:`lvd.load`.
+    fitted_on : the table that the model was fitted on, to show the cells of similar calibration rows.
     hosts : the names under which it answers; None for any.
     reload_seconds : how often the folder is looked at.
     log : is given a line for each request: path, status, rows and time, nothing of what was asked.
@@ -61,7 +64,8 @@ def create_app(
     >>> import lvd.serve
     >>> lvd.serve.create_app("homes-model")  # doctest: +SKIP
     """
-    server = Server(CurrentModel(Path(folder), trusted), limits or RequestLimits(), token, hosts, log)
+    table = None if fitted_on is None else read_table(fitted_on, as_text=True)
+    server = Server(CurrentModel(Path(folder), trusted, table), limits or RequestLimits(), token, hosts, log)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

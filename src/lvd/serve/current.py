@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from lvd._json import to_json
 from lvd._validation import InputError
 from lvd.serve.answers import answer_all
@@ -18,8 +20,10 @@ from lvd.serve.served import Served, Signature, load_served, signature_of
 class CurrentModel:
     """The model of a folder; `problem` says why a newer one is not in force."""
 
-    def __init__(self, folder: Path, trusted: Sequence[type[Any] | str] = ()) -> None:
-        self.folder, self._trusted = folder, trusted
+    def __init__(
+        self, folder: Path, trusted: Sequence[type[Any] | str] = (), fitted_on: pa.Table | None = None
+    ) -> None:
+        self.folder, self._trusted, self._fitted_on = folder, trusted, fitted_on
         self.served = self._load()
         self.loaded_at = time.time()
         self.problem: str | None = None
@@ -47,6 +51,8 @@ class CurrentModel:
 
     def _load(self) -> Served:
         served = load_served(self.folder, self._trusted)
+        if self._fitted_on is not None:
+            served.show_rows_of(self._fitted_on)
         if not served.keeps_rows:
             _warm_up(served)
         return served

@@ -147,16 +147,17 @@
   function neighborTable(one) {
     const heaviest = Math.max(...one.neighbors.map((row) => row.weight), 1e-12);
     const names = ["Calibration row", "Weight", "Similarity", "Error", "True value"];
-    const cells = ["label"].filter(() => one.neighbors.some((row) => row.label));
+    const labelled = one.neighbors.some((row) => row.label);
+    const cells = labelled ? ["molecule"] : Object.keys(one.neighbors[0].cells ?? {});
     const body = one.neighbors.map((row) => {
       const bar = element("span", { class: "weight", "aria-hidden": "true" });
       bar.style.width = `${Math.round((48 * row.weight) / heaviest)}px`;
       const figures = [row.similarity.toFixed(3), number(row.error ?? row.score), number(row.target)];
       return element("tr", {}, element("th", { scope: "row", class: "num" }, String(row.index)),
         element("td", { class: "num" }, bar, percent(row.weight)),
-        ...figures.map((text) => element("td", { class: "num" }, text)), ...cells.map((name) => element("td", {}, row[name] ?? "")));
+        ...figures.map((text) => element("td", { class: "num" }, text)), ...cells.map((name) => element("td", {}, (labelled ? row.label : row.cells[name]) ?? "")));
     });
-    const head = [...names, ...cells.map(() => "")].map((name) => element("th", { scope: "col", class: "num" }, name));
+    const head = [...names, ...cells].map((name, place) => element("th", { scope: "col", class: place < names.length ? "num" : "" }, name));
     const table = element("table", {}, element("caption", { class: "unseen" }, "The nearest calibration rows"),
       element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
     return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The nearest calibration rows" }, table);

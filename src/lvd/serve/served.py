@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, check_choice
+from lvd._validation import InputError, Parameter, check_choice
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.intervals import interval_columns
 from lvd.methods import saving
 from lvd.methods.base import IntervalRegressor
 from lvd.methods.lvd import LVDRegressor
+from lvd.page.row_details import read_neighbors
 from lvd.serve.columns import ColumnFacts, describe_columns
 from lvd.serve.refusals import RefusedError
 from lvd.store import locked
@@ -99,6 +100,16 @@ class Served(ABC):
         """Within, the model may change; what has changed is on disk when it ends."""
         yield
 
+    def show_rows_of(self, table: pa.Table) -> None:
+        """Show the cells of calibration rows, which are in the table that the model was fitted on."""
+        raise InputError(
+            *(
+                Parameter("fitted_on", named=True),
+                f" is for models that explain, not for {type(self.method).__name__}",
+            ),
+            "; leave it out",
+        )
+
     def status(self) -> dict[str, Any]:
         """What is told about the model's health."""
         return {}
@@ -111,6 +122,7 @@ class ServedTable(Served):
         super().__init__(folder, model.encoder, model.regressor)
         self.model = model
         self._by_guarantee: dict[str | None, TableModel] = {None: model}
+        self._fitted_on: pa.Table | None = None
         if model.groups is not None and model.groups not in self.needed:
             self.columns = (*self.columns, ColumnFacts(model.groups, "category"))
 
@@ -133,11 +145,25 @@ class ServedTable(Served):
         for number in range(rows.num_rows):
             explained = self.model.explain([rows], number + 1, level, n_neighbors=n_neighbors)
             told = [
-                asdict(one) | {"target": target, "sentence": one.sentence, "distribution": shape}
+                self._with_cells(asdict(one))
+                | {"target": target, "sentence": one.sentence, "distribution": shape}
                 for one, target, shape in zip(explained, self.targets, shapes[number], strict=True)
             ]
             found.append(told)
         return found
+
+    def show_rows_of(self, table: pa.Table) -> None:
+        """The table is refused where it is another one."""
+        read_neighbors(self.model, self.targets[0], table)
+        self._fitted_on = table.select([name for name in self.encoder.inputs if name in table.column_names])
+
+    def _with_cells(self, told: dict[str, Any]) -> dict[str, Any]:
+        """The explanation with the cells of its neighbours, where the table is at hand that has them."""
+        if self._fitted_on is not None:
+            for one in told["evidence"]["neighbors"]:
+                row = self._fitted_on.slice(one["index"] - 1, 1).to_pylist()  # others came by update
+                one["cells"] = row[0] if row else {}
+        return told
 
     def _distributions(self, rows: pa.Table) -> list[list[Any]]:
         """For each row and target the quantiles of the distribution; None of targets that are held together."""
