@@ -4,6 +4,7 @@ const { readFileSync } = require("node:fs");
 const ort = require("onnxruntime-node");
 
 function features(column, cell) {
+  if (column.codes) return [column.codes.indexOf(String(cell ?? ""))];
   if (column.kind === "category") {
     const { categories = [], rare, shares } = column;
     const text = String(cell ?? "");

@@ -38,6 +38,8 @@ def coded(row, columns):
 
 
 def features(column, text):
+    if "codes" in column:
+        return [float(column["codes"].index(text)) if text in column["codes"] else -1.0]
     if column["kind"] == "category":
         levels, rare = column.get("categories", []), column.get("rare", [])
         hot = [float(text == level) for level in levels]

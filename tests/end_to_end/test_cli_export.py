@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -112,8 +113,7 @@ def test_the_reader_codes_as_the_encoder(coded, order):
     read = read.set_column(0, "number", pa.array(np.where(number > -1, np.round(number, 4), np.nan)))
     read = read.set_column(1, "flag", pa.array(number > 0))
     encoder = TableEncoder.fit(read, target="y", impute="median", date_format=order)
-    columns, groups = describe_coding(encoder)
-    columns = json.loads(json.dumps(columns))
+    groups, columns = encoder.level_groups, json.loads(json.dumps(describe_coding(encoder, {})))
     later = read.set_column(2, "level", pa.array(["nowhere", *levels[1:]]))
     rows = later.set_column(0, "number", table["number"]).set_column(1, "flag", table["flag"])
     found = np.array([coded(row, columns) for row in rows.to_pylist()])
@@ -122,6 +122,24 @@ def test_the_reader_codes_as_the_encoder(coded, order):
     unknown = np.logical_or.reduce([np.all(found[:, group] == 0.0, axis=1) for group in groups])
     np.testing.assert_array_equal(unknown, encoder.unseen(later)["level"])
     assert unknown[0]
+
+
+def test_a_model_of_a_frame(lvd_here, coded, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=200), "town": rng.choice(["north", "south"], size=200)})
+    reg = lvd.LVDRegressor("trees", preset="paper", random_state=0).fit(frame, frame["size"].rename("price"))
+    reg.save(tmp_path / "model")
+    out = tmp_path / "model.onnx"
+    assert lvd_here("export", tmp_path / "model", out).code == 0
+    columns = json.loads(Path(f"{out}.json").read_text())["columns"]
+    assert columns[1] == {"name": "town", "kind": "category", "codes": ["north", "south"]}
+    rows = [{"size": "0.5", "town": "south"}, {"size": "", "town": "west"}]
+    X = np.array([coded(row, columns) for row in rows])
+    np.testing.assert_array_equal(X, [[0.5, 1.0], [np.nan, -1.0]])
+    upper, known = onnxruntime.InferenceSession(out).run(["upper_90", "known"], {"X": X})
+    assert known.tolist() == [True, False]
+    asked = pd.DataFrame({"size": [0.5], "town": ["south"]})
+    np.testing.assert_allclose(upper[:1], reg.predict_interval(asked)[1][:, 1, 0])
 
 
 def test_models_without_a_graph_are_refused(lvd_here, homes, tmp_path):

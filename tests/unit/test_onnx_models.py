@@ -180,16 +180,43 @@ def test_a_class_of_ones_own_is_refused(data, tmp_path):
         fitted_split(Mine(n_batches=5), *data).to_onnx(tmp_path / "model.onnx")
 
 
-def test_a_frame_with_categories_is_refused(data, tmp_path):
+def frame_of(X, rng):
+    """Categories of a few levels and of many, true and false, and missing cells."""
+    frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    frame["kind"] = pd.Categorical(X[:, 3].astype(int).astype(str))
+    frame["flag"] = X[:, 2] > 0.0
+    frame["street"] = [f"street {int(one)}" for one in rng.exponential(20.0, size=len(X))]
+    frame.loc[::9, "b"] = np.nan
+    frame.loc[::13, "kind"] = None
+    return frame
+
+
+@pytest.mark.parametrize("estimator", ["net", "trees"])
+def test_frames_with_categories(estimator, data, tmp_path):
+    """Levels are numbers in the graph; rows with one that no training row has are unknown."""
     X, y = data
-    frame = (
-        pd.DataFrame(X[:, :3])
-        .rename(columns=str)
-        .assign(kind=pd.Categorical(X[:, 3].astype(int).astype(str)))
+    frame = frame_of(X, np.random.default_rng(0))
+    frame.loc[400::7, "street"] = "nowhere"
+    reg = lvd.LVDRegressor(estimator, conformity_score="absolute", random_state=0).fit(frame[:400], y[:400])
+    levels = reg.to_onnx(tmp_path / "model.onnx").levels
+    assert sorted(levels) == [2, 4]
+    assert levels[2] == ("", *"012345678")
+    texts = frame.astype({"kind": object}).where(frame.notna(), "")
+    coded = np.column_stack(
+        [
+            [levels[number].index(str(one)) if str(one) in levels[number] else -1 for one in texts[name]]
+            if number in levels
+            else frame[name].to_numpy(float)
+            for number, name in enumerate(frame.columns)
+        ]
     )
-    reg = lvd.SplitConformalRegressor("trees", random_state=0).fit(frame, y)
-    with pytest.raises(InputError, match=r"a frame with categories.*one that lvd fit made of a table can"):
-        reg.to_onnx(tmp_path / "model.onnx")
+    found = run_graph(reg, coded[400:].astype(float), tmp_path / "model.onnx")
+    check_same(reg, frame[400:], found)
+    assert not found["known"][::7].any()
+    assert found["known"].any()
+    odd = coded[400:403].astype(float)
+    odd[:, 2] = [np.nan, 99.0, -7.0]
+    assert not run_graph(reg, odd, tmp_path / "model.onnx")["known"].any()
 
 
 def test_one_hot_columns_without_any_other():

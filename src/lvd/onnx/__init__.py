@@ -10,7 +10,8 @@ MOST_ROWS = 20_000
 
 class ExportedGraph(NamedTuple):
     """What was written: the file's size in bytes, the version of the standard operators, how many calibration rows
-    are in the graph and how many there are, and the names of what goes in and comes out."""
+    are in the graph and how many there are, the names of what goes in and comes out; and of columns of categories,
+    by their numbers, the levels: in X the place of a level stands for it, and -1 for any other."""
 
     n_bytes: int
     opset: int
@@ -18,3 +19,4 @@ class ExportedGraph(NamedTuple):
     n_calib: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    levels: dict[int, tuple[str, ...]]

@@ -17,6 +17,7 @@ from lvd.calibration.bandwidth import wanted_weight
 from lvd.kernels import MahalanobisKernel
 from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph
+from lvd.onnx.categories import known_levels
 from lvd.onnx.graph import DOUBLE, OPSET, Graph, Node
 from lvd.onnx.known_rows import known_rows
 from lvd.onnx.measures import MeasuredTarget, measure
@@ -44,6 +45,7 @@ def write_graph(
             "joint regions cannot be exported to ONNX; fit without ", Parameter("joint", named=True)
         )
     graph = Graph()
+    graph.levels = known_levels(method)
     X = graph.input("X")
     rows, new = _without_marks(method, X)
     new += [rows.columns(group).reduce("Max").equals(0.0) for group in level_groups]
@@ -60,7 +62,7 @@ def write_graph(
     data = model.SerializeToString()
     with refusing(path), atomic_path(path) as part:
         part.write_bytes(data)
-    return ExportedGraph(len(data), OPSET, n_rows, method.n_calib_, ("X",), tuple(outputs))
+    return ExportedGraph(len(data), OPSET, n_rows, method.n_calib_, ("X",), tuple(outputs), graph.levels)
 
 
 class _Found(NamedTuple):
@@ -88,7 +90,7 @@ def _outputs(
     """All there is to know of the rows, of which `new` ones are unknown, and how many calibration rows it holds."""
     outputs = run_model(method.model_, X)
     measured = measure(method.score_, outputs, X, method.kernels_, method.n_targets_)
-    known = None if method.support_ is None else known_rows(method.support_, outputs)
+    known = None if method.support_ is None else known_rows(method.support_, outputs, X)
     for mask in new:
         known = None if known is None else known & ~mask
     ends, sizes, n_rows = [], [], 0

@@ -35,6 +35,9 @@ class Graph:
         self.onnx = onnx_library()
         self.nodes: list[Any] = []
         self.constants: dict[Any, Any] = {}
+        self.levels: dict[
+            int, tuple[str, ...]
+        ] = {}  # of columns of X that are no numbers, which stand for them
 
     def input(self, name: str, dtype: np.dtype[Any] = DOUBLE) -> Node:
         """What comes from outside."""

@@ -7,19 +7,32 @@ from typing import Any
 import numpy as np
 
 from lvd._validation import InputError
+from lvd.onnx.categories import of_level
 from lvd.onnx.graph import SINGLE, Node
 from lvd.onnx.predictors import Outputs
 from lvd.support import TrainingSupport
 from lvd.support.training_support import FAR, FAR_EMBEDDED, FAR_INPUTS, PARTS, Neighborhood, Ranges
 
 
-def known_rows(support: Any, outputs: Outputs) -> Node:
+def known_rows(support: Any, outputs: Outputs, X: Node) -> Node:
     """Which rows (n, 1) are known, as :meth:`TrainingSupport.check` tells it."""
-    if type(support) is not TrainingSupport or support.parts_ is not None or any(support.levels_):
+    levels = {number: set(own) for number, own in enumerate(getattr(support, "levels_", ())) if own}
+    if (
+        type(support) is not TrainingSupport
+        or support.parts_ is not None
+        or not set(levels) <= set(X.graph.levels)
+    ):
         raise InputError(
             f"the support rule {type(support).__name__} of this model cannot be exported to ONNX; lvd's own can, "
             "for rows of numbers"
         )
+    near = _near_training_rows(support, outputs)
+    for number, own in levels.items():
+        near = near & (of_level(X, number, dict.fromkeys(own, 1.0), 0.0) > 0.5)
+    return near
+
+
+def _near_training_rows(support: TrainingSupport, outputs: Outputs) -> Node:
     embedded = _in_training_units(support.embedding_, outputs.embeddings)
     if support.inputs_ is None or support.ranges_ is None or outputs.inputs is None:
         return _near(support.embedding_, embedded, FAR)

@@ -16,6 +16,7 @@ from lvd.models.coding import InputCoding
 from lvd.models.kinds import is_of, is_pipeline
 from lvd.models.model import Fitted
 from lvd.models.regressor import NetRegressor
+from lvd.onnx.categories import code_columns, level_means, level_numbers
 from lvd.onnx.forests import (
     FlatTrees,
     of_boosting,
@@ -61,39 +62,45 @@ def _own_network(model: NetRegressor, X: Node) -> Outputs:
 
 
 def _trees(model: TreesRegressor, X: Node) -> Outputs:
-    numbers = _with_gaps(model.coding_, X)
-    filled, coded = (
-        _filled(model.coding_, numbers),
-        undo_hot_columns(numbers, model.blocks_, sum(1 + gap for gap in model.coding_.gaps)),
-    )
-    y_pred = X.graph.join([predict_trees(coded, one) for one in of_ensembles(model.ensembles_)])
-    return Outputs(y_pred, X.graph.join([filled, y_pred]), _mean_where_missing(X, model.coding_.means))
+    coding, join = _dense(model.coding_), X.graph.join
+    numbers = code_columns(coding, X)
+    filled, inputs = _filled(coding, numbers), None
+    if model.means_ is None or model.codes_ is None:
+        coded, inputs = (
+            undo_hot_columns(numbers, model.blocks_, len(coding.of_numbers)),
+            _mean_where_missing(X, coding.means),
+        )
+    else:
+        means, codes = level_means(model.means_, X), model.codes_.columns
+        many = [
+            one for one, column in zip(means, model.means_.codes.columns, strict=True) if column not in codes
+        ]
+        plain = [numbers.columns(np.flatnonzero(coding.of_numbers))] if coding.of_numbers.any() else []
+        coded = join([*level_numbers(model.codes_, X), *many, *plain])
+        filled = inputs = join([filled, *means])
+    y_pred = join([predict_trees(coded, one) for one in of_ensembles(model.ensembles_)])
+    return Outputs(y_pred, join([filled, y_pred]), inputs)
 
 
 def _filled_model(model: FilledModel, X: Node) -> Outputs:
-    coded = _filled(model.coding_, _with_gaps(model.coding_, X))
-    return run_model(model.model_, coded)._replace(inputs=_mean_where_missing(X, model.coding_.means))
+    coding = _dense(model.coding_)
+    coded = _filled(coding, code_columns(coding, X))
+    if model.means_ is None:
+        return run_model(model.model_, coded)._replace(inputs=_mean_where_missing(X, coding.means))
+    coded = X.graph.join([coded, *level_means(model.means_, X)])
+    return run_model(model.model_, coded)._replace(inputs=coded)
 
 
-def _with_gaps(coding: InputCoding, X: Node) -> Node:
-    """The columns, each of those that may lack numbers with a flag beside it that tells where."""
-    if coding.axes is not None or coding.categorical:
-        raise InputError(
-            "a model that was fitted on a frame with categories, or on a sparse matrix, cannot be exported to "
-            "ONNX; one that lvd fit made of a table can, and so can one of a matrix of numbers"
-        )
-    if not any(coding.gaps):
-        return X
-    missing = X.is_nan().cast(DOUBLE)
-    places: list[int] = []
-    for number, gap in enumerate(coding.gaps):
-        places += [number, len(coding.means) + number] if gap else [number]
-    return X.graph.join([X, missing]).columns(places)
+def _dense(coding: InputCoding) -> InputCoding:
+    if coding.axes is not None:
+        raise _refused("model of sparse matrices")
+    return coding
 
 
 def _filled(coding: InputCoding, numbers: Node) -> Node:
-    means = [one for mean, gap in zip(coding.means, coding.gaps, strict=True) for one in [mean, *[0.0] * gap]]
-    return _mean_where_missing(numbers, means)
+    parts = zip(coding.means, coding.gaps, coding.levels, strict=True)
+    means = [[0.0] * len(levels) if mean is None else [mean, *[0.0] * gap] for mean, gap, levels in parts]
+    return _mean_where_missing(numbers, [one for part in means for one in part])
 
 
 def _mean_where_missing(X: Node, means: Any) -> Node:
@@ -123,7 +130,7 @@ def _sklearn(model: SklearnModel, X: Node) -> Outputs:
         inner = _transform(step, inner)
     numbers = inner
     if model.coding_ is not None:
-        numbers = _filled(model.coding_, _with_gaps(model.coding_, inner))
+        numbers = _filled(model.coding_, code_columns(_dense(model.coding_), inner))
     inputs = None if model.x_mean_ is None else _mean_where_missing(X, model.x_mean_)
     last, kind = steps[-1], type(steps[-1]).__name__
     if kind == "MLPRegressor":

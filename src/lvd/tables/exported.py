@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lvd._validation import InputError, Parameter
 from lvd._version import __version__
 from lvd.onnx import ExportedGraph
 from lvd.onnx.exporting import write_graph
-from lvd.tables.column_coding import column_to_dict, features_of_missing
+from lvd.tables.column_coding import Column, column_to_dict, features_of_missing
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
@@ -37,7 +38,9 @@ def export_model(
             Parameter("guarantee"),
             f" {model.guarantee!r} cannot be exported to ONNX; fit the model with 'local', the default",
         )
-    coding, groups = describe_coding(model.encoder)
+    if not isinstance(model.encoder, TableEncoder | FrameEncoder):
+        raise InputError("models of SMILES cannot be exported to ONNX; those of tables can")
+    groups = model.encoder.level_groups if isinstance(model.encoder, TableEncoder) else []
     with refusing(path), atomic_path(coding_beside(path)) as beside, atomic_path(path) as part:
         written = write_graph(
             model.regressor,
@@ -47,33 +50,39 @@ def export_model(
             targets=model.encoder.targets,
             level_groups=groups,
         )
+        coding = describe_coding(model.encoder, written.levels)
         whole = {"lvd": __version__, "targets": list(model.encoder.targets), "input": written.inputs[0]}
         text = json.dumps({**whole, "outputs": list(written.outputs), "columns": coding}, indent=1)
         beside.write_text(text + "\n", encoding="utf-8")
     return written
 
 
-def describe_coding(encoder: Any) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """How each column becomes features, in types that JSON has; and, of each column with levels, the features of
-    which one at least is not 0, unless the level is one that fit has not seen.
+def describe_coding(
+    encoder: TableEncoder | FrameEncoder, levels: Mapping[int, tuple[str, ...]]
+) -> list[dict[str, Any]]:
+    """How each column becomes features, in types that JSON has.
 
-    A cell that is missing has the features ``missing``, null for NaN; without these it is refused.
+    A cell that is missing has the features ``missing``, null for NaN; without these it is refused. Of a frame that
+    a method was fitted on in Python a text is coded by its place among its column's ``codes``, the `levels`.
     """
-    if isinstance(encoder, FrameEncoder):
-        kinds = dict(zip(encoder.frame.names, encoder.frame.kinds, strict=True))
-        if other := [name for name, kind in kinds.items() if kind not in ("number", "boolean")]:
+    if isinstance(encoder, TableEncoder):
+        return [_entry(column, fills=encoder.fills) for column in encoder.columns]
+    entries: list[dict[str, Any]] = []
+    for number, (name, kind) in enumerate(zip(encoder.frame.names, encoder.frame.kinds, strict=True)):
+        if kind == "date":
             raise InputError(
-                f"the model was fitted in Python on a frame whose column {other[0]!r} holds no numbers, so it "
-                "cannot be exported to ONNX; fit it with lvd fit, which codes such columns itself"
+                f"the model was fitted in Python on a frame whose column {name!r} holds dates, so it cannot be "
+                "exported to ONNX; fit it with lvd fit, which codes dates itself"
             )
-        return [{"name": name, "kind": kind, "missing": [None]} for name, kind in kinds.items()], []
-    if not isinstance(encoder, TableEncoder):
-        raise InputError("models of SMILES cannot be exported to ONNX; those of tables can")
-    columns = []
-    for column in encoder.columns:
-        entry = {name: value for name, value in column_to_dict(column).items() if value != []}
-        if entry.pop("median") is not None:
-            own = features_of_missing(column)
-            entry["missing"] = own if encoder.fills else [None] * len(own)
-        columns.append(entry)
-    return columns, encoder.level_groups
+        coded = number in levels
+        more: dict[str, Any] = {"codes": list(levels[number])} if coded else {"missing": [None]}
+        entries.append({"name": name, "kind": "category" if coded else kind} | more)
+    return entries
+
+
+def _entry(column: Column, *, fills: bool) -> dict[str, Any]:
+    entry = {name: value for name, value in column_to_dict(column).items() if value != []}
+    if entry.pop("median") is not None:
+        own = features_of_missing(column)
+        entry["missing"] = own if fills else [None] * len(own)
+    return entry

@@ -1,0 +1,70 @@
+"""Categories of frames in the graph: levels are numbers there, by which what is made of them is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lvd.models.coding import InputCoding
+from lvd.models.model import Fitted
+from lvd.onnx.graph import DOUBLE, INTEGER, Node
+
+
+def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
+    """For each column that is no number the levels that the model or the support rule tells apart, sorted."""
+    model = method.model_.model if type(method.model_) is Fitted else method.model_
+    coding = vars(model).get("coding_")
+    if not isinstance(coding, InputCoding) or not coding.categorical:
+        return {}
+    found = {number: set(coding.levels[number]) for number, mean in enumerate(coding.means) if mean is None}
+    means = vars(model).get("means_")
+    for codes in (vars(model).get("codes_"), None if means is None else means.codes):
+        for number, levels in () if codes is None else zip(codes.columns, codes.levels, strict=True):
+            found[number] |= set(levels)
+    for number, levels in enumerate(getattr(method.support_, "levels_", ())):
+        found.get(number, set()).update(levels)
+    return {number: tuple(sorted(levels)) for number, levels in found.items()}
+
+
+def of_level(X: Node, number: int, values: Mapping[str, Any], other: Any) -> Node:
+    """What belongs to the level that each row has in a column (n, k); `other` to any that has no value."""
+    levels = X.graph.levels[number]
+    code = X.columns([number])
+    place = ((code >= 0.0).where(code, -1.0) + 1.0).at_most(float(len(levels))).cast(INTEGER)
+    table = [np.atleast_1d(one) for one in (other, *(values.get(level, other) for level in levels))]
+    return place.shaped(-1).looked_up(np.array(table, dtype=np.float64))
+
+
+def code_columns(coding: InputCoding, X: Node) -> Node:
+    """:meth:`InputCoding.with_gaps`: numbers, flags of missing ones, and 0 and 1 for frequent levels."""
+    if not coding.categorical and not any(coding.gaps):
+        return X
+    parts = []
+    for number, (mean, gap, levels) in enumerate(zip(coding.means, coding.gaps, coding.levels, strict=True)):
+        column = X.columns([number])
+        if mean is not None:
+            parts += [column, column.is_nan().cast(DOUBLE)] if gap else [column]
+        elif levels:
+            hot = dict(zip(levels, np.eye(len(levels)), strict=True))
+            parts.append(of_level(X, number, hot, np.zeros(len(levels))))
+    return X.graph.join(parts)
+
+
+def level_numbers(codes: Any, X: Node) -> list[Node]:
+    """The columns of :class:`lvd.models.level_coding.LevelCodes`."""
+    known = zip(codes.columns, codes.levels, strict=True)
+    return [
+        of_level(X, column, {level: place for place, level in enumerate(levels)}, np.nan)
+        for column, levels in known
+    ]
+
+
+def level_means(coding: Any, X: Node) -> list[Node]:
+    """The mean targets (n, t) of each column of :class:`lvd.models.level_coding.TargetCoding`."""
+    known = zip(coding.codes.columns, coding.codes.levels, coding.means, strict=True)
+    return [
+        of_level(X, column, dict(zip(levels, means, strict=True)), coding.usual)
+        for column, levels, means in known
+    ]
