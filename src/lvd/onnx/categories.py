@@ -32,7 +32,8 @@ def of_level(X: Node, number: int, values: Mapping[str, Any], other: Any) -> Nod
     """What belongs to the level that each row has in a column (n, k); `other` to any that has no value."""
     levels = X.graph.levels[number]
     code = X.columns([number])
-    place = ((code >= 0.0).where(code, -1.0) + 1.0).at_most(float(len(levels))).cast(INTEGER)
+    is_level = (code >= 0.0) & (code < float(len(levels)))
+    place = (is_level.where(code, -1.0) + 1.0).cast(INTEGER)
     table = [np.atleast_1d(one) for one in (other, *(values.get(level, other) for level in levels))]
     return place.shaped(-1).looked_up(np.array(table, dtype=np.float64))
 
