@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
 """How many rows are named."""
-FEW_ROWS = 400
-"""With fewer rows to train and calibrate on, the report says that all can do both."""
 FEW = 0.5
 """With a smaller share of finite intervals the report says what can be done."""
 
@@ -173,6 +171,7 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
 
 
 def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
+    from lvd.models.candidates import MANY_ROWS
     from lvd.tables.verdict import percent, rows_to_tell
 
     verdicts = [verdict for one in report.targets for verdict in one.verdicts]
@@ -184,8 +183,8 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
         )
     if (
         report.case == "row"
-        and regressor.calibration == "split"
-        and report.n_train + report.n_calib < FEW_ROWS
+        and (regressor.calibration, regressor.joint) == ("split", None)
+        and report.n_train + report.n_calib < MANY_ROWS
     ):
         yield (
             f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate: with --calibration cross all "
