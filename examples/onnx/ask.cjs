@@ -6,12 +6,13 @@ const ort = require("onnxruntime-node");
 function features(column, cell) {
   if (column.codes) return [column.codes.indexOf(String(cell ?? ""))];
   if (column.kind === "category") {
-    const { categories = [], rare, shares } = column;
+    const { categories = [], rare, shares, means = [] } = column;
     const text = String(cell ?? "");
     const hot = categories.map((level) => Number(level === text));
     if (!rare) return hot;
     const place = [...categories, ...rare].indexOf(text);
-    return [...hot, Number(!categories.includes(text)), place < 0 ? 0 : shares[place]];
+    const usual = means.map((one) => one.at(place)); // that of a new level, -1, is the last
+    return [...hot, Number(!categories.includes(text)), place < 0 ? 0 : shares[place], ...usual];
   }
   if (column.kind === "date") throw new Error(`${column.name} holds dates: read_coded_columns.py has their parts`);
   if (cell === null || cell === undefined || cell === "") {

@@ -46,7 +46,10 @@ def features(column, text):
         if not rare:
             return hot
         share = dict(zip(levels + rare, column["shares"], strict=True)).get(text, 0.0)
-        return [*hot, float(text not in levels), share]
+        means = [
+            dict(zip(levels + rare, one, strict=False)).get(text, one[-1]) for one in column.get("means", [])
+        ]
+        return [*hot, float(text not in levels), share, *means]
     if text.strip() in MISSING:
         if "missing" not in column:
             raise ValueError(f"{column['name']} is missing, which no row of the model's table was")

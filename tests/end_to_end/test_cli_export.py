@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import lvd
+from lvd.tables.column_coding import with_mean_targets
 from lvd.tables.exported import describe_coding
 from lvd.tables.table_encoder import TableEncoder
 
@@ -96,7 +98,7 @@ def test_existing_files_stay_without_force(lvd_here, homes, exported, tmp_path):
 def test_the_reader_codes_as_the_encoder(coded, order):
     rng = np.random.default_rng(0)
     number = rng.normal(size=400)
-    levels = [f"level {int(one)}" for one in rng.exponential(30.0, size=400)]
+    levels = [f"level {int(one)}" for one in rng.exponential(90.0, size=400)]
     days = rng.integers(1, 13, size=(400, 2))
     table = pa.table(
         {
@@ -113,6 +115,9 @@ def test_the_reader_codes_as_the_encoder(coded, order):
     read = read.set_column(0, "number", pa.array(np.where(number > -1, np.round(number, 4), np.nan)))
     read = read.set_column(1, "flag", pa.array(number > 0))
     encoder = TableEncoder.fit(read, target="y", impute="median", date_format=order)
+    with_means, own = with_mean_targets(encoder.columns, read, number[:, None], 0)
+    assert list(own) == ["level"]
+    encoder = replace(encoder, columns=with_means)
     groups, columns = encoder.level_groups, json.loads(json.dumps(describe_coding(encoder, {})))
     later = read.set_column(2, "level", pa.array(["nowhere", *levels[1:]]))
     rows = later.set_column(0, "number", table["number"]).set_column(1, "flag", table["flag"])

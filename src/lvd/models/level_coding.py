@@ -67,7 +67,7 @@ class TargetCoding:
         for target, column in enumerate(y.T):
             known = ~np.isnan(column)
             for place in range(len(codes.columns)):
-                own[known, place, target], learned = _encode(
+                own[known, place, target], learned = mean_targets(
                     numbers[known][:, [place]], column[known], seed, len(codes.levels[place])
                 )
                 means[place][:, target] = learned
@@ -90,7 +90,7 @@ class TargetCoding:
         return np.stack(blocks, axis=1) if blocks else np.zeros((len(numbers), 0, len(self.usual)))
 
 
-def _encode(
+def mean_targets(
     codes: Float[NDArray, "n 1"], y: Float[NDArray, "n"], seed: int, n_levels: int
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "l"]]:
     """The cross-fitted mean of each row's level, and that of each level over all rows."""

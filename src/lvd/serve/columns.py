@@ -97,7 +97,8 @@ def _slots(encoder: RowEncoder, coding: InputCoding | None) -> Iterator[list[str
 
 def _slots_of(column: Column) -> list[str]:
     if column.kind == "category":
-        return [LEVEL + level for level in column.categories] + ["rare", "frequency"] * bool(column.rare)
+        pooled = ["rare", "frequency"] * bool(column.rare) + ["mean target"] * len(column.means)
+        return [LEVEL + level for level in column.categories] + pooled
     return list(column.parts) if column.kind == "date" else [VALUE]
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.models.coding import looks_unique
+from lvd.models.level_coding import mean_targets
 from lvd.tables.column_values import (
     NUMBER,
     RowNumbers,
@@ -79,6 +80,9 @@ class Column:
         The other levels that fit has seen, sorted: they share one feature.
     shares : tuple of float
         Where levels are rare: the share of the rows of each of `categories` and `rare`, a feature too.
+    means : tuple of tuples of float
+        For each target the mean of the rows of each of `categories` and `rare`, and last that of all rows, which
+        stands for levels that fit has not seen; features too. Models that calibrate by cross-validation have none.
     parts : tuple of str
         What a date becomes.
     origin : float
@@ -99,6 +103,7 @@ class Column:
     origin: float = 0.0
     moments: MomentKind | None = None
     order: DateOrder | None = None
+    means: tuple[tuple[float, ...], ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -108,7 +113,9 @@ class Column:
         if self.kind != "category":
             return (self.name,)
         pooled = (f"{self.name}: rare", f"{self.name}: frequency") if self.rare else ()
-        return (*(f"{self.name}={category}" for category in self.categories), *pooled)
+        numbers = [""] if len(self.means) == 1 else [f" {number + 1}" for number in range(len(self.means))]
+        means = tuple(f"{self.name}: mean target{number}" for number in numbers[: len(self.means)])
+        return (*(f"{self.name}={category}" for category in self.categories), *pooled, *means)
 
 
 def example_of_formatted(texts: Sequence[str]) -> str | None:
@@ -232,7 +239,7 @@ def level_index(column: Column, values: pa.ChunkedArray) -> tuple[Int[NDArray, "
 
 
 def _encode_levels(column: Column, values: pa.ChunkedArray) -> Float[NDArray, "n k"]:
-    """One-hot codes, and where levels are pooled, whether it is a rare one, and the frequency.
+    """One-hot codes, and where levels are pooled, whether it is a rare one, the frequency, and mean targets.
 
     A level that fit has not seen is coded as a rare one, of which there was no row.
     """
@@ -243,7 +250,8 @@ def _encode_levels(column: Column, values: pa.ChunkedArray) -> Float[NDArray, "n
         return one_hot
     rare = ~seen | (index >= n_frequent)
     shares = np.where(seen, np.array(column.shares)[index], 0.0)
-    return np.column_stack([one_hot, rare, shares])
+    means = [np.array(one)[index] for one in column.means]  # of a level that is not seen, -1, the last
+    return np.column_stack([one_hot, rare, shares, *means])
 
 
 def learn_from(
@@ -275,6 +283,25 @@ def learn_from(
 
     learned = for_each_column(list(by_name), learn, noun="training rows of column", may_drop=True)
     return tuple(column for column in learned if column.feature_names)
+
+
+def with_mean_targets(
+    columns: Sequence[Column], train: pa.Table, y: Float[NDArray, "n t"], seed: int
+) -> tuple[tuple[Column, ...], dict[str, Float[NDArray, "n t"]]]:
+    """The columns with the mean targets of pooled levels, and by name those of the training rows themselves, which
+    other rows have told (see :class:`lvd.models.level_coding.TargetCoding`)."""
+    learned, own = list(columns), {}
+    for place, column in enumerate(columns):
+        if not column.rare:
+            continue
+        codes = level_index(column, train[column.name])[0][:, None].astype(np.float64)
+        n_levels = len(column.categories) + len(column.rare)
+        found = [mean_targets(codes, target, seed, n_levels) for target in y.T]
+        own[column.name] = np.stack([crossed for crossed, _ in found], axis=1)
+        usual = y.mean(axis=0).tolist()
+        means = tuple((*one.tolist(), mean) for (_, one), mean in zip(found, usual, strict=True))
+        learned[place] = replace(column, means=means)
+    return tuple(learned), own
 
 
 def _pool(column: Column, texts: pa.ChunkedArray, limit: int) -> Column:
@@ -315,6 +342,10 @@ def column_from_dict(entry: Any) -> Column:
         raise ValueError("repeated categories or unknown parts")
     if len(shares) != (len(levels) if rare else 0) or not all(0.0 < share <= 1.0 for share in shares):
         raise ValueError("shares that are not those of the categories")
+    means = tuple(tuple(map(float, one)) for one in entry.get("means", []))
+    finite = all(math.isfinite(mean) for one in means for mean in one)
+    if not finite or any(len(one) != len(levels) + 1 for one in means) or (means and not rare):
+        raise ValueError("mean targets that are not those of the categories")
     if (median is not None and not math.isfinite(median)) or not math.isfinite(origin):
         raise ValueError(f"median {median!r}, origin {origin!r}")
     return Column(
@@ -328,6 +359,7 @@ def column_from_dict(entry: Any) -> Column:
         float(origin),
         moments,
         order,
+        means,
     )
 
 

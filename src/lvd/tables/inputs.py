@@ -16,7 +16,7 @@ from lvd.molecules import ChempropEstimator, TrainedMPNN
 from lvd.molecules.domain import of_several_parts, scaffolds
 from lvd.molecules.lazy import chemprop_adapter
 from lvd.molecules.smiles import note_long, valid_smiles
-from lvd.tables.column_coding import Column, check_texts, learn_from
+from lvd.tables.column_coding import Column, check_texts, learn_from, with_mean_targets
 from lvd.tables.column_values import (
     RowNumbers,
     check_columns,
@@ -181,6 +181,20 @@ class Prepared:
     """Labels of the rows that a split by groups or scaffolds keeps together."""
     cells: NDArray | None = None
     """The texts of molecules."""
+    own_means: dict[str, NDArray] = field(default_factory=dict)
+    """Of columns whose levels are pooled the training rows' mean targets, told by other rows."""
+
+    @property
+    def training_inputs(self) -> Any:
+        """The inputs to train on; mean targets of levels in them do not know the row's own target."""
+        X = self.X[self.parts[0]]
+        if not self.own_means:
+            return X
+        for name, places in self.encoder.column_places:
+            if name in self.own_means:
+                means = self.own_means[name]
+                X[:, places[-means.shape[1] :]] = means
+        return X
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts in one, which all train and all calibrate."""
@@ -249,6 +263,11 @@ def prepare_columns(
     learning = np.concatenate(parts[:2]) if crossed else parts[0]
     forget = split.column if split.kind == "time" else None
     columns = learn_from(encoder.columns, table.take(rows[learning]), forget_dates=forget)
+    y = encoder.target(table.take(rows))
+    own_means: dict[str, NDArray] = {}
+    if not crossed:
+        known = y.reshape(len(y), -1)[parts[0]]
+        columns, own_means = with_mean_targets(columns, table.take(rows[learning]), known, seed)
     encoder = replace(encoder, columns=columns, fills=fills)
     if not encoder.columns:
         raise InputError(
@@ -261,12 +280,13 @@ def prepare_columns(
     prepared = Prepared(
         encoder=encoder,
         X=encoder.transform(table)[rows],
-        y=encoder.target(table.take(rows)),
+        y=y,
         parts=parts,
         rows=rows + 1,
         kept=kept,
         n_unlabelled=int((~labelled).sum()),
         useless=useless,
+        own_means=own_means,
         together=group_labels(table[split.column].take(pa.array(rows))).astype(str)
         if split.kind == "group" and split.column is not None
         else None,

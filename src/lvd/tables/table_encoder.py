@@ -147,25 +147,24 @@ class TableEncoder:
             return X
         features = self.transform(table)
         masks = self.unseen(table)
-        for column, places in self.feature_places():
-            if column.name in masks:
-                features[np.ix_(masks[column.name], np.array(places))] = NEW_LEVEL
+        names = [column.name for column in self.columns if column.kind == "category"]
+        for name, places in zip(names, self.level_groups, strict=True):
+            if name in masks:
+                features[np.ix_(masks[name], np.array(places))] = NEW_LEVEL
         return features
 
     @property
     def level_places(self) -> Int[NDArray, "k"]:
         """The features of levels."""
-        places = [
-            place for column, own in self.feature_places() if column.kind == "category" for place in own
-        ]
-        return np.array(places, dtype=np.int64)
+        return np.array([place for group in self.level_groups for place in group], dtype=np.int64)
 
     @property
     def level_groups(self) -> list[list[int]]:
         """For each column with levels the features of which one at least is not 0, unless the level is new."""
         pairs = [pair for pair in self.feature_places() if pair[0].kind == "category"]
-        # The frequency of a level, the last feature, tells the rare ones from those that fit has not seen.
-        return [own[:-2] + own[-1:] if column.rare else own for column, own in pairs]
+        # The frequency of a level, after whether it is rare, tells the rare ones from those that fit has not seen.
+        counts = [len(column.categories) for column, _ in pairs]
+        return [own[:n] + own[n + 1 : n + 2] for n, (_, own) in zip(counts, pairs, strict=True)]
 
     def feature_places(self) -> list[tuple[Column, list[int]]]:
         """Each column with the numbers of its features."""

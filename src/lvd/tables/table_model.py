@@ -181,10 +181,13 @@ class TableModel:
             folds = regressor.folds
             if crossed or row_split.n_gap:
                 regressor.set_params(folds=prepared.folds(row_split, folds, seed))
-            regressor.fit(X[train], y[train], groups=labels if crossed else None).set_params(folds=folds)
+            learned = prepared.training_inputs
+            regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(folds=folds)
+            if prepared.own_means:  # rows are recognised by what they become where nobody knows their targets
+                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(X[train])))
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
-            X = encoder.filled(X)
+            X, learned = encoder.filled(X), encoder.filled(learned)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Rows that a table holds twice are no mistake of the caller's: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
@@ -195,7 +198,7 @@ class TableModel:
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model.evaluate(cells.take(model.test_rows - 1).to_batches())
-        leaks = find_leaks(encoder.columns, X[train], y[train], seed) if encoder.feature_names else {}
+        leaks = find_leaks(encoder.columns, learned, y[train], seed) if encoder.feature_names else {}
         n_repeated = tested.n_repeated + (0 if crossed else model.count_training_rows(X[calib]))
         prepared = replace(prepared, encoder=encoder)
         return model, FitReport.of(
