@@ -24,6 +24,8 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 default_role = "literal"
 
+# The site is built without the extras whose functions it describes.
+autodoc_mock_imports = ["fastapi", "starlette", "uvicorn", "prometheus_client", "mlflow"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # shapes stand in the docstrings; the annotations are for the checker
 napoleon_attr_annotations = False

@@ -104,7 +104,7 @@ def serve_model(
                 trusted=own,
                 fitted_on=fitted_on,
                 hosts=LOOPBACK if host in LOOPBACK else None,
-                log=console.show if log_requests else None,
+                log=typer.echo if log_requests else None,
             )
         shown = f"[{host}]" if ":" in host else host
         console.show(f"serving {model} at http://{shown}:{listening.getsockname()[1]}/ (end with Ctrl-C)")
