@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 import threading
 import time
 
@@ -374,6 +375,13 @@ class TestOnline:
                 .json()["error"]
                 .startswith("the table has no column")
             )
+
+
+def test_a_missing_extra_is_named(lvd_here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lvd.serve.application", None)
+    outcome = lvd_here("serve", "model")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith("is not installed; run: pip install 'lvd[serve]'\n")
 
 
 class TestReload:

@@ -114,6 +114,41 @@ def observe_on_and_on(address, name, answered):
                 answered["observed"].append(key)
 
 
+def test_long_tables_explanations_and_single_rows_at_once(homes):
+    """They are computed on two threads, and each gets what it gets alone."""
+    rows = [ROW | {"area": 40.0 + number / 10} for number in range(900)]
+    wrong = []
+
+    def upper(answers):
+        return [float(one["upper_90"]) for one in answers]
+
+    def ask_one_by_one(first):
+        with Client(address) as client:
+            for row in range(first, 900, 100):
+                single = upper(client.post("/predict", rows[row])[1]["rows"])
+                wrong.append(single != pytest.approx(alone[row : row + 1], abs=1e-3))
+                (told,) = client.post("/explain", rows[row])[1]["rows"][0]
+                wrong.append(float(told["upper"]) != pytest.approx(alone[row], abs=1e-3))
+
+    def ask_for_all():
+        with Client(address) as client:
+            for _ in range(3):
+                wrong.append(
+                    upper(client.post("/predict", rows)[1]["rows"]) != pytest.approx(alone, abs=1e-3)
+                )
+
+    with listening(homes.model) as address, Client(address) as client:
+        alone = upper(client.post("/predict", rows)[1]["rows"])
+        threads = [threading.Thread(target=ask_one_by_one, args=(first,)) for first in range(4)]
+        threads.append(threading.Thread(target=ask_for_all))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert len(wrong) == 4 * 9 * 2 + 3
+    assert not any(wrong)
+
+
 @pytest.mark.slow
 def test_a_server_that_is_killed_has_lost_nothing_that_it_answered(homes, lvd_here, tmp_path):
     state = tmp_path / "state"
