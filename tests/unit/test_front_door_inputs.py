@@ -138,6 +138,35 @@ class TestWeightsOfRows:
             lvd.LVDRegressor(estimator).fit(X, Y, sample_weight=weight)
 
 
+class Foreign:
+    """A model of another library, with nothing but the two methods."""
+
+    def fit(self, X, y):
+        self.weights = np.linalg.lstsq(X, y, rcond=None)[0]
+        return self
+
+    def predict(self, X):
+        return X @ self.weights
+
+
+class TestModelsOfOtherLibraries:
+    def test_a_trained_one_is_given_again(self, tmp_path):
+        model = Foreign().fit(X[:60], Y[:60])
+        reg = lvd.SplitConformalRegressor(model, prefit=True).fit(X[:60], Y[:60]).conformalize(X[60:], Y[60:])
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model", estimator=model)
+        np.testing.assert_array_equal(loaded.predict_interval(X)[1], reg.predict_interval(X)[1])
+        with pytest.raises(
+            lvd.InputError, match="made with Foreign as estimator=, which is not in the folder: give"
+        ):
+            lvd.load(tmp_path / "model")
+
+    def test_one_that_lvd_has_trained_is_not_saved(self, tmp_path):
+        reg = lvd.SplitConformalRegressor(Foreign()).fit(X, Y)
+        with pytest.raises(lvd.InputError, match="train such a model first, and give it with prefit=True"):
+            reg.save(tmp_path / "model")
+
+
 def test_jobs_change_nothing_but_the_time():
     one, two = (
         lvd.LVDRegressor(lvd.TreesRegressor(max_iter=5), n_jobs=n, random_state=0)

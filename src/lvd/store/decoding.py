@@ -20,7 +20,7 @@ from lvd.store.boosters import load_booster
 from lvd.store.encoding import DTYPES
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name
+from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name, is_code
 
 MOST_TIMES, LEAST_BYTES = 4, 1 << 24
 """What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the
@@ -241,7 +241,7 @@ class _Decoder:
                 value = value[int(key)]
             else:
                 value = None
-        if not callable(value):
+        if not is_code(value):
             raise _NotGivenError(
                 f"{parameter}= must be given as it was when the model was made, with {kind} as {_spoken(path)}"
             )

@@ -22,7 +22,7 @@ from lvd._validation import InputError
 from lvd.store.boosters import LIBRARIES, booster_library, dump_booster
 from lvd.store.estimators import dump_estimator, without_last
 from lvd.store.folder import Contents, write_folder
-from lvd.store.storable import EXTENSIBLE, STORABLES, full_name, storable_of
+from lvd.store.storable import EXTENSIBLE, STORABLES, full_name, is_code, storable_of
 
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -89,7 +89,7 @@ class _Encoder:
         for types, encode_as in self._by_type.items():
             if isinstance(value, types):
                 return encode_as(value, name, path)
-        if callable(value):
+        if is_code(value):
             return {"given": [self._path(value, name, path), _called(value)]}
         raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
 
@@ -199,7 +199,7 @@ class _Encoder:
             return alike.pop()
         raise InputError(
             f"{name} holds {_called(value)}, which cannot be saved, and was not given to the constructor as it "
-            "is, so it could not be given again in load()"
+            "is, so it could not be given again in load(); train such a model first, and give it with prefit=True"
         )
 
     def _keep(self, name: str, tensor: Tensor) -> str:

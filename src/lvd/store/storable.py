@@ -97,3 +97,8 @@ def register(cls: type[Any], **ways: Any) -> None:
     """
     ways.setdefault("check", getattr(cls, "_check_parameters", None))
     STORABLES[cls] = Storable(cls, inspect.signature(cls).parameters, **ways)
+
+
+def is_code(value: Any) -> bool:
+    """Whether it is code of the user's, which is given again in loading: a function, or an object that predicts."""
+    return callable(value) or callable(getattr(value, "predict", None))

@@ -24,10 +24,11 @@ def load(
     What was fitted on a table or a frame takes rows as a pandas frame, a dict of columns or a list of dicts, with
     texts, dates and missing cells as they were given to `fit`.
 
-    Functions and torch modules of your own are not in the folder, as they are code. Give them again as they
-    were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` where
-    only the embedding is one. The weights that were saved go into a copy of the module. Kernels, scores, support
-    rules and methods of your own are made again only if their classes, or their names as ``"module:Class"``, are
+    Functions, torch modules and trained objects of your own are not in the folder, as they are code. Give them
+    again as they were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None,
+    function)`` where only the embedding is one. The weights that were saved go into a copy of the module. Kernels,
+    scores, support rules and methods of your own are made again only if their classes, or their names as
+    ``"module:Class"``, are
     among the `trusted` ones. A model saved on a GPU that this machine does not have gets ``device="auto"``, and a
     generator given as `random_state` comes back as None.
 
