@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lightgbm import LGBMRegressor
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     GradientBoostingRegressor,
@@ -16,7 +17,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, RobustScaler, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeRegressor
 from test_onnx import check_same, run_graph
 from torch import nn
@@ -30,7 +39,7 @@ GAPS = (
     "trees",
     "net",
     HistGradientBoostingRegressor(max_iter=10),
-    LGBMRegressor(n_estimators=10, verbose=-1),
+    LGBMRegressor(n_estimators=10, n_jobs=1, verbose=-1),
 )
 MODELS = {
     "linear": LinearRegression(),
@@ -47,14 +56,19 @@ MODELS = {
     "boosting": GradientBoostingRegressor(n_estimators=10),
     "histograms": HistGradientBoostingRegressor(max_iter=10),
     "histograms of counts": HistGradientBoostingRegressor(max_iter=10, loss="poisson"),
-    "lightgbm": LGBMRegressor(n_estimators=10, verbose=-1),
-    "lightgbm of counts": LGBMRegressor(n_estimators=10, objective="tweedie", verbose=-1),
+    "lightgbm": LGBMRegressor(n_estimators=10, n_jobs=1, verbose=-1),
+    "lightgbm of counts": LGBMRegressor(n_estimators=10, objective="tweedie", n_jobs=1, verbose=-1),
     "lightgbm's forest": LGBMRegressor(
-        n_estimators=10, boosting_type="rf", bagging_freq=1, bagging_fraction=0.5, verbose=-1
+        n_estimators=10, boosting_type="rf", bagging_freq=1, bagging_fraction=0.5, n_jobs=1, verbose=-1
     ),
-    "lightgbm's constant": LGBMRegressor(n_estimators=2, min_child_samples=300, verbose=-1),
+    "lightgbm's constant": LGBMRegressor(n_estimators=2, min_child_samples=300, n_jobs=1, verbose=-1),
     "lightgbm with categories": LGBMRegressor(
-        n_estimators=10, categorical_feature=[3], min_data_per_group=5, max_cat_to_onehot=1, verbose=-1
+        n_estimators=10,
+        categorical_feature=[3],
+        min_data_per_group=5,
+        max_cat_to_onehot=1,
+        n_jobs=1,
+        verbose=-1,
     ),
     "torch": nn.Sequential(
         *(
@@ -160,8 +174,14 @@ def test_several_targets(data, tmp_path):
             "a Pipeline with a PolynomialFeatures cannot be exported",
         ),
         (GradientBoostingRegressor(n_estimators=2, init=Ridge()), r"with init= a model of its own"),
-        (LGBMRegressor(n_estimators=2, linear_tree=True, verbose=-1), "with linear_tree or zero_as_missing"),
-        (LGBMRegressor(n_estimators=2, reg_sqrt=True, verbose=-1), "with objective 'regression sqrt'"),
+        (
+            LGBMRegressor(n_estimators=2, linear_tree=True, n_jobs=1, verbose=-1),
+            "with linear_tree or zero_as_missing",
+        ),
+        (
+            LGBMRegressor(n_estimators=2, reg_sqrt=True, n_jobs=1, verbose=-1),
+            "with objective 'regression sqrt'",
+        ),
     ],
     ids=["layer", "step", "start", "linear trees", "objective"],
 )
@@ -191,6 +211,67 @@ def frame_of(X, rng):
     return frame
 
 
+def coded_frame(frame, levels):
+    """Texts by their places among the levels."""
+    texts = frame.astype(object).where(frame.notna(), "")
+    return np.column_stack(
+        [
+            [levels[number].index(one) if one in levels[number] else -1.0 for one in texts[name]]
+            if number in levels
+            else frame[name].to_numpy(float)
+            for number, name in enumerate(frame.columns)
+        ]
+    ).astype(float)
+
+
+CODERS = {
+    "one-hot": OneHotEncoder(handle_unknown="ignore"),
+    "filled": make_pipeline(
+        SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore", drop="first")
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+@pytest.mark.parametrize("coder", CODERS)
+def test_pipelines_that_code_columns_of_text(coder, data, tmp_path):
+    X, y = data
+    frame = frame_of(X, np.random.default_rng(0)).astype({"kind": object})[
+        ["street", "a", "kind", "b", "flag"]
+    ]
+    frame["digit"] = X[:, 3]
+    frame.loc[400::7, "street"] = "nowhere"
+    columns = make_column_transformer(
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["b", "a"]),
+        (CODERS[coder], ["kind", "street"]),
+        (OneHotEncoder(), ["digit"]),
+        ("drop", ["flag"]),
+    )
+    reg = lvd.LVDRegressor(make_pipeline(columns, Ridge()), conformity_score="absolute", random_state=0)
+    reg.fit(frame[:400], y[:400])
+    levels = reg.to_onnx(tmp_path / "model.onnx").levels
+    found = run_graph(reg, coded_frame(frame[400:], levels), tmp_path / "model.onnx")
+    check_same(reg, frame[400:], found)
+    assert not found["known"][::7].any()
+
+
+@pytest.mark.parametrize(
+    ("coder", "message"),
+    [
+        (OneHotEncoder(min_frequency=5), "a OneHotEncoder of infrequent categories"),
+        (OrdinalEncoder(), "a Pipeline with a OrdinalEncoder of texts"),
+    ],
+    ids=["infrequent", "ordinal"],
+)
+def test_other_coders_of_text_are_refused(coder, message, data, tmp_path):
+    X, y = data
+    frame = pd.DataFrame({"a": X[:, 0], "town": np.where(X[:, 1] > 0.0, "north", "south")})
+    columns = make_column_transformer((coder, ["town"]), remainder="passthrough")
+    reg = fitted_split(make_pipeline(columns, Ridge()), frame, y)
+    with pytest.raises(InputError, match=message):
+        reg.to_onnx(tmp_path / "model.onnx")
+
+
 @pytest.mark.parametrize("estimator", ["net", "trees"])
 def test_frames_with_categories(estimator, data, tmp_path):
     """Levels are numbers in the graph; rows with one that no training row has are unknown."""
@@ -201,20 +282,12 @@ def test_frames_with_categories(estimator, data, tmp_path):
     levels = reg.to_onnx(tmp_path / "model.onnx").levels
     assert sorted(levels) == [2, 4]
     assert levels[2] == ("", *"012345678")
-    texts = frame.astype({"kind": object}).where(frame.notna(), "")
-    coded = np.column_stack(
-        [
-            [levels[number].index(str(one)) if str(one) in levels[number] else -1 for one in texts[name]]
-            if number in levels
-            else frame[name].to_numpy(float)
-            for number, name in enumerate(frame.columns)
-        ]
-    )
-    found = run_graph(reg, coded[400:].astype(float), tmp_path / "model.onnx")
+    coded = coded_frame(frame, levels)
+    found = run_graph(reg, coded[400:], tmp_path / "model.onnx")
     check_same(reg, frame[400:], found)
     assert not found["known"][::7].any()
     assert found["known"].any()
-    odd = coded[400:403].astype(float)
+    odd = coded[400:403]
     odd[:, 2] = [np.nan, 99.0, -7.0]
     assert not run_graph(reg, odd, tmp_path / "model.onnx")["known"].any()
 

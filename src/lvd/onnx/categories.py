@@ -8,24 +8,7 @@ from typing import Any
 import numpy as np
 
 from lvd.models.coding import InputCoding
-from lvd.models.model import Fitted
 from lvd.onnx.graph import DOUBLE, INTEGER, Node
-
-
-def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
-    """For each column that is no number the levels that the model or the support rule tells apart, sorted."""
-    model = method.model_.model if type(method.model_) is Fitted else method.model_
-    coding = vars(model).get("coding_")
-    if not isinstance(coding, InputCoding) or not coding.categorical:
-        return {}
-    found = {number: set(coding.levels[number]) for number, mean in enumerate(coding.means) if mean is None}
-    means = vars(model).get("means_")
-    for codes in (vars(model).get("codes_"), None if means is None else means.codes):
-        for number, levels in () if codes is None else zip(codes.columns, codes.levels, strict=True):
-            found[number] |= set(levels)
-    for number, levels in enumerate(getattr(method.support_, "levels_", ())):
-        found.get(number, set()).update(levels)
-    return {number: tuple(sorted(levels)) for number, levels in found.items()}
 
 
 def of_level(X: Node, number: int, values: Mapping[str, Any], other: Any) -> Node:

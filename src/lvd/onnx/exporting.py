@@ -17,11 +17,10 @@ from lvd.calibration.bandwidth import wanted_weight
 from lvd.kernels import MahalanobisKernel
 from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph
-from lvd.onnx.categories import known_levels
 from lvd.onnx.graph import DOUBLE, OPSET, Graph, Node
 from lvd.onnx.known_rows import known_rows
 from lvd.onnx.measures import MeasuredTarget, measure
-from lvd.onnx.predictors import run_model
+from lvd.onnx.predictors import known_levels, run_model
 from lvd.onnx.weights import adaptive_precisions, local_radii, place_rows
 
 

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvd._validation import InputError
 from lvd.models import Model
 from lvd.models.adapters import SklearnModel
 from lvd.models.boosted import TreesRegressor
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
-from lvd.models.kinds import is_of, is_pipeline
+from lvd.models.kinds import is_of
 from lvd.models.model import Fitted
 from lvd.models.regressor import NetRegressor
 from lvd.onnx.categories import code_columns, level_means, level_numbers
@@ -28,11 +27,7 @@ from lvd.onnx.forests import (
 )
 from lvd.onnx.graph import DOUBLE, INTEGER, Node
 from lvd.onnx.networks import network_outputs, run_sklearn_mlp
-
-EXPORTABLE = (
-    "lvd's networks and trees, an nn.Sequential, scikit-learn's trees, forests, linear models and MLPRegressor, "
-    "LightGBM, and Pipelines that scale or impute before them"
-)
+from lvd.onnx.pipelines import refusal, steps_of, text_levels, transform_rows
 
 
 class Outputs(NamedTuple):
@@ -44,17 +39,32 @@ class Outputs(NamedTuple):
     inputs: Node | None
 
 
+def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
+    """For each column that is no number the levels that the model or the support rule tells apart, sorted."""
+    model = method.model_.model if type(method.model_) is Fitted else method.model_
+    coding, found = vars(model).get("coding_"), dict[int, set[str]]()
+    if type(model) is SklearnModel:
+        found = text_levels(model.fitted_)
+    elif isinstance(coding, InputCoding):
+        found = {
+            number: set(coding.levels[number]) for number, mean in enumerate(coding.means) if mean is None
+        }
+    means = vars(model).get("means_")
+    for codes in (vars(model).get("codes_"), None if means is None else means.codes):
+        for number, levels in () if codes is None else zip(codes.columns, codes.levels, strict=True):
+            found[number] |= set(levels)
+    for number, levels in enumerate(getattr(method.support_, "levels_", ())):
+        found.get(number, set()).update(levels)
+    return {number: tuple(sorted(levels)) for number, levels in found.items()}
+
+
 def run_model(model: Any, X: Node) -> Outputs:
     """What :meth:`Model.evaluate` gives for a matrix of numbers."""
     if type(model) is Fitted:
         model = model.model
     if type(model) not in MODELS:
-        raise _refused(model.described if isinstance(model, Model) else type(model).__name__)
+        raise refusal(model.described if isinstance(model, Model) else type(model).__name__)
     return MODELS[type(model)](model, X)
-
-
-def _refused(what: str) -> InputError:
-    return InputError(f"a {what} cannot be exported to ONNX; what can: {EXPORTABLE}")
 
 
 def _own_network(model: NetRegressor, X: Node) -> Outputs:
@@ -93,11 +103,13 @@ def _filled_model(model: FilledModel, X: Node) -> Outputs:
 
 def _dense(coding: InputCoding) -> InputCoding:
     if coding.axes is not None:
-        raise _refused("model of sparse matrices")
+        raise refusal("model of sparse matrices")
     return coding
 
 
 def _filled(coding: InputCoding, numbers: Node) -> Node:
+    if not coding.means:  # of a sparse matrix, in which nothing is missing
+        return numbers
     parts = zip(coding.means, coding.gaps, coding.levels, strict=True)
     means = [[0.0] * len(levels) if mean is None else [mean, *[0.0] * gap] for mean, gap, levels in parts]
     return _mean_where_missing(numbers, [one for part in means for one in part])
@@ -122,12 +134,10 @@ def undo_hot_columns(X: Node, blocks: Sequence[tuple[int, int]], n_columns: int)
 
 def _sklearn(model: SklearnModel, X: Node) -> Outputs:
     if model.embed is not None:
-        raise _refused("pair of an estimator and a function")
-    fitted = model.fitted_
-    steps = [step for _, step in fitted.steps] if is_pipeline(fitted) else [fitted]
-    inner = X
+        raise refusal("pair of an estimator and a function")
+    steps, inner = steps_of(model.fitted_), X
     for step in steps[:-1]:
-        inner = _transform(step, inner)
+        inner = transform_rows(step, inner)
     numbers = inner
     if model.coding_ is not None:
         numbers = _filled(model.coding_, code_columns(_dense(model.coding_), inner))
@@ -147,29 +157,7 @@ def _predict(last: Any, kind: str, rows: Node) -> Node:
     if kind in LINEAR and is_of(last, "sklearn"):
         weights = np.atleast_2d(np.asarray(last.coef_, np.float64))
         return rows @ weights.T + np.broadcast_to(last.intercept_, len(weights))
-    raise _refused(kind)
-
-
-def _transform(step: Any, rows: Node) -> Node:
-    """What a step of a Pipeline gives."""
-    kind = type(step).__name__
-    if step == "passthrough":
-        return rows
-    if kind == "SimpleImputer" and not step.add_indicator and _fills_all(step):
-        return _mean_where_missing(rows, step.statistics_)
-    if kind == "MinMaxScaler" and not step.clip:
-        return rows * step.scale_ + step.min_
-    if kind in ("StandardScaler", "RobustScaler", "MaxAbsScaler"):
-        centre = getattr(step, "mean_", None) if kind == "StandardScaler" else getattr(step, "center_", None)
-        centred = rows if centre is None or not getattr(step, "with_mean", True) else rows - centre
-        return centred if step.scale_ is None else centred / step.scale_
-    raise _refused(f"Pipeline with a {kind}")
-
-
-def _fills_all(imputer: Any) -> bool:
-    """Whether NaN is what is missing, and each column has a number to put there."""
-    marks_nan = isinstance(imputer.missing_values, float) and np.isnan(imputer.missing_values)
-    return bool(marks_nan and not np.isnan(np.asarray(imputer.statistics_, np.float64)).any())
+    raise refusal(kind)
 
 
 FORESTS: dict[str, Callable[[Any], FlatTrees]] = {
