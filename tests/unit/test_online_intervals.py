@@ -129,9 +129,20 @@ def test_memory_is_bounded(reg):
 
 
 def test_faded_rows_are_forgotten():
-    rows = FadingRows(np.zeros((3, 1)), np.arange(3.0), np.arange(3.0), most=100)
-    rows.add(np.zeros((2, 1)), np.array([9.0, 8.0]), np.array([130.0, 131.0]), longest=10.0)
-    assert rows.scores.tolist() == [9.0, 8.0]
+    rows = FadingRows(np.zeros((3, 1)), np.arange(3.0)[:, None], np.arange(3.0), most=100)
+    rows.add(np.zeros((2, 1)), np.array([[9.0], [8.0]]), np.array([130.0, 131.0]), longest=10.0)
+    assert rows.scores.tolist() == [[9.0], [8.0]]
+
+
+def test_rows_stay_in_the_order_of_each_kind_of_score():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 9, size=(60, 2)) + 0.0
+    rows = FadingRows(np.zeros((20, 1)), scores[:20], np.arange(20.0), most=30)
+    for start in range(20, 60, 4):
+        times = np.arange(start, start + 4.0)
+        rows.add(np.zeros((4, 1)), scores[start : start + 4], times, longest=np.inf)
+        np.testing.assert_array_equal(rows.order, np.argsort(rows.scores, axis=0, kind="stable").T)
+    np.testing.assert_array_equal(rows.scores, scores[30:])
 
 
 def test_quantiles_by_hand():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvd._typing import Float, Int, NDArray
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_positive
 
 HALF_LIVES = (300.0, 1000.0, 3000.0)
@@ -72,18 +72,18 @@ def ranked_quantiles(
 
 
 class FadingRows:
-    """The newest rows with their scores, at most `most` of them, and where they are in order of their scores.
+    """The newest rows, at most `most` of them, with scores of s kinds, and where they are in order of each.
 
     Examples
     --------
     >>> import numpy as np
     >>> from lvd.calibration.fading import FadingRows
-    >>> rows = FadingRows(np.zeros((9, 1)), np.arange(1.0, 10.0), np.arange(9.0), most=9)
+    >>> rows = FadingRows(np.zeros((9, 1)), np.arange(1.0, 10.0)[:, None], np.arange(9.0), most=9)
     >>> ways = np.array([3.0, np.inf])  # half-lives
-    >>> rows.quantiles(np.zeros((1, 1)), np.ones((1, 2)), 9.0, ways, np.array([[0.5], [0.9]]))
-    array([[[8.],
-            [9.]]])
-    >>> rows.add(np.zeros((1, 1)), np.array([0.5]), np.array([9.0]), longest=np.inf)
+    >>> rows.quantiles(np.zeros((1, 1)), np.ones((1, 2)), 9.0, ways, np.array([[[0.5], [0.9]]]))
+    array([[[[8.],
+             [9.]]]])
+    >>> rows.add(np.zeros((1, 1)), np.array([[0.5]]), np.array([9.0]), longest=np.inf)
     >>> len(rows), rows.scores.min()
     (9, np.float64(0.5))
     """
@@ -91,15 +91,15 @@ class FadingRows:
     def __init__(
         self,
         points: Float[NDArray, "m k"],
-        scores: Float[NDArray, "m"],
+        scores: Float[NDArray, "m s"],
         times: Float[NDArray, "m"],
         *,
         most: int,
     ) -> None:
-        if not len(points) == len(scores) == len(times):
-            raise InputError("faded rows need a point, a score and a time each")
+        if not len(points) == len(scores) == len(times) or scores.ndim != 2:
+            raise InputError("faded rows need a point, scores and a time each")
         self.points, self.scores, self.times, self.most = points[-most:], scores[-most:], times[-most:], most
-        self.order = np.argsort(self.scores, kind="stable")
+        self.order = np.argsort(self.scores, axis=0, kind="stable").T
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -107,7 +107,7 @@ class FadingRows:
     def add(
         self,
         points: Float[NDArray, "n k"],
-        scores: Float[NDArray, "n"],
+        scores: Float[NDArray, "n s"],
         times: Float[NDArray, "n"],
         *,
         longest: float,
@@ -117,10 +117,15 @@ class FadingRows:
         kept = joined > joined.max(initial=0.0) - FADED * longest
         if kept.sum() > self.most:
             kept &= joined >= np.partition(joined[kept], -self.most)[-self.most]
-        self.points = np.concatenate([self.points, points])[kept]
-        self.scores = np.concatenate([self.scores, scores])[kept]
+        joined_scores = np.concatenate([self.scores, scores])
+        self.order = np.stack(
+            [
+                _renumbered(_merged(order, column, len(self)), kept)
+                for order, column in zip(self.order, joined_scores.T, strict=True)
+            ]
+        )
+        self.points, self.scores = np.concatenate([self.points, points])[kept], joined_scores[kept]
         self.times = joined[kept]
-        self.order = np.argsort(self.scores, kind="stable")
 
     def masses(self, now: float, half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h"]:
         """How much the rows weigh together, wherever they are."""
@@ -132,26 +137,44 @@ class FadingRows:
         bandwidths: Float[NDArray, "n h"],
         now: float,
         half_lives: Float[NDArray, "h"],
-        levels: Float[NDArray, "h l"],
-    ) -> Float[NDArray, "n h l"]:
-        """Local quantiles of the scores for each query, half-life and level.
+        levels: Float[NDArray, "s h l"],
+    ) -> Float[NDArray, "n s h l"]:
+        """Local quantiles of the scores for each query, kind, half-life and level.
 
         A row weighs its similarity to the query times what is left of it at its age. Where that is too little for a
         finite quantile, rows count wherever they are; where even that is too little, it is infinite.
         """
-        ends = np.append(self.scores[self.order], np.inf)
-        faded = fades(now - self.times, half_lives)[:, self.order]
-        placed = self.points[self.order]
-        own = np.ones(len(half_lives))
-        anywhere = ranked_quantiles(np.exp(faded), own, levels)
+        faded, own = fades(now - self.times, half_lives), np.ones(len(half_lives))
+        everywhere = np.exp(faded)
+        ends = [
+            np.append(column[order], np.inf) for column, order in zip(self.scores.T, self.order, strict=True)
+        ]
+        anywhere = [
+            ranked_quantiles(everywhere[:, order], own, some)
+            for order, some in zip(self.order, levels, strict=True)
+        ]
         result = np.empty((len(queries), *levels.shape))
         for number, (query, widths) in enumerate(zip(queries, bandwidths, strict=True)):
-            distances = np.square(placed - query).sum(axis=1)
-            weights = np.exp(faded - distances / np.square(widths)[:, None])
-            ranks = ranked_quantiles(weights, own, levels)
-            result[number] = ends[np.where(ranks < len(self), ranks, anywhere)]
+            distances = np.square(self.points - query).sum(axis=1)
+            weights = everywhere * np.exp(-distances / np.square(widths)[:, None])
+            for kind, order in enumerate(self.order):
+                ranks = ranked_quantiles(weights[:, order], own, levels[kind])
+                result[number, kind] = ends[kind][np.where(ranks < len(self), ranks, anywhere[kind])]
         return result
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, to save it."""
         return {"points": self.points, "scores": self.scores, "times": self.times}
+
+
+def _merged(order: Int[NDArray, "m"], scores: Float[NDArray, "p"], n_sorted: int) -> Int[NDArray, "p"]:
+    """The order of the first rows, which are sorted already, and of those behind them, together."""
+    newer = n_sorted + np.argsort(scores[n_sorted:], kind="stable")
+    return np.insert(order, np.searchsorted(scores[order], scores[newer], side="right"), newer)
+
+
+def _renumbered(order: Int[NDArray, "m"], kept: Bool[NDArray, "m"]) -> Int[NDArray, "k"]:
+    """The order of the rows that are kept, counted among these."""
+    numbers = np.cumsum(kept) - 1
+    some: NDArray = numbers[order[kept[order]]]
+    return some

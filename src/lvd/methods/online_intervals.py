@@ -41,12 +41,14 @@ from lvd.models.candidates import BlockFolds
 from lvd.models.model import Fitted
 from lvd.scores import (
     BoundScore,
+    DistributionalResidual,
     EvaluatedRows,
     NormalizedResidual,
     QuantileResidual,
     SignedResidual,
     TrainingRows,
 )
+from lvd.scores.distributional import BoundDistribution
 from lvd.store import save_object
 from lvd.support import TrainingSupport
 
@@ -155,10 +157,10 @@ class OnlineStatus:
 class Waiting(NamedTuple):
     """A row whose label is to come: what is needed to score it, and for each target what its interval was.
 
-    `ends` holds h x (1 + g) intervals of each target: of each half-life at the level that it asks for, and at
-    g fixed miss rates. `number` counts rows, and `moment` is the row's day. `passed_over` are targets whose
-    interval is infinite because the row is unknown, which teaches nothing about the level; `left` are those whose
-    label is to come.
+    `ends` holds w x g intervals of each target: of each way, a kind of score with a half-life, at the level that it
+    asks for, and at fixed miss rates. `number` counts rows, and `moment` is the row's day. `passed_over` are
+    targets whose interval is infinite because the row is unknown, which teaches nothing about the level; `left` are
+    those whose label is to come.
     """
 
     number: int
@@ -167,7 +169,7 @@ class Waiting(NamedTuple):
     known: bool
     evaluation: Evaluation
     issued: Float[NDArray, "t 2"]
-    ends: Float[NDArray, "t h g 2"]
+    ends: Float[NDArray, "t w g 2"]
     passed_over: Bool[NDArray, "t"]
     left: Bool[NDArray, "t"]
 
@@ -266,11 +268,12 @@ class OnlineIntervals:
         rates = self._alpha * SHARES
         self._rates = rates[rates < 1.0]
         self._half_lives, self.in_days = read_half_lives(self.half_life)
-        n_ways = len(self._half_lives)
+        self.n_kinds = self._count_kinds()
+        n_ways = self.n_kinds * len(self._half_lives)
         self.levels_ = [AdaptedLevel(self._alpha, self.level, n_ways) for _ in range(self.n_targets)]
         self.losses_ = np.zeros((self.n_targets, n_ways))
         self.counts_ = {name: np.zeros(self.n_targets, np.int64) for name in COUNTS}
-        self.largest_ = np.zeros(self.n_targets)
+        self.largest_ = np.zeros((self.n_targets, self.n_kinds))
         targets = self.regressor.y_calib_
         self.seen_range_ = np.stack([np.nanmin(targets, axis=0), np.nanmax(targets, axis=0)])
         self.recent_: list[deque[tuple[bool, float, bool]]] = [
@@ -284,6 +287,20 @@ class OnlineIntervals:
         self.n_complete_ = self.refitted_at_ = 0
         self.latest_, self.dated_ = 0.0, False
         self._take_regressor(self.regressor)
+
+    def _count_kinds(self) -> int:
+        """Whether errors are measured in two ways: by the shape that was learned for the row, and without it.
+
+        A shape that was learned from old errors is what drift breaks first.
+        """
+        score = self.regressor.score_
+        shaped = isinstance(score, DistributionalResidual) and any(score.shapes_)
+        return 2 if shaped else 1
+
+    def _kinds(self, bound: BoundScore) -> list[BoundScore]:
+        """The score bound to rows, and the one without shapes."""
+        plain = bound.residual if isinstance(bound, BoundDistribution) else bound
+        return [bound, plain][: self.n_kinds]
 
     @property
     def n_targets(self) -> int:
@@ -311,13 +328,15 @@ class OnlineIntervals:
         self.rows_ = []
         for target, calibrator in enumerate(regressor.calibrators_):
             known = calibrator.calibration_
-            scores = to_numpy(known.scores)[:, 0]
+            plain = np.abs(regressor.residuals_calib_ / regressor.units_calib_)[:, target]
+            both = [to_numpy(known.scores)[:, 0], plain[present_rows(plain)]]
+            scores = np.stack(both[: self.n_kinds], axis=1)
             ages = np.zeros(len(scores)) if self.in_days else np.arange(len(scores), 0.0, -1.0)
             when = self._now - ages
             if times is not None:
                 when = times[present_rows(regressor.y_calib_[:, target])]
             self.rows_.append(FadingRows(to_numpy(known.rows.points), scores, when, most=self.max_rows))
-            self.largest_[target] = scores.max()
+            self.largest_[target] = scores.max(axis=0)
 
     def predict_interval(
         self, X: ArrayLike, *, keys: Labels = None, unknown: Labels = None, times: Labels = None
@@ -390,19 +409,18 @@ class OnlineIntervals:
         """Put rows among those that wait, with their intervals."""
         regressor, n_rows = self.regressor_, len(names)
         rows, bound = regressor._bind(inputs, unknown)
-        known, n_ways = self._known(rows), len(self._half_lives)
-        shape = (n_rows, self.n_targets, n_ways, 1 + len(self._rates))
+        known, n_ways = self._known(rows), self.n_kinds * len(self._half_lives)
+        by_kind = (self.n_kinds, len(self._half_lives), 1 + len(self._rates))
+        shape = (n_rows, self.n_targets, *by_kind)
         radii, points = np.empty(shape), []
         for target, (calibrator, kept) in enumerate(zip(regressor.calibrators_, self.rows_, strict=True)):
             asked = np.column_stack([self.levels_[target].rates, np.tile(self._rates, (n_ways, 1))])
             placed, widths = self._placed(calibrator, kept, rows, float(1.0 - asked[:, 0].min()))
             points.append(placed)
-            radii[:, target] = kept.quantiles(placed, widths, self._now, self._half_lives, 1.0 - asked)
-        issued, passed_over = self._issued(radii, known)
-        together = np.concatenate([radii.reshape(n_rows, self.n_targets, -1), issued[:, :, None]], axis=2)
-        levels = np.full(together.shape[2], 1.0 - self._alpha)
-        ends = regressor._clip(bound.intervals(together.transpose(0, 2, 1)[:, None], levels))
-        ends = ends.transpose(0, 3, 2, 1)
+            levels = (1.0 - asked).reshape(by_kind)
+            radii[:, target] = kept.quantiles(placed, widths, self._now, self._half_lives, levels)
+        issued, passed_over = self._issued(radii.reshape(n_rows, self.n_targets, n_ways, -1), known)
+        ends, given = self._ends(bound, radii, issued)
         evaluation = rows.evaluation._replace(inputs=rows.numbers, quantiles=None)
         for number, name in enumerate(names):
             self.waiting_[name] = Waiting(
@@ -411,14 +429,30 @@ class OnlineIntervals:
                 self.n_models_,
                 bool(known[number]),
                 row_of(evaluation, number),
-                ends[number, :, -1],
-                ends[number, :, :-1].reshape(*shape[1:], 2),
+                given[number],
+                ends[number],
                 passed_over[number],
                 np.ones(self.n_targets, bool),
             )
         self.time_ += n_rows
         self.most_late_ = max(self.most_late_, len(self.waiting_))
         self._last = names, bound, points
+
+    def _ends(
+        self, bound: BoundScore, radii: Float[NDArray, "n t s h g"], issued: Float[NDArray, "n t"]
+    ) -> tuple[Float[NDArray, "n t w g 2"], Float[NDArray, "n t 2"]]:
+        """The intervals of all ways and miss rates, and those that are given."""
+        n_rows, n_targets, _, n_half_lives, n_rates = radii.shape
+        used, found, given = self.losses_.argmin(axis=1) // n_half_lives, [], np.empty((*issued.shape, 2))
+        for kind, one in enumerate(self._kinds(bound)):
+            own = radii[:, :, kind].reshape(n_rows, n_targets, -1)
+            together = np.concatenate([own, issued[:, :, None]], axis=2)
+            levels = np.full(together.shape[2], 1.0 - self._alpha)
+            ends = self.regressor_._clip(one.intervals(together.transpose(0, 2, 1)[:, None], levels))
+            ends = ends.transpose(0, 3, 2, 1)
+            given[:, used == kind] = ends[:, used == kind, -1]
+            found.append(ends[:, :, :-1].reshape(n_rows, n_targets, n_half_lives, n_rates, 2))
+        return np.concatenate(found, axis=2), given
 
     def _placed(
         self, calibrator: LocalConformal, kept: FadingRows, rows: EvaluatedRows, level: float
@@ -439,7 +473,7 @@ class OnlineIntervals:
         return known | rule.near(rows, EvaluatedRows(None, stacked(newest)))
 
     def _issued(
-        self, radii: Float[NDArray, "n t h g"], known: Bool[NDArray, "n"]
+        self, radii: Float[NDArray, "n t w g"], known: Bool[NDArray, "n"]
     ) -> tuple[Float[NDArray, "n t"], Bool[NDArray, "n t"]]:
         """The radii that are given, and which are infinite because the row is unknown; counts them."""
         chosen = self.losses_.argmin(axis=1)
@@ -456,7 +490,7 @@ class OnlineIntervals:
                 issued[row, target] = np.inf
                 self.counts_["n_infinite"][target] += 1
             elif np.isinf(issued[row, target]):
-                issued[row, target] = 2.0 * self.largest_[target]
+                issued[row, target] = 2.0 * self.largest_[target, chosen[target] // len(self._half_lives)]
         return issued, passed_over
 
     def _may_be_infinite(self, target: int) -> bool:
@@ -502,9 +536,10 @@ class OnlineIntervals:
                 self._judge(target, waiting[row], float(y[row, target]))
             learned = fresh[own, target]
             if bound is not None and points is not None and learned.any():
-                scores = bound(np.where(fresh, y, 0.0)[own])[learned, 0, target]
+                labels = np.where(fresh, y, 0.0)[own]
+                scores = np.stack([one(labels)[learned, 0, target] for one in self._kinds(bound)], axis=1)
                 kept.add(points[target][learned], scores, times[own][learned], longest=self._half_lives.max())
-                self.largest_[target] = max(self.largest_[target], scores.max())
+                self.largest_[target] = np.maximum(self.largest_[target], scores.max(axis=0))
         for name, one, row, labels in zip(names, waiting, fresh, y, strict=True):
             self._settle(name, one._replace(left=one.left & ~row), labels)
         if self.refit_every is not None and self.n_complete_ - self.refitted_at_ >= self.refit_every:
@@ -615,7 +650,7 @@ class OnlineIntervals:
             long_run_coverage=1.0 - counts["n_missed"] / n_observed if n_observed else math.nan,
             long_run_bound=min(1.0, self.long_run_bound(target) / max(1, counts["n_counted"])),
             level=float(np.clip(1.0 - self.levels_[target].rates[chosen], 0.0, 1.0)),
-            half_life=float(self._half_lives[chosen]),
+            half_life=float(self._half_lives[chosen % len(self._half_lives)]),
             n_rows_kept=len(self.rows_[target]),
             mean_width=float(finite.mean()) if len(finite) else math.nan,
             in_days=self.in_days,
@@ -627,8 +662,8 @@ class OnlineIntervals:
 
 
 def interval_score(
-    ends: Float[NDArray, "h 2"], y: float, alpha: float, infinite: float
-) -> Float[NDArray, "h"]:
+    ends: Float[NDArray, "w 2"], y: float, alpha: float, infinite: float
+) -> Float[NDArray, "w"]:
     """The width plus ``2 / alpha`` times the distance by which y is missed; an infinite interval has the width
     `infinite`."""
     lower, upper = ends.T
