@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.over_time.contest import WINDOW, CourseResult
 from experiments.over_time.rivals import BLOCK, NEWEST, RIVALS
 from experiments.over_time.sequences import CALIBRATED, SEQUENCES, TRAINED
-from experiments.paper.formats import Grid, GridEntry, figure_text, markdown_table, render_markdown
+from experiments.paper.formats import Grid, GridEntry, bare_table, figure_text, render_markdown
 from experiments.paper.result_store import Call
 from lvd import InputError
 from lvd._files import write_text
@@ -36,7 +36,7 @@ def write_over_time_page(results: Sequence[CourseResult], calls: Sequence[Call],
     failed = {f"{one.sequence}, {RIVALS[one.method][0]}": one.error for one in results if one.error}
     page = render_markdown(
         "over_time/over_time.md.jinja",
-        grids={name: markdown_table(sequence_grid(rows)) for name, rows in shown.items()},
+        grids={name: bare_table(sequence_grid(rows)) for name, rows in shown.items()},
         notes=NOTES,
         missing=[name for name in SEQUENCES if name not in shown],
         n_best=sum(best for best, _, _ in reached),
