@@ -68,7 +68,8 @@
 
   function showForm() {
     at("title").textContent = `Prediction intervals for ${model.targets.join(", ")}`;
-    at("origin").textContent = `Model ${model.model}. ${model.promise}`;
+    const counted = model.keeps_rows ? " A row that is asked for here counts as predicted, and waits for its label." : "";
+    at("origin").textContent = `Model ${model.model}. ${model.promise}${counted}`;
     at("fields").replaceChildren(...model.columns.map(field));
     const levels = [...new Set([0.5, 0.8, 0.9, 0.95, ...model.levels])].sort();
     at("level").replaceChildren(...levels.map((one) => element("option", { value: one }, percent(one))));
