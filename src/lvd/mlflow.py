@@ -77,7 +77,7 @@ def save_model(lvd_model: Any, path: str | os.PathLike[str], *, mlflow_model: An
     if target.exists() and any(target.iterdir()):
         raise InputError(f"cannot save to {str(target)!r}: there is something already; give a new folder")
     target.mkdir(parents=True, exist_ok=True)
-    _write(lvd_model, target / DATA)
+    _copy_or_save(lvd_model, target / DATA)
     served = load_served(target / DATA)
     if served.keeps_rows:
         raise InputError(
@@ -134,7 +134,7 @@ def _load_pyfunc(path: str) -> ScoredModel:
     return ScoredModel(load_served(Path(path)))
 
 
-def _write(lvd_model: Any, folder: Path) -> None:
+def _copy_or_save(lvd_model: Any, folder: Path) -> None:
     """Copy a saved model, or save a fitted one."""
     if isinstance(lvd_model, str | os.PathLike):
         load_served(Path(lvd_model))

@@ -15,7 +15,7 @@ from lvd.cli.shared import (
     Model,
     SkipInvalid,
     Trust,
-    load_model,
+    load_fitted,
     show_metrics,
     together_lines,
     warn_of_training_rows,
@@ -76,7 +76,7 @@ def evaluate_table(
     """
     from lvd.tables.reading import read_rows
 
-    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
+    fitted = load_fitted(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     with console.working("evaluating"):
         report = fitted.evaluate(read_rows(data), level, targets=target or (), by=by)
     consequence = "its errors are too small; evaluate on rows that it has not seen"

@@ -10,7 +10,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import option
-from lvd.cli.shared import Data, Json, Level, Model, Trust, load_model
+from lvd.cli.shared import Data, Json, Level, Model, Trust, load_fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def explain_row(
     from lvd.page.row_details import read_neighbors
     from lvd.tables.reading import find_row, read_rows, read_table
 
-    fitted, cells = load_model(model, trust), None
+    fitted, cells = load_fitted(model, trust), None
     if fitted_on is not None:
         cells = read_neighbors(fitted, fitted.encoder.targets[0], read_table(fitted_on, as_text=True))
     others = _rows_to_compare_with(fitted, data)

@@ -9,7 +9,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument
-from lvd.cli.shared import Json, Levels, Model, Trust, check_files, check_new, load_model
+from lvd.cli.shared import Json, Levels, Model, Trust, check_files, check_new, load_fitted
 
 EXAMPLES = console.examples(
     "lvd export homes-model homes.onnx",
@@ -52,7 +52,7 @@ def export_graph(
     for one in (out, beside):
         check_new(one, force=force)
     check_files({"OUT": out, "OUT.json": beside}, model)
-    written = export_model(load_model(model, trust), out, level, max_rows=max_rows)
+    written = export_model(load_fitted(model, trust), out, level, max_rows=max_rows)
     if json:
         console.show_json({"out": str(out), "coding": str(beside), **written._asdict()})
         return

@@ -10,7 +10,7 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
-from lvd.cli.shared import GuaranteeOfFit, Json, Levels, Model, SkipInvalid, Trust, check_files, load_model
+from lvd.cli.shared import GuaranteeOfFit, Json, Levels, Model, SkipInvalid, Trust, check_files, load_fitted
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -114,7 +114,7 @@ def predict(
     counts = [count_rows(path) for path in paths]
     if out != "-":
         check_files({"--out": Path(out)}, model, *paths)
-    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
+    fitted = load_fitted(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     total = None if None in counts else sum(count for count in counts if count is not None)
     asked: dict[str, Any] = {"side": side, "above": tuple(dict.fromkeys(above or ()))}
     with console.progress("predicting", total) as on_rows:

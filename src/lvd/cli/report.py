@@ -19,7 +19,7 @@ from lvd.cli.shared import (
     Trust,
     check_files,
     check_new,
-    load_model,
+    load_fitted,
     warn_of_training_rows,
 )
 
@@ -105,7 +105,7 @@ def report_table(
 
     check_files({"--out": out}, model, data, fitted_on)
     check_new(out, force=force or out.is_dir())  # a folder is refused when it is written to
-    fitted = load_model(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
+    fitted = load_fitted(model, trust, skip_invalid=skip_invalid, guarantee=guarantee)
     content = write_page(
         fitted,
         read_table(data, as_text=True),

@@ -92,7 +92,7 @@ def own_class(name: str) -> type[Any]:
     return class_named(name)
 
 
-def load_model(
+def load_fitted(
     folder: Path,
     trust: Sequence[str] | None,
     *,

@@ -21,7 +21,7 @@ from lvd.cli.shared import (
     Trust,
     check_files,
     check_free,
-    load_model,
+    load_fitted,
     warn_of_training_rows,
 )
 
@@ -85,7 +85,7 @@ def update_model(
     if out is not None:
         check_free(out, force=force)
     with listening(console.foretell), locked(place):
-        fitted = load_model(model, trust, skip_invalid=skip_invalid)
+        fitted = load_fitted(model, trust, skip_invalid=skip_invalid)
         source = Source.of(data, table.num_rows, len(read_schema(data)))
         card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
         with console.working(f"adding {table.num_rows:,} rows"):
@@ -138,7 +138,7 @@ def monitor_model(
     from lvd.tables.reading import read_rows
     from lvd.tables.watching import watch
 
-    fitted = load_model(model, trust, skip_invalid=skip_invalid)
+    fitted = load_fitted(model, trust, skip_invalid=skip_invalid)
     with console.working("watching"):
         report = watch(fitted, read_rows(data), level, false_alarm_rate=false_alarm_rate, window=window)
     consequence = "they cannot show drift; watch rows that it has not seen"

@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,11 +20,11 @@ from starlette.responses import Response
 
 from lvd._json import to_json
 from lvd._version import __version__
+from lvd.page.render import asset, policy_hash
 from lvd.serve.answers import JSON, answer_all, failure_of
 from lvd.serve.batches import MOST_TOGETHER, Lane
 from lvd.serve.bodies import Asked
 from lvd.serve.current import CurrentModel
-from lvd.serve.form_page import form_page
 from lvd.serve.gauges import Gauges
 from lvd.serve.openapi import describe_service
 from lvd.serve.refusals import RefusedError
@@ -224,6 +226,21 @@ class Server:
         text, policy = form_page()
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
+
+
+@cache
+def form_page() -> tuple[str, str]:
+    """The page and its policy: this style and this script alone, which ask this server alone."""
+    html, more_style, script = (
+        (files("lvd.serve") / name).read_text(encoding="utf-8")
+        for name in ("form.html", "form.css", "form.js")
+    )
+    style = asset("page.css") + more_style
+    policy = (
+        f"default-src 'none'; img-src data:; connect-src 'self'; style-src {policy_hash(style)}; "
+        f"script-src {policy_hash(script)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return html.replace("STYLE", style).replace("SCRIPT", script), policy
 
 
 def _json(content: Any) -> Response:

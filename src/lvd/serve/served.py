@@ -255,13 +255,13 @@ def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served
     """The model in a folder, whoever wrote it; if another one takes its place meanwhile, that one."""
     while True:
         signature, version = signature_of(folder), version_of(folder)
-        served = _load(folder, trusted)
+        served = _load_once(folder, trusted)
         if version_of(folder) == version:
             served.signature, served.version = signature, version
             return served
 
 
-def _load(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
+def _load_once(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
     columns = saving.load_columns(folder)
     if isinstance(columns, dict) and "key" in columns:
         return ServedOnline(folder, OnlineTable.load(folder))
