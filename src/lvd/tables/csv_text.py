@@ -112,15 +112,15 @@ def _count_lines_above(path: Path | CsvBody) -> int:
 
 
 def _open_checked(path: Path | CsvBody, n_columns: int | None = None) -> io.BufferedReader:
-    return io.BufferedReader(_CheckedBytes(path, n_columns), buffer_size=_BUFFER_BYTES)
+    # Opened before there is an object: Python 3.13 tells when what could not be made cannot be closed.
+    return io.BufferedReader(_CheckedBytes(path, path.open("rb"), n_columns), buffer_size=_BUFFER_BYTES)
 
 
 class _CheckedBytes(io.RawIOBase):
     """The bytes of a plain or gzipped CSV file; what is not UTF-8, or loses rows by its quotes, is refused."""
 
-    def __init__(self, path: Path | CsvBody, n_columns: int | None) -> None:
-        self._path = path
-        self._file: Any = path.open("rb")
+    def __init__(self, path: Path | CsvBody, file: Any, n_columns: int | None) -> None:
+        self._path, self._file = path, file
         self._bytes = gzip.GzipFile(fileobj=self._file) if path.suffix.lower() == ".gz" else self._file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._quotes = QuoteCheck(path, n_columns)
