@@ -129,6 +129,20 @@ def test_the_reader_codes_as_the_encoder(coded, order):
     assert unknown[0]
 
 
+def test_a_loaded_model_takes_the_features_of_its_columns(homes, tmp_path):
+    """A level that no training row has is marked in them, in Python and in the graph."""
+    reg, rows = lvd.load(homes.model), pd.read_csv(homes.new)
+    rows.loc[::5, "district"] = "west"
+    written = reg.to_onnx(tmp_path / "model.onnx")
+    features = reg.columns_.read(rows)
+    assert (features == -1.0).any()
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    found = dict(zip(written.outputs, session.run(None, {"X": features}), strict=True))
+    expected = reg.predict_with_evidence(rows)
+    np.testing.assert_array_equal(found["known"], expected.known)
+    np.testing.assert_allclose(found["upper_90"], expected.intervals[:, 1].ravel(), rtol=1e-6)
+
+
 def test_a_model_of_a_frame(lvd_here, coded, tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=200), "town": rng.choice(["north", "south"], size=200)})

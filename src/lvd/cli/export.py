@@ -41,10 +41,11 @@ def export_graph(
     in float64, and runs in onnxruntime on a CPU, from whatever language.
 
     How columns become numbers is in OUT.json, beside it: texts are coded by their levels, and dates by their parts.
-    examples/onnx/read_coded_columns.py in lvd's repository reads it, in 50 lines of plain Python.
+    examples/onnx/read_coded_columns.py in lvd's repository is a short program in plain Python that reads it.
 
-    What is exported: networks and trees that lvd has trained on a table, with the local promise. Models fitted with
-    --smiles, --joint, --groups or another --guarantee are refused.
+    Models of lvd fit can be exported, and most of those that were fitted in Python on a frame, with the local
+    promise. Those fitted with --smiles, --joint, --groups, a --kernel of your own or another --guarantee are
+    refused.
     """
     from lvd.tables.exported import coding_beside, export_model
 

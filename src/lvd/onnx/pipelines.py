@@ -76,7 +76,7 @@ def text_levels(fitted: Any) -> dict[int, set[str]]:
         for step in steps_of(transformer):
             for number, known in zip(numbers, getattr(step, "categories_", ()), strict=False):
                 if known.dtype.kind not in "biuf":
-                    found[number] = {_text(level) for level in known} | {""}
+                    found[number] = {_level_text(level) for level in known} | {""}
     return found
 
 
@@ -96,7 +96,9 @@ def _columns(transformer: Any, X: Node, numbers: list[int]) -> Node:
     for step in steps_of(transformer):
         kind = type(step).__name__
         if kind == "SimpleImputer" and not step.add_indicator:
-            filled |= {number: _text(one) for number, one in zip(numbers, step.statistics_, strict=True)}
+            filled |= {
+                number: _level_text(one) for number, one in zip(numbers, step.statistics_, strict=True)
+            }
         elif kind == "OneHotEncoder" and step is steps_of(transformer)[-1]:
             hot = zip(numbers, _hot_categories(step), strict=True)
             return X.graph.join(
@@ -108,7 +110,7 @@ def _columns(transformer: Any, X: Node, numbers: list[int]) -> Node:
 
 
 def _hot_texts(X: Node, number: int, known: NDArray, kept: Bool[NDArray, "l"], missing: str) -> Node:
-    texts = [_text(level) for level in known]
+    texts = [_level_text(level) for level in known]
     rows = dict(zip(texts, np.eye(len(texts))[:, kept], strict=True))
     nothing = np.zeros(int(kept.sum()))
     return of_level(X, number, rows | {"": rows.get(missing, nothing)}, nothing)
@@ -125,7 +127,7 @@ def _hot_categories(encoder: Any) -> Iterator[tuple[NDArray, Bool[NDArray, "l"]]
         yield known, kept
 
 
-def _text(value: Any) -> str:
+def _level_text(value: Any) -> str:
     return "" if is_missing(value) else str(value)
 
 
