@@ -134,3 +134,31 @@ def test_a_page_that_cannot_be_written(lvd_here, homes, tmp_path, out):
     outcome = lvd_here("report", homes.model, homes.new, "--target", "price", "--out", tmp_path / out)
     assert outcome.code == 2
     assert "cannot write" in outcome.err
+
+
+def test_another_guarantee_in_evaluate_and_on_the_page_and_no_page_is_replaced_unasked(
+    lvd_here, homes, tmp_path
+):
+    out, words = tmp_path / "page.html", ("--guarantee", "calibrated")
+    plain, other = (
+        json.loads(lvd_here("evaluate", homes.model, homes.new, *given, "--json").out)["targets"][0][
+            "verdicts"
+        ][0]
+        for given in ((), words)
+    )
+    assert other["sentence"] != plain["sentence"]
+    assert lvd_here("report", homes.model, homes.new, *words, "--out", out).code == 0
+    written = out.read_text()
+    assert other["sentence"] in written
+    assert "Guarantee: calibrated" in written
+    refused = lvd_here("report", homes.model, homes.new, "--out", out)
+    assert refused.code == 2
+    assert "exists already; give --force to replace it" in refused.err
+    assert out.read_text() == written
+
+
+@pytest.mark.slow
+def test_a_process_ends_without_a_word_of_leaks(lvd_outside, homes, tmp_path):
+    words = ("--target", "price", "--preset", "paper", "--epochs", 1, "--out", tmp_path / "model")
+    outcome = lvd_outside("fit", homes.table, *words, "--impute", "median")
+    assert (outcome.code, outcome.err) == (0, "")
