@@ -23,6 +23,9 @@ from lvd.methods.attribution import (
 )
 from lvd.regions import Region
 
+MOST_ASKED_FIRST = 50
+"""Of so many rows it is asked first whether widths differ at all."""
+
 
 class Prediction(NamedTuple):
     """What :meth:`LVDRegressor.predict_with_evidence` gives for n rows, L levels and T targets.
@@ -150,8 +153,11 @@ def with_shares(
 ) -> list[Explanation]:
     """Explanations of these rows with what each column adds to the width, against the others; as they are, if the
     others are few or no column changes the width."""
-    if len(others) < FEWEST_ROWS or not len(places):
+    if len(others) < FEWEST_ROWS or not len(places) or not explanations:
         return list(explanations)
+    few = _safe_indexing(others, np.arange(min(MOST_ASKED_FIRST, len(others))))
+    if not np.ptp(log_widths(few, explanations[0].evidence.confidence_level), axis=0).any():
+        return list(explanations)  # one width for all rows
 
     def times(row: int, level: float) -> Float[NDArray, "c t"]:
         own, counts = _safe_indexing(X, [row]), (len(places), len(others))

@@ -29,7 +29,7 @@ STATUS, ROWS_MISSING, KNOWN = 6, 9, 13
 """Places in the record of a row; all of them are named where the page's script takes a record apart."""
 N_NEIGHBORS, MOST_ROWS = 8, 1000
 MOST_COLUMNS, LONGEST_CELL = 24, 60
-MOST_TOLD, N_FEW_ORDERS, MOST_OTHERS, ASKED = 200, 12, 1000, 60_000
+MOST_TOLD, N_FEW_ORDERS, MOST_OTHERS, ASKED = 100, 12, 1000, 60_000
 """Of so many rows it is told which columns make them wide, from so many orders, against so many other rows; no more
 mixed rows than the last number are predicted."""
 BYTES = 3_800_000

@@ -28,9 +28,8 @@ def load(
     again as they were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None,
     function)`` where only the embedding is one. The weights that were saved go into a copy of the module. Kernels,
     scores, support rules and methods of your own are made again only if their classes, or their names as
-    ``"module:Class"``, are
-    among the `trusted` ones. A model saved on a GPU that this machine does not have gets ``device="auto"``, and a
-    generator given as `random_state` comes back as None.
+    ``"module:Class"``, are among the `trusted` ones. A model saved on a GPU that this machine does not have gets
+    ``device="auto"``, and a generator given as `random_state` comes back as None.
 
     Examples
     --------
