@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 import lvd
-from lvd._validation import InputError
+from lvd._validation import InputError, MissingExtraError
 from lvd.onnx.exporting import worst_rows
 
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
@@ -187,6 +188,11 @@ class TestRefusals:
         reg = lvd.LVDRegressor(small_net(), preset="paper", random_state=0).fit(X, y, groups=X[:, 0] > 0.0)
         with pytest.raises(InputError, match="with groups or weights cannot be exported"):
             reg.to_onnx(tmp_path / "model.onnx")
+
+    def test_without_the_package_it_says_what_to_install(self, fitted, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "onnx", None)
+        with pytest.raises(MissingExtraError, match=r'pip install "lvd\[onnx\]"'):
+            fitted.to_onnx(tmp_path / "model.onnx")
 
     def test_wrong_choices(self, fitted, tmp_path):
         with pytest.raises(InputError, match="max_rows must be a positive integer, got 0"):

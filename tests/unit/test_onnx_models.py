@@ -145,7 +145,8 @@ def test_frames_of_numbers(data, tmp_path):
     X, y = data
     frame = pd.DataFrame(X, columns=list("abcd"))
     for estimator in ("trees", make_pipeline(StandardScaler(), Ridge())):
-        reg = lvd.LVDRegressor(estimator, random_state=0).fit(frame[:400], y[:400])
+        reg = lvd.LVDRegressor(estimator, conformity_score="scaled", random_state=0)
+        reg.fit(frame[:400], y[:400])
         found = run_graph(reg, X[400:], tmp_path / "model.onnx")
         check_same(reg, frame[400:], found)
 
@@ -153,13 +154,13 @@ def test_frames_of_numbers(data, tmp_path):
 def test_several_targets(data, tmp_path):
     X, y = data
     both = np.column_stack([y, X[:, 0] - y])
-    for estimator in (RandomForestRegressor(5), "trees"):
-        reg = lvd.LVDRegressor(estimator, conformity_score="scaled", random_state=0).fit(X[:400], both[:400])
-        found = run_graph(reg, X[400:], tmp_path / "model.onnx")
-        expected = reg.predict_interval(X[400:], [0.5, 0.9], as_frame=True)
-        assert set(expected.columns) | {"n_effective_0", "n_effective_1"} == set(found)
-        for name in expected.columns:
-            np.testing.assert_allclose(found[name], expected[name].to_numpy(), rtol=1e-5, atol=1e-6)
+    reg = lvd.LVDRegressor(RandomForestRegressor(5), conformity_score="scaled", random_state=0)
+    reg.fit(X[:400], both[:400])
+    found = run_graph(reg, X[400:], tmp_path / "model.onnx")
+    expected = reg.predict_interval(X[400:], [0.5, 0.9], as_frame=True)
+    assert set(expected.columns) | {"n_effective_0", "n_effective_1"} == set(found)
+    for name in expected.columns:
+        np.testing.assert_allclose(found[name], expected[name].to_numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
