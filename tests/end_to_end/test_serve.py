@@ -347,6 +347,19 @@ class TestOnline:
             assert (status["n_predicted"], status["n_observed"], status["n_waiting"]) == (3, 1, 2)
             assert "1 labelled rows" in client.get("/health").json()["online"]["price"]["sentence"]
 
+    def test_rows_with_dates(self, homes, lvd_here, tmp_path):
+        options = ("--key", "id", "--time", "day", "--half-life", "30d", "--out", tmp_path / "state")
+        assert lvd_here("online", "init", homes.model, *options).code == 0
+        with client_of(tmp_path / "state") as client:
+            names = [column["name"] for column in client.get("/model").json()["columns"]]
+            assert names == [*ROW, "day", "id"]
+            row = ROW | {"id": "a"}
+            assert (
+                client.post("/predict", json=row).json()["error"].startswith("the table has no column 'day'")
+            )
+            assert client.post("/predict", json=row | {"day": "2024-03-31"}).status_code == 200
+            assert client.post("/observe", json={"id": "a", "price": 230.0}).json()["n_taken"] == 1
+
     def test_what_others_change_is_seen(self, state, lvd_here, tmp_path):
         (tmp_path / "rows.csv").write_text(f"id,{HEADER}\nhome-7,85.5,3,north,true\n")
         with client_of(state) as client:

@@ -92,7 +92,7 @@ def _answer_with_state(served: Served, requests: Sequence[Asked], most_rows: int
 
 
 def _columns_for(served: Served, asked: Asked) -> list[str]:
-    return [served.needed[-1], *served.targets] if asked.path == "/observe" else served.needed
+    return served.label_columns if asked.path == "/observe" else served.needed
 
 
 def _answer(served: Served, asked: Asked, rows: JsonRows | pa.Table) -> Reply:

@@ -65,7 +65,8 @@ def _schemas(served: Served) -> dict[str, Any]:
                 }
         predicted[f"n_effective{suffix}"] = {"type": "number"}
     predicted["known"] = {"type": ["boolean", "null"], "description": "Whether a training row is similar."}
-    labels = {served.needed[-1]: {"type": "string"}} | {name: {"type": "number"} for name in served.targets}
+    labels = {name: {"type": "string"} for name in served.label_columns}
+    labels |= {name: {"type": "number"} for name in served.targets}
     texts = {name: {"type": "string"} for name in ("error", "where", "what_to_do")}
     return {
         "Row": _object(row),

@@ -72,6 +72,11 @@ class Served(ABC):
         return [column.name for column in self.columns]
 
     @property
+    def label_columns(self) -> list[str]:
+        """The columns that labels come with."""
+        return list(self.targets)
+
+    @property
     def plain_kinds(self) -> dict[str, str]:
         """The kinds of the columns needed, as far as values of rows can be read without each other."""
         dates = "date" if isinstance(self.encoder, FrameEncoder) else "category"
@@ -200,7 +205,17 @@ class ServedOnline(Served):
     def __init__(self, folder: Path, table: OnlineTable) -> None:
         super().__init__(folder, table.encoder, table.online.regressor_)
         self.table = table
-        self.columns = (*self.columns, ColumnFacts(table.key, "category"))
+        more = {table.time: "date", table.key: "category"}
+        self.columns += tuple(
+            ColumnFacts(name, kind)
+            for name, kind in more.items()
+            if name is not None and name not in self.needed
+        )
+
+    @property
+    def label_columns(self) -> list[str]:
+        """The key, and the targets."""
+        return [self.table.key, *self.targets]
 
     @property
     def levels(self) -> list[float]:
