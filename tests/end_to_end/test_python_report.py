@@ -159,3 +159,17 @@ def test_every_method_has_it(rows, tmp_path, name):
     page = words(tmp_path / "page.html")
     assert f"Model {name.removesuffix('Regressor')} on the 120 rows" in page
     assert "south" in page
+
+
+@pytest.mark.filterwarnings("ignore::lvd.CalibrationWarning")
+@pytest.mark.parametrize("method", [lvd.ConformalizedQuantileRegressor, lvd.LVDRegressor])
+def test_at_the_levels_alone_that_were_learned(rows, tmp_path, method):
+    frame, y = rows
+    X, score = frame[["a"]].to_numpy(), {"conformity_score": "quantile"} if method is lvd.LVDRegressor else {}
+    net = lvd.NetRegressor(n_batches=20)
+    reg = method(net, confidence_level=[0.9, 0.5], device="cpu", random_state=0, **score).fit(
+        X[:280], y[:280]
+    )
+    verdict = reg.report(X[280:], y[280:], tmp_path / "page.html")
+    assert verdict.confidence_level == 0.9
+    assert "of 2 levels" in words(tmp_path / "page.html")

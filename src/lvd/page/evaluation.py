@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError
+from lvd.methods.conformal import ConformalMethod
 from lvd.regions import Region
 from lvd.tables.reports import DistributionReport, report_distribution
 from lvd.tables.seen_rows import row_ids
@@ -118,7 +120,7 @@ def evaluate_rows(
 ) -> Evaluated:
     """Predict every row of the table at the page's level and at those of the calibration curve."""
     place, level = model.find_target(target), float(model.resolve_levels(confidence_level)[0])
-    levels = np.unique([*CURVE_LEVELS, level])
+    levels = np.unique([*levels_of_curve(model.regressor), level])
     numbers = np.flatnonzero(model.encoder.usable(table) & labelled_rows(table, [target])) + 1
     if not len(numbers):
         raise InputError(f"all {table.num_rows} rows are left out, so there is nothing to report on")
@@ -152,6 +154,12 @@ def evaluate_rows(
         distribution=report_distribution(crps[:, 0], pit[:, 0], len(judged.residuals_calib)),
         region=predicted.regions[int(np.searchsorted(levels, level))] if predicted.regions else None,
     )
+
+
+def levels_of_curve(method: ConformalMethod) -> Sequence[float]:
+    """The levels at which coverage is looked at: those that the method has learned, or many."""
+    only = method.score_.only_levels
+    return CURVE_LEVELS if only is None else only.tolist()
 
 
 def describe_local(model: TableModel) -> Description:

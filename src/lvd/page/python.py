@@ -28,7 +28,7 @@ from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns, target_names
 from lvd.page.content import assemble, make_report, only_target
-from lvd.page.evaluation import CURVE_LEVELS, PROMISED, Description, evaluate_arrays
+from lvd.page.evaluation import CURVE_LEVELS, PROMISED, Description, evaluate_arrays, levels_of_curve
 from lvd.page.groups import column_numbers
 from lvd.page.render import Origin, write_report
 from lvd.page.rivals import make_methods
@@ -104,7 +104,8 @@ def report_method(
         raise InputError(f"target must be one of {', '.join(map(repr, names))}, got {chosen!r}")
     place, true = list(names).index(chosen), np.asarray(targets[chosen])
     given = check_levels(method.confidence_level if confidence_level is None else confidence_level)[:1]
-    levels = np.array([*given, *(one for one in CURVE_LEVELS if one != given[0])])
+    curve = levels_of_curve(method) if isinstance(method, ConformalMethod) else CURVE_LEVELS
+    levels = np.array([*given, *(one for one in curve if one != given[0])])
     y_pred, intervals = map(to_numpy, method.predict_interval(X, levels.tolist()))
     check_same_length(X=y_pred, y=true)
     if not method.single_target_:

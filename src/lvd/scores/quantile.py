@@ -70,6 +70,11 @@ class QuantileResidual(ConformityScore):
         assert quantiles is not None
         return BoundQuantiles(rows.y_pred, np.ones_like(rows.y_pred), quantiles, self.levels_, self.symmetric)
 
+    @property
+    def only_levels(self) -> Float[NDArray, "l"]:
+        """Those that there are networks for."""
+        return np.asarray(self.levels_, np.float64)
+
     def plan(self, level: float) -> Plan:
         """The column, or the two columns, of the trained level."""
         at = position(self.levels_, level)

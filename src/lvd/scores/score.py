@@ -309,6 +309,11 @@ class ConformityScore(BaseEstimator, ABC):
         return False
 
     @property
+    def only_levels(self) -> Float[NDArray, "l"] | None:
+        """The levels that can be asked for, where `fit` has learned them; None for any."""
+        return None
+
+    @property
     def typical(self) -> float | None:
         """What scores are about before any calibration row is seen; None where that is not known."""
         return None
