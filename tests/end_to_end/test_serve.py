@@ -9,8 +9,10 @@ import shutil
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("fastapi", reason="lvd serve needs fastapi")
@@ -20,7 +22,8 @@ import lvd
 from lvd.serve import RequestLimits, create_app
 from lvd.serve.answers import answer_all
 from lvd.serve.bodies import Asked
-from lvd.serve.served import load_served
+from lvd.serve.served import ServedTable, load_served
+from lvd.tables.forecasting import ForecastPlan
 from lvd.tables.reading import read_table
 from lvd.tables.table_model import TableModel
 from serving import HEADER, ROW, client_of, malformed
@@ -326,6 +329,13 @@ class TestModelsOfPython:
         )
         with pytest.raises(lvd.InputError, match="a OnlineIntervals cannot be served"):
             load_served(tmp_path / "model")
+
+    def test_of_forecasts(self, homes):
+        days = pa.table({"day": ["2024-03-01", "2024-03-02", "2024-03-03"], "sold": [1.0, 2.0, 4.0]})
+        plan = ForecastPlan.of(days, time="day", target="sold", lags=[1], horizons=[1])
+        model = replace(TableModel.load(homes.model), forecast=plan)
+        with pytest.raises(lvd.InputError, match="forecasts a series, and requests hold single rows"):
+            ServedTable(homes.model, model)
 
 
 class TestOnline:

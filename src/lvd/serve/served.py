@@ -124,6 +124,10 @@ class ServedTable(Served):
     """A model of tables: what ``lvd fit`` wrote, or a fitted :class:`LVDRegressor` that was saved in Python."""
 
     def __init__(self, folder: Path, model: TableModel) -> None:
+        if model.forecast is not None:
+            raise InputError(
+                f"the model in {os.fspath(folder)} forecasts a series, and requests hold single rows; use lvd predict"
+            )
         super().__init__(folder, model.encoder, model.regressor)
         self.model = model
         self._by_guarantee: dict[str | None, TableModel] = {None: model}
