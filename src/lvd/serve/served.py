@@ -126,7 +126,8 @@ class ServedTable(Served):
     def __init__(self, folder: Path, model: TableModel) -> None:
         if model.forecast is not None:
             raise InputError(
-                f"the model in {os.fspath(folder)} forecasts a series, and requests hold single rows; use lvd predict"
+                f"the model in {os.fspath(folder)} forecasts a series, and requests hold single rows; use lvd "
+                "predict"
             )
         super().__init__(folder, model.encoder, model.regressor)
         self.model = model
