@@ -181,7 +181,7 @@ def interval_chart(
     usual = np.quantile(ends[finite], [0.01, 0.99]) if finite.any() else y[[0, 0]]
     low, high = min(y.min(), usual[0]), max(y.max(), usual[1])
     room = 0.03 * (high - low) or 1.0
-    across = x_axis(title, *_apart(positions))
+    across = x_axis(title, *_with_room(positions))
     up = y_axis(evaluated.target, float(low - room), float(high + room))
     shapes = []
     for place, (row, at) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
@@ -226,7 +226,7 @@ def intervals_along(
     )
 
 
-def _apart(values: Float[NDArray, "k"]) -> tuple[float, float]:
+def _with_room(values: Float[NDArray, "k"]) -> tuple[float, float]:
     """The ends of an axis that holds these values, with a little room."""
     room = 0.02 * float(np.ptp(values)) or 1.0
     return float(values.min()) - room, float(values.max()) + room
