@@ -370,6 +370,7 @@ WEIGHTS_REFUSED = dict.fromkeys(
             "check_sample_weights_list",
         ),
         *("check_sample_weights_shape", "check_sample_weights_not_overwritten"),
+        "check_all_zero_sample_weights_error",
         "check_sample_weight_equivalence_on_dense_data",
         "check_sample_weight_equivalence_on_sparse_data",
     ),
