@@ -610,18 +610,21 @@ def write_page_over_time(
     *,
     out: Page,
     csv: CompactTable = None,
+    speed: Annotated[
+        Path | None, option("FILE", "Figures that python -m benchmarks.online --out wrote.", "none")
+    ] = None,
 ) -> None:
     """Write the page on intervals over time."""
     from experiments.over_time.contest import read_contest, write_contest
     from experiments.over_time.page import write_over_time_page
     from experiments.paper.result_store import read_calls
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results)
+    _check_apart({"--out": out} | _with_record("--csv", csv), results, speed)
     rows, calls = read_contest(results), read_calls(results)
     if csv is not None:
         _write_compact(csv, write_contest, rows, calls)
         console.show(f"{csv}: {len(rows)} results")
-    write_over_time_page(rows, calls, out)
+    write_over_time_page(rows, calls, out, speed)
     console.show(str(out))
 
 

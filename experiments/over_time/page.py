@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +27,18 @@ NOTES = {
 }
 
 
-def write_over_time_page(results: Sequence[CourseResult], calls: Sequence[Call], out: Path) -> None:
-    """Write the page: a table for each sequence, and how often LVD over time is best."""
+def read_speed(file: Path) -> Grid:
+    """The figures that ``python -m benchmarks.online`` wrote."""
+    with file.open(newline="") as lines:
+        found = [(one["what"], float(one["value"])) for one in csv.DictReader(lines)]
+    rows = [[what, f"{value:,.0f}" if value >= 1000.0 else f"{value:.3g}"] for what, value in found]
+    return Grid("", "", ("", ""), [[*row] for row in rows])
+
+
+def write_over_time_page(
+    results: Sequence[CourseResult], calls: Sequence[Call], out: Path, speed: Path | None = None
+) -> None:
+    """Write the page: a table for each sequence, how often LVD over time is best, and how fast it is."""
     by_name = {name: [one for one in results if one.sequence == name] for name in SEQUENCES}
     shown = {name: rows for name, rows in by_name.items() if any(not one.error for one in rows)}
     if not shown:
@@ -50,6 +61,7 @@ def write_over_time_page(results: Sequence[CourseResult], calls: Sequence[Call],
         calibrated=CALIBRATED,
         adapted=ADAPTED,
         failed=failed,
+        speed=None if speed is None else bare_table(read_speed(speed)),
         calls=calls,
     )
     write_text(out, page)
