@@ -149,7 +149,7 @@ def check_new(out: Path, *, force: bool) -> None:
     from lvd._validation import InputError
 
     if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
-        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+        raise InputError(f"{out} exists already; give --force to replace it, or another name")
 
 
 def warn_of_training_rows(
