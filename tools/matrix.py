@@ -62,7 +62,7 @@ class Tried:
     @property
     def passed(self) -> bool:
         """Whether all tests did."""
-        return " passed" in self.outcome and "failed" not in self.outcome and "error" not in self.outcome
+        return " passed" in self.outcome and not re.search(r"\b(failed|errors?)\b", self.outcome)
 
 
 def find_python(version: str) -> str | None:
