@@ -62,7 +62,7 @@ def results(tmp_path_factory):
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(networks, "AT_ONCE", 3)
         patch.setattr(protocols, "MahalanobisKernel", partial(MahalanobisKernel, max_iter=20))
-        patch.setattr(runner, "load", lambda *_, **__: small_table())
+        patch.setattr(runner, "load_dataset", lambda *_, **__: small_table())
         train = networks.train_networks
         patch.setattr(
             networks,
@@ -131,7 +131,7 @@ def study(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "RECIPE", QUICK)
         patch.setattr(networks, "N_MEMBERS", 2)
-        patch.setattr(runner, "load", lambda *_, **__: small_table(rings=True))
+        patch.setattr(runner, "load_dataset", lambda *_, **__: small_table(rings=True))
         runs = plan_study(tables=["qm8(E1-CC2)"], methods=STUDY, seeds=[0])
         assert run_study(runs, folder) == 2 * len(STUDY)
         assert run_study(runs, folder) == 0

@@ -98,7 +98,7 @@ def test_a_missing_dataset_is_told_before_the_work_begins(done, tmp_path, monkey
     def missing(name, **options):
         raise InputError(f"no {name}")
 
-    monkeypatch.setattr(runner, "load", missing)
+    monkeypatch.setattr(runner, "load_dataset", missing)
     with pytest.raises(InputError, match="no synthetic"):
         runner.execute(RUNS, tmp_path / "results")
     assert done == []
