@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from lvd._late import provide
 from lvd._version import __version__
 
-provide("report_method", "lvd.page.python")
+
+@provide
+def _page_of_method(*given: Any, **named: Any) -> Any:
+    """The page of a method's own intervals."""
+    from lvd.page.python import report_method
+
+    return report_method(*given, **named)
+
+
 _HOMES = {
     "ChempropEstimator": "lvd.molecules",
     "InputError": "lvd._validation",

@@ -57,7 +57,7 @@ class TestDeprecated:
             "def most(x):\n    return x\n"
             "\nmost(3)\n"
         )
-        program = [sys.executable, str(tmp_path / "theirs.py")]
+        program = [sys.executable, "-W", "default", str(tmp_path / "theirs.py")]
         said = subprocess.run(program, capture_output=True, text=True, check=True).stderr
         assert "theirs.py:6: FutureWarning: most is deprecated" in said
 

@@ -231,7 +231,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         True
         """
         self._check_fitted()
-        write = provided("report_method")
+        write = provided("_page_of_method")
         return write(self, X, y, path, by=by, target=target, confidence_level=confidence_level)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
