@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 import lvd
 from lvd.calibration import calibration_rows
 from lvd.methods import conformal
+from lvd.scores import scales
 from lvd.scores import score as scores
 from lvd.scores.scales import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
 from lvd.scores.score import EvaluatedRows, TrainingRows
@@ -97,3 +98,20 @@ def test_networks_of_scales_take_bounded_steps() -> None:
     for n_rows in (MANY_ROWS + 1, 30_000, 1_000_000):
         schedule = scale_schedule(n_rows)
         assert schedule.epochs == 1 or schedule.epochs * n_rows / schedule.batch <= MOST_STEPS
+
+
+def test_networks_of_scales_learn_from_a_part_and_measure_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = np.where(X[:, 0] > 0, 1.0, 0.1) * np.abs(RNG.normal(size=400))
+    monkeypatch.setattr(scales, "NETWORK_ROWS", 250)
+    seen: list[int] = []
+    trained = scales.train_fold_networks
+
+    def note(fresh: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        seen.append(len(inputs))
+        return trained(fresh, inputs, *given, **named)
+
+    monkeypatch.setattr(scales, "train_fold_networks", note)
+    found = scales.NetworkScale().fit(4.0 * X, errors, 0)
+    assert seen == [250]
+    assert found.shape == (400,)
+    assert np.median(found[X[:, 0] > 0]) > 2 * np.median(found[X[:, 0] < 0])

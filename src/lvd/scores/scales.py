@@ -21,7 +21,8 @@ from lvd.models.stack import Parameters, forward, new_stack
 from lvd.models.trees import TreeEnsemble
 
 N_FOLDS = 5
-KERNEL_ROWS = 3000
+KERNEL_ROWS, NETWORK_ROWS = 3000, 20_000
+"""Of more rows a part is drawn."""
 BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3.0, 10.0)
 LEAST_SHARE = 0.05
 """No scale is below this share of the median error."""
@@ -173,13 +174,15 @@ class NetworkScale:
         clipped = np.minimum(errors, np.quantile(errors, 0.995)) / self.unit_
         inputs, targets = self._inputs(features), torch.as_tensor(clipped, dtype=torch.float32)
         folds = torch.as_tensor(fold_numbers(len(errors), seed) if fold_of is None else fold_of)
+        drawn = np.random.default_rng(seed).permutation(len(errors))[:NETWORK_ROWS]
+        some = torch.as_tensor(np.sort(drawn))
         with workers(1):
             generator = torch.Generator().manual_seed(seed)
             fresh = new_stack(int(folds.max()) + 1, [inputs.shape[1], *HIDDEN, 1], generator)
             self.parameters_ = train_fold_networks(
-                *(fresh, inputs, targets, folds, _scale_losses),
+                *(fresh, inputs[some], targets[some], folds[some], _scale_losses),
                 generator=generator,
-                schedule=scale_schedule(len(errors)),
+                schedule=scale_schedule(len(some)),
                 blind=fold_of is not None,
             )
             outputs = self._outputs(inputs)
