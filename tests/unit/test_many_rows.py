@@ -100,7 +100,9 @@ def test_networks_of_scales_take_bounded_steps() -> None:
         assert schedule.epochs == 1 or schedule.epochs * n_rows / schedule.batch <= MOST_STEPS
 
 
-def test_networks_of_scales_learn_from_a_part_and_measure_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_scales_learn_from_a_part_and_measure_all(
+    monkeypatch: pytest.MonkeyPatch, full_training: None
+) -> None:
     errors = np.where(X[:, 0] > 0, 1.0, 0.1) * np.abs(RNG.normal(size=400))
     monkeypatch.setattr(scales, "NETWORK_ROWS", 250)
     seen: list[int] = []
