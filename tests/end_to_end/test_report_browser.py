@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs the browser chromium, from the system's packages"
-)
+from headless import chromium, needs_chromium
 
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
+pytestmark = needs_chromium
 EVIL = "<script>alert(1)</script>"
 HOSTILE = '"><img src=x onerror=alert(2)>'
 
@@ -41,10 +34,8 @@ def report(lvd_here, homes, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
+    with chromium(sync_api) as launched:
+        yield launched
 
 
 @pytest.fixture

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
+from headless import chromium, needs_chromium
 from serving import listening
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs the browser chromium, from the system's packages"
-)
-
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
+pytestmark = needs_chromium
 EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
+    with chromium(sync_api) as launched:
+        yield launched
 
 
 @pytest.fixture(scope="module")
