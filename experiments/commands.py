@@ -439,7 +439,7 @@ def run_arena_contest(
     "arena-page",
     epilog=_examples(
         "arena-page RESULTS --csv results/arena.csv --out docs/arena.md",
-        "arena-page results/arena.csv --out docs/arena.md",
+        "arena-page results/arena.csv --costs results/arena_costs.csv --out docs/arena.md",
     ),
 )
 def write_page_on_arena(
@@ -450,9 +450,14 @@ def write_page_on_arena(
     *,
     out: Page,
     csv: CompactTable = None,
+    costs: Annotated[
+        Path | None,
+        option("FILE", "What `python -m benchmarks.arena` wrote, such as results/arena_costs.csv."),
+    ] = None,
 ) -> None:
     """Write the page on the arena: which methods give the best intervals, and where LVD loses."""
     from experiments.arena.contest import read_arena, write_arena
+    from experiments.arena.costs import read_costs
     from experiments.arena.page import write_arena_page
     from experiments.paper.result_store import read_calls
 
@@ -461,7 +466,7 @@ def write_page_on_arena(
     if csv is not None:
         _write_compact(csv, write_arena, rows, calls)
         console.show(f"{csv}: {len(rows)} results")
-    for path in write_arena_page(rows, calls, out):
+    for path in write_arena_page(rows, calls, out, read_costs(costs) if costs is not None else ()):
         console.show(str(path))
 
 

@@ -393,7 +393,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "lvd-cross": Contestant(
         "LVD, cross",
         crossed_intervals,
-        "LVDRegressor(calibration='cross'): 5 folds of training and calibration rows together",
+        "LVDRegressor(calibration='cross'): 5 folds of training and calibration rows together, 10 below 1,000 rows",
         ours=True,
         crossed=True,
         known=partial(known_rows, learn=lvd_crossed),

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
 from experiments.arena.contestants import CONTESTANTS
+from experiments.arena.costs import ArenaCost, costs_grid
 from experiments.arena.measures import ERT_ROWS, ArenaResult
 from experiments.arena.split import MOST_OUTSIDE
 from experiments.arena.summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
@@ -36,7 +37,9 @@ SAFE = 1.1
 _BLUE, _GREY = "#0072B2", "#767676"
 
 
-def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out: Path) -> list[Path]:
+def write_arena_page(
+    results: Sequence[ArenaResult], calls: Sequence[Call], out: Path, costs: Sequence[ArenaCost] = ()
+) -> list[Path]:
     """Write the page, and figures for each model in a folder ``images`` beside it; returns what was written."""
     boards, unseen = (
         make_boards([one for one in results if (one.table in UNSEEN_TABLES) is chosen])
@@ -72,6 +75,8 @@ def write_arena_page(results: Sequence[ArenaResult], calls: Sequence[Call], out:
         tuned_on=", ".join(TUNED_ON),
         tie=TIE,
         failures=failures_grid(results),
+        costs=[costs_grid(costs, model) for model in dict.fromkeys(one.model for one in costs)],
+        measured=next((one for one in costs if not one.error), None),
         contestants=list(CONTESTANTS.values()),
         processors=", ".join(sorted({one.processor for one in results if one.processor})),
         calls=calls,

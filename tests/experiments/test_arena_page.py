@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from experiments.arena.costs import ArenaCost, read_costs
 from experiments.arena.measures import ArenaResult
 from experiments.arena.page import (
     NEAR,
@@ -19,6 +20,7 @@ from experiments.arena.page import (
     write_arena_page,
 )
 from experiments.arena.summary import ArenaBoard
+from experiments.paper.result_store import write_dataclasses
 from lvd import InputError
 
 
@@ -232,3 +234,20 @@ def test_rows_from_outside_are_a_table_of_their_own(tmp_path):
     assert rows["LVD"] == ["1.0", "100.0", "\N{EN DASH}"]
     write_arena_page([*small_arena(), *outside], [], tmp_path / "arena.md")
     assert "Rows from outside, network" in (tmp_path / "arena.md").read_text()
+
+
+def test_costs_are_listed_by_the_seconds_of_a_fit_and_failures_are_not(tmp_path):
+    costs = [
+        ArenaCost("a", "network", "lvd", 60, 200, 14.0, 0.002, 31.0),
+        ArenaCost("a", "network", "split", 60, 200, 3.0, 0.001, 2.0),
+        ArenaCost("a", "network", "cv-plus", error="ImportError: gone"),
+    ]
+    write_dataclasses(costs, tmp_path / "costs.csv", ArenaCost)
+    page = tmp_path / "arena.md"
+    write_arena_page(small_arena(), [], page, read_costs(tmp_path / "costs.csv"))
+    text = page.read_text()
+    assert text.index("| split | 3.00 | 5 | 2 |") < text.index("| LVD | 14.00 | 10 | 31 |")
+    assert "`a` (60 training rows)" in text
+    assert "gone" not in text
+    write_arena_page(small_arena(), [], page)
+    assert "Seconds and memory" not in page.read_text()

@@ -1,0 +1,56 @@
+"""What each contestant costs on its own, as ``python -m benchmarks.arena`` measures it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.arena.contestants import CONTESTANTS
+from experiments.paper.formats import Grid, figure_text
+from experiments.paper.result_store import read_dataclasses
+
+
+@dataclass(frozen=True)
+class ArenaCost:
+    """One contestant in a process of its own; `megabytes` is how far memory rose above what the rows took.
+
+    `error` is the reason why it could not run; its figures are then NaN.
+    """
+
+    table: str
+    model: str
+    method: str
+    train_rows: int = 0
+    test_rows: int = 0
+    fit_seconds: float = math.nan
+    predict_seconds: float = math.nan
+    megabytes: float = math.nan
+    error: str = ""
+    processor: str = ""
+
+
+def read_costs(path: Path) -> list[ArenaCost]:
+    """The costs in a file that the benchmark wrote."""
+    return read_dataclasses(
+        path, ArenaCost, what="a table of the arena's costs", made_by="python -m benchmarks.arena"
+    )
+
+
+def costs_grid(costs: Sequence[ArenaCost], model: str) -> Grid:
+    """Seconds and memory beside one model, the cheapest fit first."""
+    ran = sorted(
+        (one for one in costs if one.model == model and not one.error), key=lambda one: one.fit_seconds
+    )
+    lines = [
+        (
+            CONTESTANTS[one.method].title,
+            figure_text(one.fit_seconds, ".2f"),
+            figure_text(1e6 * one.predict_seconds / one.test_rows, ".0f"),
+            figure_text(one.megabytes, ".0f"),
+        )
+        for one in ran
+    ]
+    headings = ("method", "fit, s", "a row, µs", "memory, MB")
+    return Grid(f"Costs alone, {model}", "", headings, lines)
