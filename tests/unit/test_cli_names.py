@@ -14,7 +14,7 @@ import typer
 
 import lvd
 from lvd._validation import InputError, Parameter, RowError
-from lvd.cli.app import OPTIONS, app, name_options
+from lvd.cli.app import app, name_options, option_names
 from lvd.tables.column_values import for_each_column
 from lvd.tables.reading import counting_in_table
 
@@ -72,7 +72,7 @@ def test_a_refused_row_in_a_column_of_any_name(text):
 def test_the_options_are_there():
     commands = list(typer.main.get_command(app).commands.values())
     commands += [one for group in commands for one in getattr(group, "commands", {}).values()]
-    assert set(OPTIONS.values()) <= {
+    assert set(option_names().values()) <= {
         name for one in commands for option in one.params for name in option.opts
     }
 

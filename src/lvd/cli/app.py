@@ -12,8 +12,10 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
+from functools import cache
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -39,48 +41,15 @@ NAMED = 5
 """How many of the written files are named."""
 ONCE_MORE = 60.0
 """Seconds after which a process that still runs after such a signal is ended again."""
-OPTIONS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("above", "address", "allow_repeated", "bandwidth", "compare", "device", "drop"),
-        *("date_format", "false_alarm_rate"),
-        *(
-            "fitted_on",
-            "groups",
-            "guarantee",
-            "half_life",
-            "horizon",
-            "key",
-            "lags",
-            "max_infinite",
-            "max_rows",
-            "refit_every",
-        ),
-        *(
-            "impute",
-            "joint",
-            "keep",
-            "kernel",
-            "preset",
-            "row",
-            "side",
-            "skip_invalid",
-            "split",
-            "support",
-            "target",
-            "time",
-            "when_unknown",
-            "window",
-        ),
-    )
-} | {
+NAMES = {
     "column": "--smiles",
     "confidence_level": "--level",
     "conformity_score": "--score",
+    "level": "--adapt",
     "n_newest": "--newest",
     "trusted": "--trust",
 }
-"""The parameters of the library that are options here."""
+"""Options that the library calls otherwise."""
 
 
 class Commands(TyperGroup):
@@ -180,41 +149,15 @@ def main(commands: typer.Typer = app) -> None:
         sys.exit(_run(commands))
 
 
-class UnloadedModule(ModuleType):
-    """A module that is loaded when something in it is asked for."""
-
-    lock = threading.RLock()
-
-    def __getattr__(self, name: str) -> Any:
-        with self.lock:
-            # Whoever looks through all modules asks for their files and the like, and needs none of them.
-            if "__put_off__" in vars(self) and (name in {"__version__", "__all__"} or name[:2] != "__"):
-                spec = vars(self).pop("__put_off__")
-                self.__loader__ = spec.loader = spec.loader_state
-                spec.loader.exec_module(self)
-                self.__class__ = ModuleType  # type: ignore[assignment]
-                return getattr(self, name)
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-
-class ImportedLater(MetaPathFinder, Loader):
-    """Finds the modules of :data:`PUT_OFF`, which it leaves unloaded."""
+class ImportedLater(MetaPathFinder):
+    """Finds the modules of :data:`PUT_OFF`, which are loaded when something in them is asked for."""
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Where such a module is."""
+        """The module, with a loader that waits."""
         found = PathFinder.find_spec(fullname, path, target) if fullname in PUT_OFF else None
-        if found is None or found.loader is None:
-            return None
-        found.loader_state, found.loader = found.loader, self
+        if found is not None and found.loader is not None:
+            found.loader = LazyLoader(found.loader)
         return found
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """An empty one."""
-        return UnloadedModule(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Remember who can load it."""
-        vars(module)["__put_off__"] = module.__spec__
 
 
 def _run(commands: typer.Typer) -> int | str | None:
@@ -266,8 +209,16 @@ def name_options(error: InputError) -> str:
     return "".join(piece if isinstance(piece, str) else _as_option(piece) for piece in error.pieces)
 
 
+@cache
+def option_names() -> dict[str, str]:
+    """The parameters of the library that are options of some command."""
+    groups: list[Any] = [typer.main.get_command(one) for one in (app, data.data, online.online)]
+    parameters = [one for group in groups for command in group.commands.values() for one in command.params]
+    return {one.name: one.opts[0] for one in parameters if one.opts[0].startswith("--")} | NAMES
+
+
 def _as_option(parameter: Parameter) -> str:
-    name, value = OPTIONS.get(parameter.name), parameter.value
+    name, value = option_names().get(parameter.name), parameter.value
     if name is None:
         return str(parameter)
     if value is None or value is True:

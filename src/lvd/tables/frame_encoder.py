@@ -8,29 +8,25 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Bool, Float, NDArray
+from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.models.frames import FrameColumns
 from lvd.tables.column_coding import Column
 from lvd.tables.column_values import RowNumbers, check_columns, for_each_column, to_numbers, to_texts
 from lvd.tables.dates import to_moments
-from lvd.tables.reading import BATCH_ROWS
-from lvd.tables.table_encoder import read_targets
+from lvd.tables.table_encoder import Encoder
 
 
 @dataclass(frozen=True)
-class FrameEncoder:
-    """The columns of the frame, which the method's own model reads, and the names of its targets."""
+class FrameEncoder(Encoder):
+    """The columns of the frame, which the method's own model reads, and the names of its targets.
 
-    repeated: ClassVar[str] = "have the inputs of a training row"
-    batch_rows: ClassVar[int] = BATCH_ROWS
+    The method's support rule finds the levels that no training row has.
+    """
+
     smiles: ClassVar[None] = None
-    case: ClassVar[str] = "row"
-    kept_in: ClassVar[str] = "rows"
-    added: ClassVar[tuple[str, ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
     fixes_features: ClassVar[bool] = False
-    every_target: ClassVar[bool] = True
 
     targets: tuple[str, ...]
     frame: FrameColumns
@@ -55,14 +51,6 @@ class FrameEncoder:
         """Each column by its name, with its number."""
         return self.frame.column_places
 
-    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
-        """All rows; :meth:`transform` refuses what it cannot read."""
-        return np.ones(table.num_rows, dtype=bool)
-
-    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
-        """The method's support rule finds levels that no training row has."""
-        return {}
-
     def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> Any:
         """The rows as a frame with the types of `fit`."""
         check_columns(table, self.frame.names)
@@ -86,14 +74,6 @@ class FrameEncoder:
         return self.frame.frame(
             {name: _dated(one) if isinstance(one, tuple) else one for name, one in found.items()}
         )
-
-    def filled(self, X: Any) -> Any:
-        """The model fills what it needs."""
-        return X
-
-    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
-        return read_targets(table, self.targets)
 
     def to_dict(self) -> dict[str, Any]:
         """The method holds the frame's columns itself."""

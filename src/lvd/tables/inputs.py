@@ -35,6 +35,7 @@ from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
 from lvd.tables.splits import Parts, split_group_indices
 from lvd.tables.table_encoder import (
     DAMAGED,
+    Encoder,
     TableEncoder,
     check_targets_vary,
     labelled_rows,
@@ -44,24 +45,21 @@ from lvd.tables.table_encoder import (
 
 
 @dataclass(frozen=True)
-class CellEncoder:
+class CellEncoder(Encoder):
     """What `fit` learned about a table of molecules: its targets, and the column of SMILES, the only input.
 
     With `skip_invalid`, rows whose SMILES RDKit refuses are not usable; without it they are an error.
     """
 
     repeated: ClassVar[str] = "hold a molecule of the training rows"
-    """What is said of rows that are known from training."""
     case: ClassVar[str] = "molecule"
     kept_in: ClassVar[str] = "molecules"
     added: ClassVar[tuple[str, ...]] = ("nearest", "tanimoto")
     columns: ClassVar[tuple[Column, ...]] = ()
     column_places: ClassVar[tuple[tuple[str, list[int]], ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
-    fixes_features: ClassVar[bool] = True
     every_target: ClassVar[bool] = False
-    batch_rows: ClassVar[int] = 8192
-    """Graphs take longer than rows of numbers: in batches of this size there is progress to show."""
+    batch_rows: ClassVar[int] = 8192  # graphs take longer than numbers: so there is progress to show
 
     targets: tuple[str, ...]
     smiles: str
@@ -105,18 +103,6 @@ class CellEncoder:
         check_columns(table, [self.smiles])
         (texts,) = for_each_column([self.smiles], lambda name: to_texts(table[name]))
         return np.array(texts.to_pylist(), dtype=object)
-
-    def filled(self, X: Any) -> Any:
-        """Molecules have no gaps."""
-        return X
-
-    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
-        """Molecules have no levels."""
-        return {}
-
-    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
-        return read_targets(table, self.targets)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""

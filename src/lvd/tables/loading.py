@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from lvd.methods import saving
-from lvd.tables.frame_encoder import FrameEncoder
-from lvd.tables.inputs import CellEncoder, RowEncoder
 from lvd.tables.table_encoder import TableEncoder
 
 
@@ -49,11 +47,3 @@ def load(
         encoder = TableEncoder.from_dict(content)
         loaded.columns_, loaded.level_places_ = encoder, encoder.level_places
     return loaded
-
-
-def encoder_from_dict(content: Any, regressor: Any, folder: str) -> RowEncoder:
-    """The encoder that its `to_dict` described; of a frame the method keeps the columns itself."""
-    if content == {"frame": True}:
-        return FrameEncoder.of(vars(regressor).get("columns_"), folder)
-    all_columns = not isinstance(content, dict) or "columns" in content
-    return (TableEncoder if all_columns else CellEncoder).from_dict(content)

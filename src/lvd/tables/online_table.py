@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from lvd._files import refusing
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, Parameter, percent_name
+from lvd._validation import InputError, Parameter
+from lvd.intervals import interval_columns
 from lvd.methods import saving
 from lvd.methods.online_intervals import OnlineIntervals
 from lvd.tables.column_values import as_table, check_columns, for_each_column, list_rows, to_texts
@@ -137,13 +138,9 @@ class OnlineTable:
         unknown = np.logical_or.reduce([np.zeros(len(keys), bool), *new])
         found = self.online.predict_interval(X, keys=keys, unknown=unknown, times=self._days(table, numbers))
         n_rows, n_targets = len(keys), len(self.encoder.targets)
-        y_pred, ends = found.y_pred.reshape(n_rows, -1), found.intervals.reshape(n_rows, 2, n_targets)
-        level = percent_name(self.online.target_level)
-        columns = {}
-        for number, target in enumerate(self.encoder.targets):
-            suffix = f"_{target}" if n_targets > 1 else ""
-            columns[f"y_pred{suffix}"] = y_pred[:, number]
-            columns[f"lower_{level}{suffix}"], columns[f"upper_{level}{suffix}"] = ends[:, :, number].T
+        y_pred, ends = found.y_pred.reshape(n_rows, -1), found.intervals.reshape(n_rows, 2, 1, n_targets)
+        names = [f"_{name}" for name in self.encoder.targets] if n_targets > 1 else [""]
+        columns = interval_columns(y_pred, ends, np.array([self.online.target_level]), names)
         return columns | {"known": found.known}
 
     def observe(self, batches: Batches) -> ObserveReport:

@@ -36,8 +36,43 @@ register(Column)
 DAMAGED = "the description of the table's columns is damaged"
 
 
+class Encoder:
+    """What differs between tables of features, frames and molecules; these are the answers for most tables."""
+
+    repeated: ClassVar[str] = "have the inputs of a training row"
+    """What to say of rows that are known from training."""
+    batch_rows: ClassVar[int] = BATCH_ROWS
+    case: ClassVar[str] = "row"
+    """What to call one row."""
+    kept_in: ClassVar[str] = "rows"
+    """The name under which the model's rows are saved."""
+    added: ClassVar[tuple[str, ...]] = ()
+    """Columns of the predictions that describe the nearest calibration row."""
+    fixes_features: ClassVar[bool] = True
+    """Whether the features decide what the inputs are, and not the method's own model."""
+    every_target: ClassVar[bool] = True
+    """Whether a row needs all targets to be of use."""
+    targets: tuple[str, ...]
+
+    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
+        """Which rows the model can read: all; `transform` refuses what it cannot code."""
+        return np.ones(table.num_rows, dtype=bool)
+
+    def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
+        """For each column with levels that no training row has, the rows that hold them."""
+        return {}
+
+    def filled(self, X: Any) -> Any:
+        """The inputs without missing values, where the encoder fills them in."""
+        return X
+
+    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
+        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
+        return read_targets(table, self.targets)
+
+
 @dataclass(frozen=True)
-class TableEncoder:
+class TableEncoder(Encoder):
     """What `fit` learned about a table: its targets, and how each other column becomes features.
 
     Numbers pass through, true and false become 1 and 0, and dates their parts. Text and categorical columns are
@@ -54,21 +89,7 @@ class TableEncoder:
         Whether medians stand for missing numbers; else they are NaN, for models that take them as they are.
     """
 
-    repeated: ClassVar[str] = "have the inputs of a training row"
-    """What is said of rows that are known from training."""
-    batch_rows: ClassVar[int] = BATCH_ROWS
     smiles: ClassVar[None] = None
-    case: ClassVar[str] = "row"
-    """What rows with the same inputs are rows of."""
-    kept_in: ClassVar[str] = "rows"
-    """Under which name the model's rows are saved."""
-    added: ClassVar[tuple[str, ...]] = ()
-    """Columns of the predictions that describe the nearest cell."""
-    fixes_features: ClassVar[bool] = True
-    """Whether the features, and not the method's own model, decide what the inputs are."""
-    every_target: ClassVar[bool] = True
-    """Whether a row needs all targets to be of use."""
-
     targets: tuple[str, ...]
     columns: tuple[Column, ...]
     fills: bool = True
@@ -113,10 +134,6 @@ class TableEncoder:
     def inputs(self) -> tuple[str, ...]:
         """The columns that the model reads."""
         return tuple(column.name for column in self.columns)
-
-    def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
-        """All rows; :meth:`transform` refuses what it cannot code."""
-        return np.ones(table.num_rows, dtype=bool)
 
     def unseen(self, table: pa.Table) -> dict[str, Bool[NDArray, "n"]]:
         """For each column with levels that fit has not seen, the rows that hold them."""
@@ -180,10 +197,6 @@ class TableEncoder:
     def filled(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The features with those of the columns' medians in place of NaN."""
         return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)
-
-    def target(self, table: pa.Table) -> Float[NDArray, "n *t"]:
-        """The target as a vector, or several as the columns of a matrix; a missing one is NaN."""
-        return read_targets(table, self.targets)
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to know, in types that JSON has."""

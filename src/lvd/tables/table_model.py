@@ -21,11 +21,11 @@ from lvd._validation import (
     Parameter,
     check_choice,
     check_levels,
-    percent_name,
     present_rows,
     row_digests,
 )
 from lvd.calibration.guarantees import GUARANTEES
+from lvd.intervals import interval_columns
 from lvd.methods import saving
 from lvd.methods.attribution import N_ORDERS
 from lvd.methods.base import PROMISES, SIDES
@@ -47,7 +47,6 @@ from lvd.tables.inputs import (
     prepare_cells,
     prepare_columns,
 )
-from lvd.tables.loading import encoder_from_dict
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
@@ -288,7 +287,12 @@ class TableModel:
             return cls.of(regressor, os.fspath(folder))
         if not isinstance(columns, dict):
             raise InputError(f"{DAMAGED}; save the model again")
-        encoder = encoder_from_dict(columns.get("encoder"), regressor, os.fspath(folder))
+        content = columns.get("encoder")
+        if content == {"frame": True}:  # the method keeps the columns itself
+            encoder: RowEncoder = FrameEncoder.of(vars(regressor).get("columns_"), os.fspath(folder))
+        else:
+            of_features = not isinstance(content, dict) or "columns" in content
+            encoder = (TableEncoder if of_features else CellEncoder).from_dict(content)
         n_rows, seed, n_calib = columns.get("n_rows"), columns.get("seed"), getattr(regressor, "n_calib_", 0)
         guarantee, groups = columns.get("guarantee", "local"), columns.get("groups")
         of_cells, kept = isinstance(encoder, CellEncoder), None
@@ -469,14 +473,12 @@ class TableModel:
                 exceeding[..., usable] = self._exceeding(some, X, above)
             y_pred[usable], n_effective[usable] = found.y_pred, found.n_effective
             intervals[usable], known[usable] = found.intervals, found.known
-        columns = {}
-        for t, target in enumerate(self.encoder.targets):
-            suffix = f"_{target}" if len(self.encoder.targets) > 1 else ""
-            columns[f"y_pred{suffix}"] = y_pred[:, t]
-            for j, level in enumerate(levels.tolist()):
-                for end, name in enumerate(SIDES):
-                    if side in (None, name):
-                        columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, end, j, t]
+        columns: dict[str, NDArray] = {}
+        targets = self.encoder.targets
+        others = [end for end in SIDES if side not in (None, end)]
+        for t, suffix in enumerate([f"_{target}" for target in targets] if len(targets) > 1 else [""]):
+            of_target = interval_columns(y_pred[:, [t]], intervals[..., [t]], levels, [suffix])
+            columns |= {name: one for name, one in of_target.items() if name.partition("_")[0] not in others}
             columns[f"n_effective{suffix}"] = n_effective[:, t]
         for threshold, probability, p_value in zip(above, *exceeding, strict=True):
             name = f"above_{threshold:.15g}"
