@@ -642,7 +642,7 @@ def _command(name: str, **words: object) -> str:
 def _check_apart(written: Mapping[str, Path | None], *results: Path | None) -> None:
     """No file to be written is one of those that are read; beside them, in a folder of results, it may be."""
     from experiments.paper.collect import compact_tables
-    from lvd.cli.shared import check_apart
+    from lvd.cli.console import check_apart
 
     given = [one for one in results if one is not None]
     check_apart(

@@ -216,7 +216,7 @@ def test_the_command_is_installed():
         ),
         (
             ("--checkpoint", "best.pt", "--trust", "--calibration", "cross"),
-            "and that of --checkpoint is trained; leave one of them out",
+            "but --checkpoint is already trained; leave one of them out",
         ),
     ],
 )

@@ -16,8 +16,8 @@ import pytest
 import lvd
 from homes import write_homes
 from lvd.calibration.guarantees import GUARANTEES
+from lvd.cli.console import Guarantee
 from lvd.cli.fit import PresetName, WhenUnknown
-from lvd.cli.shared import Guarantee
 from lvd.methods.lvd import PRESETS
 from lvd.tables.table_model import TableModel
 

@@ -178,7 +178,7 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     given = ("fit", table, "--target", "price", "--model", "trees", "--score", "absolute", "--out", out)
     split = lvd_here(*given)
     assert "only 60 rows train and 20 calibrate: with --calibration cross all 80 do both" in split.out
-    assert "20 test rows cannot tell whether 90% are covered, that takes about 220" in split.out
+    assert "20 test rows are too few to tell whether 90% are covered, which takes about 220" in split.out
     outcome = lvd_here(*given, "--force", "--calibration", "cross", "--report", page)
     assert (outcome.code, "with --calibration cross" in outcome.out) == (0, False), outcome.err
     lines = outcome.out.splitlines()

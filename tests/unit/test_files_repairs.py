@@ -21,7 +21,7 @@ from sklearn.linear_model import Ridge
 import lvd
 from lvd import _files
 from lvd._files import atomic_folder, atomic_path, check_output
-from lvd.cli.shared import check_files
+from lvd.cli.console import check_files
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 

@@ -52,7 +52,7 @@ def test_what_predicts_tables_loads_nothing_that_only_fitting_needs():
 def test_a_module_that_is_put_off(monkeypatch, tmp_path):
     (tmp_path / "put_off_by_lvd.py").write_text("__version__ = '1'\nanswer = 42\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(app, "PUT_OFF", {"put_off_by_lvd", "nowhere_to_be_found"})
+    monkeypatch.setattr(app, "LOADED_LATE", {"put_off_by_lvd", "nowhere_to_be_found"})
     monkeypatch.setattr(sys, "meta_path", [app.ImportedLater(), *sys.meta_path])
     module = importlib.import_module("put_off_by_lvd")
     assert type(module) is not type(sys)

@@ -31,16 +31,16 @@ from lvd.cli import console, data, evaluate, explain, export, fit, online, predi
 if TYPE_CHECKING:
     from lvd._validation import InputError, Parameter
 
-PUT_OFF = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
-"""What scikit-learn and scipy import in passing, and no prediction uses: a third of the time they take to load."""
+LOADED_LATE = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
+"""Modules that scikit-learn and scipy import but no prediction uses: a third of their loading time."""
 REFUSED, UNFINISHED = 2, 1
-"""The exit status where nothing was written, and where something was, or its reader has gone."""
+"""Exit statuses: nothing was written; something was, or the reader of standard output has gone."""
 SIGNALLED = 128
-"""A shell's exit status for a process that a signal has ended: this, and the number of the signal."""
+"""A shell's exit status for a process that a signal has ended is this plus the number of the signal."""
 NAMED = 5
-"""How many of the written files are named."""
+"""An error names this many of the files that were written before it."""
 ONCE_MORE = 60.0
-"""Seconds after which a process that still runs after such a signal is ended again."""
+"""Seconds after which a process that survived such a signal is ended again."""
 NAMES = {
     "column": "--smiles",
     "confidence_level": "--level",
@@ -49,11 +49,11 @@ NAMES = {
     "n_newest": "--newest",
     "trusted": "--trust",
 }
-"""Options that the library calls otherwise."""
+"""Options that have another name in the library."""
 
 
 class Commands(TyperGroup):
-    """All commands; one that is gone says where its work is done now."""
+    """All commands; a removed one says what to use instead."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name, or None."""
@@ -100,14 +100,14 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Prediction intervals for any table: wide where similar rows had large errors, infinite where none are known.
+    """Prediction intervals for any table: wide where similar rows had large errors, infinite where none is known.
 
     Fit a model on a table, then predict, evaluate and explain with it, and keep it up to date. Tables are CSV
     (.csv, .csv.gz; UTF-8, comma-separated, with a header) or Parquet. Each command has its own --help.
 
-    The exit status is 0 on success, and 2 for input that is refused: a message then says why, and nothing is
-    written. It is 1 when something went wrong after a file was written, which the message names, or when not all
-    of standard output could be written, and 3 when lvd monitor or lvd online status has an alarm.
+    The exit status is 0 on success and 2 if input is refused: a message then says why, and nothing is written. It
+    is 1 if something failed after a file was written, which the message names, or if standard output could not be
+    written in full, and 3 if lvd monitor or lvd online status raises an alarm.
     """
 
 
@@ -126,42 +126,42 @@ app.add_typer(data.data)
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run the command line; refused input is told in a message, with exit status 2."""
-    # Loading torch and scikit-learn makes only objects that stay: looking through them for garbage again and
-    # again took a sixth of a short command.
+    """Run the command line; refused input gives a message and exit status 2."""
+    # Loading torch and scikit-learn creates only objects that stay: collecting garbage meanwhile took a sixth of
+    # the time of a short command.
     gc.set_threshold(100_000, 50, 50)
-    atexit.register(gc.freeze)  # and once more at the end, a quarter of it
+    atexit.register(gc.freeze)  # collecting once more at the end took a quarter of it
     if not any(isinstance(finder, ImportedLater) for finder in sys.meta_path):
         sys.meta_path.insert(0, ImportedLater())
-    if sys.stderr is None:  # closed: what is told there is told to nobody
+    if sys.stderr is None:  # closed: nobody reads it
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (as long as the process runs)
     if sys.stdout is None:
         console.complain("error", "standard output is closed; send it to a file, a pipe or /dev/null")
         sys.exit(REFUSED)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+        if isinstance(stream, TextIOWrapper):  # do not fail on a name that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     WRITTEN.clear()
     with ending_orderly(), warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
-        warnings.simplefilter("ignore", FutureWarning)  # what libraries will change is told to their users
+        warnings.simplefilter("ignore", FutureWarning)  # meant for those who write code with these libraries
         warnings.showwarning = lambda message, *_: console.complain("warning", " ".join(str(message).split()))
         sys.exit(_run(commands))
 
 
 class ImportedLater(MetaPathFinder):
-    """Finds the modules of :data:`PUT_OFF`, which are loaded when something in them is asked for."""
+    """Finds the modules of :data:`LOADED_LATE`, which are loaded when something in them is used."""
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         """The module, with a loader that waits."""
-        found = PathFinder.find_spec(fullname, path, target) if fullname in PUT_OFF else None
+        found = PathFinder.find_spec(fullname, path, target) if fullname in LOADED_LATE else None
         if found is not None and found.loader is not None:
             found.loader = LazyLoader(found.loader)
         return found
 
 
 def _run(commands: typer.Typer) -> int | str | None:
-    """The exit status; an answer that could not be printed is told, unless its reader has had enough."""
+    """Run a command; the exit status. Output that cannot be printed is an error, unless its reader has gone."""
     status: int | str | None = REFUSED
     try:
         try:
@@ -181,7 +181,7 @@ def _run(commands: typer.Typer) -> int | str | None:
             printed=error.filename is None,
         )
     except ValueError as error:
-        from lvd._validation import InputError  # loads numpy, for which the help need not wait
+        from lvd._validation import InputError  # loads numpy, which the help does not need
 
         if not isinstance(error, InputError):
             raise
@@ -189,7 +189,7 @@ def _run(commands: typer.Typer) -> int | str | None:
 
 
 def _complain(message: str, *, printed: bool = False) -> int:
-    """Tell an error, and what was written before, be it `printed`; the exit status."""
+    """Report an error and what was written before it, to files or, if `printed`, to standard output; the status."""
     from lvd._files import cache_folder
 
     cache = os.path.realpath(cache_folder())
@@ -205,7 +205,7 @@ def _complain(message: str, *, printed: bool = False) -> int:
 
 
 def name_options(error: InputError) -> str:
-    """The message of an error, its parameters as options: ``--drop id`` for ``drop=['id']``."""
+    """The message of an error with its parameters written as options: ``--drop id`` for ``drop=['id']``."""
     return "".join(piece if isinstance(piece, str) else _as_option(piece) for piece in error.pieces)
 
 
@@ -228,7 +228,7 @@ def _as_option(parameter: Parameter) -> str:
 
 
 def _drop_output() -> None:
-    """Python writes what is left in its buffers when it ends, and would fail once more."""
+    """Discard what is left in Python's buffers: it would try to write that again at exit."""
     try:
         number = sys.stdout.fileno()
     except OSError:  # a test's own stream
@@ -240,11 +240,11 @@ def _drop_output() -> None:
 
 @contextmanager
 def ending_orderly() -> Iterator[None]:
-    """A signal that ends the process lets it remove what it has half written."""
+    """End the process by an exception when a signal asks for it, so that half-written files are removed."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
-        ours = []  # only the main thread may say what a signal does
+        ours = []  # only the main thread may set what a signal does
 
     def end(number: int, frame: FrameType | None) -> None:
         for one in ours:

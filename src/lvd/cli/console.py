@@ -1,17 +1,21 @@
-"""Printing: results to standard output, all else to standard error; colours and progress on terminals only.
+"""What the commands share: how options are declared, what is checked before the work, and how results are printed.
 
-And how options are declared, for the help that is printed.
+Results go to standard output, all else to standard error; colours and progress are for terminals only.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +24,7 @@ from lvd._json import to_json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from lvd.tables.table_model import TableModel
     from lvd.tables.writing import Unseen
 
 _WIDE = 1000
@@ -43,13 +48,154 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
+ALARMED = 3
+"""The exit status when there is an alarm."""
+Guarantee = Literal["local", "calibrated", "randomized", "transductive"]
+"""What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
+Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]
+Data = Annotated[Path, argument("DATA", "A table with a header: .csv, .csv.gz or .parquet.")]
+Levels = Annotated[
+    list[float] | None,
+    option(
+        "LEVEL",
+        "Confidence level between 0 and 1; repeat for several levels.",
+        "the level given to lvd fit",
+        "--level",
+    ),
+]
+GuaranteeOfFit = Annotated[
+    Guarantee | None,
+    typer.Option(
+        "--guarantee", show_default="as in lvd fit", help="What the intervals promise; see lvd fit --help."
+    ),
+]
+Trust = Annotated[
+    list[str] | None,
+    option(
+        "MODULE:CLASS",
+        "Trust a class of your own that the model uses, as given to lvd fit --kernel: its code will run. Repeat "
+        "for several.",
+        "none; a model with such a class is refused",
+        "--trust",
+    ),
+]
+Level = Annotated[
+    float | None,
+    typer.Option(show_default="the level given to lvd fit", help="Confidence level between 0 and 1."),
+]
+SkipInvalid = Annotated[
+    bool,
+    typer.Option(
+        "--skip-invalid",
+        help="Skip and count rows that the model cannot read, instead of stopping with an error.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='Print JSON for machines; infinite numbers are the strings "Infinity" and "-Infinity", undefined ones '
+        "null.",
+    ),
+]
+
+
+def own_class(name: str) -> type[Any]:
+    """The class that an option names as MODULE:CLASS, from the current folder or an installed package."""
+    from lvd.store import class_named
+
+    folder = str(Path.cwd())
+    if folder not in sys.path:  # an installed command does not search it
+        sys.path.append(folder)
+    return class_named(name)
+
+
+def load_fitted(
+    folder: Path,
+    trust: Sequence[str] | None,
+    *,
+    skip_invalid: bool = False,
+    guarantee: Guarantee | None = None,
+) -> TableModel:
+    """Load a model and the classes it may use, with another guarantee if one is given."""
+    from lvd.tables.table_model import TableModel
+
+    trusted = [own_class(name) for name in trust or ()]
+    fitted = TableModel.load(folder, skip_invalid=skip_invalid, trusted=trusted)
+    return fitted if guarantee is None else replace(fitted, guarantee=guarantee)
+
+
+def check_files(
+    files: Mapping[str, Path | None], *inputs: str | Path | None, model: Path | None = None
+) -> None:
+    """Before the work, check that the output `files`, by option, can be written and are no inputs.
+
+    See :func:`check_apart`; `model` is the folder of --out.
+    """
+    from lvd._files import check_output
+
+    check_apart({"--out": model} | dict(files), *inputs)
+    for file in filter(None, files.values()):
+        check_output(file)
+
+
+def check_apart(written: Mapping[str, Path | None], *inputs: str | Path | None) -> None:
+    """Refuse an output that is an input or another output, under whatever name, or is inside one of them."""
+    from lvd._files import overlap
+    from lvd._validation import InputError
+
+    outputs = [(name, out) for name, out in written.items() if out is not None]
+    for number, (name, out) in enumerate(outputs):
+        others = [f"{other} {str(place)!r}" for other, place in outputs[:number] if overlap(out, place)]
+        others += [
+            f"its own input {str(given)!r}" for given in inputs if given is not None and overlap(out, given)
+        ]
+        if others:
+            raise InputError(f"{name} {str(out)!r} would overwrite {others[0]}; give another name")
+
+
+def check_free(out: Path, *, force: bool) -> None:
+    """Refuse to write a model where anything exists, but for an older model with --force."""
+    from lvd import store
+
+    check_new(out, force=force)
+    store.check_replaceable(out)
+
+
+def check_new(out: Path, *, force: bool) -> None:
+    """Refuse to replace what exists, except with --force."""
+    from lvd._validation import InputError
+
+    if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
+        raise InputError(f"{out} exists already; give --force to replace it, or another name")
+
+
+def warn_of_training_rows(
+    n_repeated: int, n_rows: int, fitted: TableModel, consequence: str, *, n_calibrating: int = 0
+) -> None:
+    """Warn of rows that the model was trained or calibrated on: results on them say nothing about new rows."""
+    from lvd.calibration import CalibrationWarning
+
+    warned = []
+    if n_repeated:
+        known = f"{n_repeated} of {n_rows} rows {fitted.encoder.repeated}"
+        warned.append(f"{known}: if the model was trained on them, {consequence}")
+    if n_calibrating:
+        warned.append(
+            f"{n_calibrating} of {n_rows} rows are calibration rows of the model: its intervals were made to "
+            "contain them; use rows that it has not seen"
+        )
+    for text in warned:
+        warnings.warn(text, CalibrationWarning, stacklevel=1)
+
+
 def show(text: str = "") -> None:
     """Print a line of the result."""
     _console().print(escape_controls(text), soft_wrap=True)
 
 
 def escape_controls(text: str) -> str:
-    """Names from a table or a command could move the cursor and rewrite the screen: such characters are spelled."""
+    """Spell out control characters: a name in a table could otherwise move the cursor and rewrite the screen."""
     return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
@@ -117,15 +263,15 @@ def complain(kind: str, message: str) -> None:
     console.print(escape_controls(message), soft_wrap=True)
 
 
-def foretell(text: str) -> None:
-    """Say what comes next, on terminals only."""
+def show_stage(text: str) -> None:
+    """Print what begins now, on terminals only."""
     if sys.stderr.isatty():
         _console(stderr=True).print(text)
 
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Say what takes so long while it takes; call with each stage that begins."""
+    """Show `what` with a spinner while the block runs; call with the name of each stage."""
     if not sys.stderr.isatty():
         yield lambda stage: None
         return
@@ -135,10 +281,10 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], None]]:
-    """Say which stage is at work and about how long the rest will take; call with each stage that begins.
+    """Show the current stage and about how much time is left; call with the name of each stage as it begins.
 
-    `weights` are how long the stages take, relative to each other, by the beginning of their names; in a stage
-    whose name ends in ``2 of 5`` the parts take equally long.
+    `weights` gives the relative duration of the stages, by the beginning of their names; in a stage whose name
+    ends in ``2 of 5`` all parts are taken to be equally long.
     """
     if not sys.stderr.isatty():
         yield lambda stage: None
@@ -167,7 +313,7 @@ def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], 
 
 
 def done_before(stage: str, weights: Mapping[str, float]) -> float | None:
-    """The weight of all that comes before this stage; None for a stage that is not among them."""
+    """The weight of all stages before this one; None if it is not among them."""
     names = list(weights)
     found = next((name for name in names if stage.startswith(name)), None)
     if found is None:
@@ -195,7 +341,7 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _live_column(text: Callable[[], str]) -> Any:
-    """A column that asks for its text again whenever it is drawn."""
+    """A column that computes its text whenever it is drawn."""
     from rich.progress import ProgressColumn
     from rich.text import Text
 
@@ -210,7 +356,7 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    # Without a terminal there is no width to fit in.
+    # Without a terminal there is no width to fit into.
     return Console(
         stderr=stderr, width=None if terminal else _WIDE, markup=False, emoji=False, highlight=False
     )

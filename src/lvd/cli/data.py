@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import argument, option
-from lvd.cli.shared import Json, check_files
+from lvd.cli.console import Json, argument, check_files, option
 
 Folder = Annotated[
-    Path | None, option("FOLDER", "A folder with datasets.", "that of the variable LVD_DATA", "--folder")
+    Path | None, option("FOLDER", "A folder with datasets.", "the variable LVD_DATA", "--folder")
 ]
 data = typer.Typer(name="data", no_args_is_help=True, help="The datasets of the experiments.")
 
@@ -27,10 +26,10 @@ def list_datasets(
     folder: Folder = None,
     json: Json = False,
 ) -> None:
-    """List the datasets of the experiments, and where each is on this machine.
+    """List the datasets of the experiments, and where each one is on this machine.
 
-    A dataset that is not here is downloaded when it is first used (lvd.data.load_dataset in Python), to the folder
-    that the variable LVD_CACHE names (else ~/.cache/lvd). Nothing is downloaded by this command.
+    A dataset that is not here is downloaded on first use (lvd.data.load_dataset in Python), to the folder named by
+    the variable LVD_CACHE, or else to ~/.cache/lvd. This command downloads nothing.
     """
     from lvd.data import available
 
@@ -55,7 +54,7 @@ def export_dataset(
     out: Annotated[Path, argument("FILE", "A .csv, .csv.gz or .parquet file to write.")],
     folder: Folder = None,
 ) -> None:
-    """Write a dataset as a table, its target in the last columns, to try the other commands on."""
+    """Write a dataset as a table, with its targets in the last columns, to try the other commands on."""
     from lvd.data import available, export, load_dataset
 
     check_files({"FILE": out}, *(dataset.where for dataset in available(folder)))
@@ -72,8 +71,8 @@ def demo(
 ) -> None:
     """Compare LVD with split conformal, around the same network, on made-up homes that need no download.
 
-    Prints how well both cover and what to look for, and writes a picture (PNG) and all intervals (CSV). Files
-    of the same name in the folder are replaced. Takes less than a minute.
+    Prints how well both cover and what to look for, and writes a picture (PNG) and all intervals (CSV). Files with
+    the same names in the folder are replaced. Takes less than a minute.
     """
     from lvd.demo.homes import LEVEL, LVD, NOISE_RATIO, NOISY, SPLIT, demo_lines, run_demo
 

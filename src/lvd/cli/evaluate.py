@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from lvd.cli import console
-from lvd.cli.console import option
-from lvd.cli.shared import (
+from lvd.cli.console import (
     Data,
     GuaranteeOfFit,
     Json,
@@ -16,10 +15,10 @@ from lvd.cli.shared import (
     SkipInvalid,
     Trust,
     load_fitted,
-    show_metrics,
-    together_lines,
+    option,
     warn_of_training_rows,
 )
+from lvd.cli.fit_summary import show_metrics, together_lines
 
 EXAMPLES = console.examples(
     "lvd evaluate homes-model sold-homes.csv",
@@ -46,32 +45,33 @@ def evaluate_table(
 
     Coverage is the share of true values inside their interval, and tail coverage the same among the 10% smallest
     and the 10% largest true values. Mean error is the mean absolute error of the predictions, mean width is over
-    the finite intervals, and finite is their share. AUROC says how well the width tells large errors from small
+    the finite intervals, and finite is their share. AUROC measures how well the width tells large errors from small
     ones: 50% is chance.
 
     The verdict compares the intervals with one width for all rows (split conformal, from the same calibration
-    errors): "holds, and tells rows apart", "holds, but no better than one width for all", "too many unknown" (more
-    than 5% of the rows are unknown or have an infinite interval), "does not hold", or "cannot tell" where the rows
-    are too few. It is decided by the coverage with its exact binomial band; by the interval score (Winkler), width
-    and a penalty for each miss, over all rows, with infinity as the range of the calibration rows; and, from 600
-    rows on, by the ERT, which says how far coverage is from the level row by row. Lower is better for both.
+    errors): "holds, and tells rows apart", "holds, but no better than one width for all", "too many unknown"
+    (more than 5% of the rows are unknown or have an infinite interval), "does not hold", or "cannot tell" if
+    there are too few rows. It rests on the coverage with its exact binomial band; on the interval score
+    (Winkler), the mean width plus a penalty for each miss, where an infinite interval counts as the range of the
+    calibration rows; and, from 600 rows on, on the ERT, which measures how far coverage is from the level row by
+    row. Lower is better for both.
 
     Whole distributions are judged on the first 2,000 rows: CRPS, the continuous ranked probability score, is in
     units of the target, and lower is better. Probability integral transforms (PIT), the share of each distribution
-    below the true value, are uniform where they are right; the p-value is that of a chi-squared test, and a small
-    one comes with what is wrong, such as "are too narrow".
+    below the true value, are uniform if the distributions are right; the p-value is that of a chi-squared test, and
+    a small one comes with what is wrong, such as "are too narrow".
 
-    For several targets it also says how often all true values of a row are inside at once; only a model fitted
+    With several targets it also says how often all true values of a row are inside at once; only a model fitted
     with --joint is made for that.
 
     Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
 
     Use rows that the model has not seen; those it was trained or calibrated on cause a warning. lvd fit --test-out
-    keeps the test rows for this. Rows with the same inputs and targets are copies: metrics are over all of them,
-    but bands and tests count each row once.
+    keeps the test rows for this. Rows with the same inputs and targets are copies: metrics include all of them, but
+    bands and tests count each row once.
 
-    With --by the coverage is given group by group, with its exact binomial 95% band, and a group is flagged
-    when its coverage is below the level by more than chance (exact binomial test at 5%, Holm-corrected for the
+    With --by the coverage is given group by group, with its exact binomial 95% band. A group is flagged if its
+    coverage is below the level by more than chance explains (exact binomial test at 5%, Holm-corrected for the
     number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
     """
     from lvd.tables.reading import read_rows

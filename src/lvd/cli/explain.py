@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import option
-from lvd.cli.shared import Data, Json, Level, Model, Trust, load_fitted
+from lvd.cli.console import Data, Json, Level, Model, Trust, load_fitted, option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +41,7 @@ def explain_row(
     neighbors: Annotated[int, typer.Option(min=1, help="How many calibration rows to list.")] = 10,
     fitted_on: Annotated[
         Path | None,
-        option("FILE", "The table that lvd fit was given, to show the neighbours' cells beside the row's."),
+        option("FILE", "The table given to lvd fit, to show the neighbours' cells next to the row's."),
     ] = None,
     trust: Trust = None,
     json: Json = False,
@@ -50,15 +49,15 @@ def explain_row(
     """Say why one row's interval is as wide as it is, or infinite.
 
     Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit (1 is
-    the first row below the header; rows that lvd update has added are counted apart), their share of the weight,
-    their similarity (1 is the same as this row), the error made on them, how many times the expected error that is,
-    and their true value. The rest of the weight represents what is not known; where that is too much for the level,
-    the interval is infinite, and the number of missing rows is given. A row that is unlike all training rows, or
-    with a text that none of them has, is unknown, however wide its interval is. Where the model reads a single
-    column, rows are shown with its cell.
+    the first row below the header; rows added by lvd update are counted separately), their share of the weight,
+    their similarity (1 means the same as this row), the error made on them, how many times the expected error
+    that is, and their true value. The rest of the weight represents what is not known; if that is too much for
+    the level, the interval is infinite, and the number of missing rows is given. A row that is unlike all
+    training rows, or has a text that none of them has, is unknown, however wide its interval is. If the model
+    reads a single column, rows are shown with its cell.
 
-    Of a table with ten rows or more the columns are listed too: how many times wider the interval of this row is
-    for what the row has there, against the first 1,000 rows of the table, with the largest effects first.
+    If the table has at least ten rows, the columns are listed too: how many times wider the row's own value makes
+    its interval, compared with the first 1,000 rows of the table, largest effects first.
     """
     from lvd.page.row_details import read_neighbors
     from lvd.tables.reading import find_row, read_rows, read_table
@@ -80,7 +79,7 @@ def explain_row(
 
 
 def _rows_to_compare_with(model: TableModel, data: Path) -> pa.Table | None:
-    """The first rows of the table; none where the model reads no columns, or cannot read one of these rows."""
+    """The first rows of the table; None if the model reads no columns, or cannot read one of these rows."""
     from lvd._validation import InputError
     from lvd.tables.reading import read_rows
 

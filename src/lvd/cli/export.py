@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import argument
-from lvd.cli.shared import Json, Levels, Model, Trust, check_files, check_new, load_fitted
+from lvd.cli.console import Json, Levels, Model, Trust, argument, check_files, check_new, load_fitted
 
 EXAMPLES = console.examples(
     "lvd export homes-model homes.onnx",
@@ -26,7 +25,7 @@ def export_graph(
         int,
         typer.Option(
             min=1,
-            help="Most calibration rows in the graph; where there are more, those of the smallest errors are left "
+            help="Most calibration rows in the graph. If there are more, those with the smallest errors are left "
             "out, which makes intervals wider, never narrower.",
         ),
     ] = 20_000,
@@ -36,16 +35,16 @@ def export_graph(
 ) -> None:
     """Write a model with its intervals as one ONNX graph, to be served without lvd and without Python (extra onnx).
 
-    The graph takes the columns of the table as numbers, X, a row for each row, and gives y_pred, lower_90 and
-    upper_90 for each level, n_effective and known, as lvd predict writes them. It consists of standard operators,
-    in float64, and runs in onnxruntime on a CPU, from whatever language.
+    The graph takes the table's columns as numbers, X, one row each, and gives y_pred, lower_90 and upper_90 for
+    each level, n_effective and known, as lvd predict writes them. It consists of standard operators in float64
+    and runs in onnxruntime on a CPU, from any language.
 
-    How columns become numbers is in OUT.json, beside it: texts are coded by their levels, and dates by their parts.
-    examples/onnx/read_coded_columns.py in lvd's repository is a short program in plain Python that reads it.
+    OUT.json, next to it, says how columns become numbers: texts are coded by their levels, and dates by their
+    parts. examples/onnx/read_coded_columns.py in lvd's repository is a short program in plain Python that reads
+    it.
 
-    Models of lvd fit can be exported, and most of those that were fitted in Python on a frame, with the local
-    promise. Those fitted with --smiles, --joint, --groups, a --kernel of your own or another --guarantee are
-    refused.
+    Models of lvd fit with the local promise can be exported, and most of those fitted in Python on a frame. Models
+    fitted with --smiles, --joint, --groups, a --kernel of your own or another --guarantee are refused.
     """
     from lvd.tables.exported import coding_beside, export_model
 

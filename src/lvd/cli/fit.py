@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import option
+from lvd.cli.console import Data, Guarantee, Json, SkipInvalid, check_files, check_free, option, own_class
 from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
-from lvd.cli.shared import Data, Guarantee, Json, SkipInvalid, check_files, check_free, own_class
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +33,7 @@ WEIGHTS = {
     "learning the shape of errors": 1.0,
     "testing the intervals": 0.5,
 }
-"""About how long the stages of a fit take, beside each other."""
+"""About how long the stages of a fit take, relative to each other."""
 QUICK = {
     name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
 }
@@ -114,12 +113,12 @@ def fit(
     date_format: Annotated[
         DateFormat | None,
         typer.Option(
-            show_default="found from the column where it tells",
+            show_default="found from the column if it is clear",
             help="Whether dates such as 03/04/2024 begin with the day (dmy) or the month (mdy).",
         ),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="Confidence level of the report, and of lvd predict unless it is given one.")
+        float, typer.Option(help="Confidence level of the report, and of lvd predict by default.")
     ] = 0.9,
     y_min: Annotated[
         float | None, typer.Option(show_default=False, help="Lowest possible target; clips the intervals.")
@@ -175,8 +174,8 @@ def fit(
         CalibrationName,
         typer.Option(
             help="Which rows calibrate. split: a fifth, which training has not seen. cross: all rows train, "
-            "and all calibrate by cross-validated errors; sharper, above all on small tables, but that the level "
-            "holds is then measured, not proved."
+            "and all calibrate by cross-validated errors; sharper, especially on small tables, but the level is "
+            "then measured, not proved."
         ),
     ] = "split",
     guarantee: Annotated[
@@ -190,9 +189,9 @@ def fit(
     when_unknown: Annotated[
         WhenUnknown | None,
         typer.Option(
-            show_default="that of the preset: infinite, for paper widen",
+            show_default="infinite; with --preset paper widen",
             help="The interval of a row that is unlike all training rows: infinite, or as wide as the calibration "
-            "rows say. Either way lvd predict marks such rows in its column known.",
+            "rows say. In both cases lvd predict marks such rows in its column known.",
         ),
     ] = None,
     joint: Annotated[
@@ -208,8 +207,8 @@ def fit(
         option(
             "COLUMN",
             "Column whose values are groups: each is calibrated on its own rows alone, so that the promise "
-            "holds within it. Values are compared as they stand in the table: 7 and 007 are two groups. The column "
-            "is also an input, unless left out with --drop.",
+            "holds within it. Values are compared as written in the table: 7 and 007 are two groups. The column is "
+            "also an input, unless left out with --drop.",
         ),
     ] = None,
     split: Annotated[
@@ -226,7 +225,7 @@ def fit(
         str | None,
         option(
             "COLUMN",
-            "Forecast: the column of dates, evenly apart, one row for each. Goes with --lags and --horizon.",
+            "Forecast: the column of dates, evenly spaced, with one row each. Needs --lags and --horizon.",
             "no forecast",
         ),
     ] = None,
@@ -242,7 +241,7 @@ def fit(
         str | None,
         option(
             "NUMBERS",
-            "Forecast so many steps ahead: 24 for each of the next 24, 1,6,24 for these alone.",
+            "Forecast this many steps ahead: 24 means each of the next 24, and 1,6,24 only these.",
             "no forecast",
         ),
     ] = None,
@@ -252,7 +251,7 @@ def fit(
             "adaptive|NUMBER",
             "Widen the kernel: above 1, fewer intervals are infinite, and they are less local. adaptive "
             "widens it row by row, as far as a finite interval at --level is likely to need.",
-            "that of the preset: adaptive, for paper 1",
+            "adaptive; with --preset paper 1",
         ),
     ] = None,
     epochs: Annotated[
@@ -275,7 +274,7 @@ def fit(
         int | None,
         typer.Option(
             min=1,
-            show_default="5, for --preset paper 1",
+            show_default="5; with --preset paper 1",
             help="How many graph networks predict together, with --smiles; one is faster but less accurate.",
         ),
     ] = None,
@@ -295,19 +294,19 @@ def fit(
     """Fit a model to a table and report how good its intervals are.
 
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
-    intervals, and 20% test them; no step sees the test rows. At most 50,000 calibrate, so of more than 250,000 rows
-    more train. Rows without a target are left out and counted.
+    intervals, and 20% test them; no step sees the test rows. At most 50,000 rows calibrate: from 250,000 rows on
+    the others train. Rows without a target are left out and counted.
 
-    Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; where there
-    are more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and
-    another holds each text's frequency. Numbers may have a currency sign, % (5% is 5) and commas between
-    thousands, if all of a column are written so. Dates and times in ISO 8601 (2024-03-31, 17:30:00,
-    2024-03-31T17:30:00), or with the year last where the column or --date-format tells whether day or month comes
-    first, become year, month, day of the week, hour and elapsed days. Columns that are constant or number the rows
-    are left out and reported. A column that alone predicts the target almost perfectly is kept and reported: it may
-    be known only when the target is.
+    Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; if a column has
+    more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and another
+    holds each text's frequency. Numbers may have a currency sign, % (5% is 5) and commas between thousands, if the
+    whole column is written that way. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00), or
+    with the year last if the column or --date-format tells whether the day or the month comes first, become year,
+    month, day of the week, hour and elapsed days. Columns that are constant or number the rows are left out and
+    reported. A column that alone predicts the target almost perfectly is kept and reported: it may be known only
+    when the target is.
 
-    The column of --split is not an input, except for what recurs in dates: month, day of the week and hour.
+    The column of --split is not an input, except for the recurring parts of dates: month, day of the week and hour.
 
     Two models are built in: a network and boosted trees. By default both predict held-out training rows, and the
     one with the smaller squared error is used; the last line of the summary says which. --preset paper uses the
@@ -317,23 +316,25 @@ def fit(
     once on all training rows and once without each of five folds. Graph networks predict their errors themselves,
     so they are trained without each fold only with --calibration cross. --preset paper trains the model once.
 
-    With --groups, lvd predict needs that column too. Rows of a group without calibration rows get infinite
-    intervals and are counted.
+    With --groups, lvd predict needs that column too. Rows in a group without calibration rows are counted, and
+    their intervals are infinite.
 
-    With --time, --lags and --horizon the model forecasts the target so many steps later, from its values at the
-    lags, the other columns as they are at the date, and what recurs in it. Each horizon has errors of its own.
-    The parts follow each other in time, with a gap of the longest horizon. lvd predict then forecasts from the
-    latest row of a table that ends now; lvd evaluate and lvd report measure the horizons on a table of the past.
+    With --time, --lags and --horizon the model forecasts the target this many steps ahead, from its values at the
+    lags, the other columns at the same date, and the recurring parts of that date. Each horizon has its own errors.
+    Training, calibration and test rows follow each other in time, with gaps as long as the longest horizon. lvd
+    predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure the
+    horizons on a table of the past.
 
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
-    errors are, and each target has a kernel of its own. --preset paper has one network, trained on squared errors.
-    Rows with the same molecule, however it is written, are found by their canonical SMILES, kept in one part of the
+    errors are, and each target has its own kernel. --preset paper has one network, trained on squared errors. Rows
+    with the same molecule, however it is written, are found by their canonical SMILES, kept in the same part of the
     split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the neighbours by
-    them, and lvd report draws them. With several targets, cells of the targets may be empty: each target uses the
-    rows that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
+    them, and lvd report draws them. With several targets, some target cells may be empty: each target uses the rows
+    that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
-    With --checkpoint the network is one that chemprop has trained, and stays as it is. Of the molecules, none of
-    which it has seen, 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
+    With --checkpoint the network is one that chemprop has trained, and it is used as it is. It must not have seen
+    the molecules, of which 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20%
+    test.
     """
     from lvd import LVDRegressor
     from lvd._validation import InputError, resolve_device
@@ -361,12 +362,12 @@ def fit(
         ),
         (
             calibration == "cross" and has_checkpoint,
-            "--calibration cross trains the network again without each fold, and that of --checkpoint is trained; "
+            "--calibration cross trains the network again without each fold, but --checkpoint is already trained; "
             "leave one of them out",
         ),
         (
             calibration == "cross" and guarantee != "local",
-            "--calibration cross goes with --guarantee local only: the other guarantees speak of calibration rows "
+            "--calibration cross works only with --guarantee local: the other guarantees need calibration rows "
             "that training has not seen; leave one of them out",
         ),
         (
@@ -463,7 +464,7 @@ def fit(
 
 
 def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None) -> pa.Table:
-    """The rows with their types where the file has some, but groups as they stand in the table of lvd fit."""
+    """The rows with their types if the file format has types, but groups as written in the table of lvd fit."""
     from lvd.tables.reading import table_format
 
     if table_format(path) != "parquet":
@@ -490,7 +491,7 @@ def _forecast_plan(
     steps: tuple[str | None, str | None],
     date_format: DateFormat | None,
 ) -> ForecastPlan | None:
-    """What is forecast from what, if anything is."""
+    """What to forecast from what; None without a forecast."""
     from lvd.tables.forecasting import ForecastPlan, read_horizons, read_steps
 
     lags, horizon = steps
@@ -507,7 +508,7 @@ def _fit_table(
     of_rows: dict[str, Any],
     **choices: Any,
 ) -> tuple[TableModel, FitReport]:
-    """Fit a model of rows, with the choices that are for these alone, or of forecasts."""
+    """Fit a model of rows, with the choices for these alone, or of forecasts."""
     from lvd.tables.table_model import TableModel
 
     if plan is None:
@@ -516,7 +517,7 @@ def _fit_table(
 
 
 def _test_rows(table: pa.Table, fitted: TableModel) -> pa.Table:
-    """The rows that no step has seen; of forecasts with those before them that hold their lags."""
+    """The rows that no step has seen; for forecasts also the earlier rows that hold their lags."""
     if fitted.forecast is None:
         return table.take(fitted.test_rows - 1)
     places = fitted.forecast.rows(table).places[fitted.test_rows - 1]
@@ -524,7 +525,7 @@ def _test_rows(table: pa.Table, fitted: TableModel) -> pa.Table:
 
 
 def _own_part(name: str, contract: type[Any]) -> Any:
-    """An object of a class of the user's own, with the settings that its constructor has by default."""
+    """An object of a user's own class, with the defaults of its constructor."""
     from lvd._validation import InputError
 
     cls = own_class(name)
@@ -549,7 +550,7 @@ def _as_bandwidth(text: str) -> float | str:
 
 
 def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
-    """The model by its name, or a network of so many epochs."""
+    """The name of a model, or a network to train for this many epochs."""
     from lvd import NetRegressor
 
     return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
@@ -562,7 +563,7 @@ def _network(
     device: str,
     seed: int,
 ) -> Any:
-    """Graph networks; `sizes` are their width and their number, where given."""
+    """Graph networks; `sizes` gives their width and number, or None for the defaults."""
     from lvd import ChempropEstimator
     from lvd.models.losses import SquaredLoss
 
@@ -570,7 +571,7 @@ def _network(
     return ChempropEstimator(
         n_epochs=epochs,
         warmup_epochs=2.0 if epochs is None else min(2.0, epochs / 2),
-        cache_features=False,  # rows that are predicted pass once: to keep them all would only fill the disk
+        cache_features=False,  # each predicted row is read once: caching would only fill the disk
         device=device,
         random_state=seed,
     ).set_params(**of_paper | {name: value for name, value in sizes.items() if value is not None})
@@ -591,12 +592,12 @@ def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
 
 @contextmanager
 def _showing(n_rows: int, preset: PresetName, *, of_molecules: bool) -> Iterator[None]:
-    """The stages, with the time left; a graph network has a bar of its own, so there they are lines."""
+    """Show the stages and the time left; those of graph networks, which have their own bar, as lines."""
     from lvd._progress import listening
 
     if of_molecules:
-        console.foretell(f"reading {n_rows:,} molecules")
-        with listening(console.foretell):
+        console.show_stage(f"reading {n_rows:,} molecules")
+        with listening(console.show_stage):
             yield
     else:
         weights = QUICK if preset == "paper" else WEIGHTS

@@ -1,31 +1,43 @@
-"""What ``lvd fit`` says at its end, and the card that it puts beside the model."""
+"""What ``lvd fit`` prints at its end, and the card that it writes next to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lvd.cli import console
-from lvd.cli.shared import show_metrics, together_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lvd.methods import LVDRegressor
-    from lvd.tables.reports import FitReport
+    from lvd.tables.reports import FitReport, TargetReport, Together
     from lvd.tables.table_model import TableModel
+    from lvd.tables.verdict import Verdict
 
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
-"""How many rows are named."""
+"""A note names at most this many rows."""
 FEW = 0.5
-"""With a smaller share of finite intervals the report says what can be done."""
+"""With a smaller share of finite intervals the report says what to do."""
+
+
+_COLUMNS = {
+    "level": ("confidence_level", "g"),
+    "coverage": ("marginal_coverage_rate", ".1%"),
+    "tail coverage": ("tail_coverage_rate", ".1%"),
+    "mean error": ("mean_absolute_deviation", ".4g"),
+    "mean width": ("mean_finite_width", ".4g"),
+    "finite": ("finite_fraction", ".1%"),
+    "AUROC": ("residual_auroc", ".1%"),
+}
 
 
 def model_class(regressor: LVDRegressor) -> str:
-    """The class of the model; of one for which missing numbers are filled in, that of the model itself."""
+    """The name of the model's class, without the wrapper that fills in missing numbers."""
     return type(getattr(regressor.model_, "model", regressor.model_)).__name__
 
 
@@ -108,7 +120,7 @@ def with_card(
 
 
 def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
-    """What a person should look at."""
+    """What the user should look at."""
     from lvd.tables.column_coding import PLAIN_NUMBERS
 
     if report.read_from:
@@ -120,8 +132,8 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
         yield f"read as dates: {columns}"
     for column, share in report.leaks.items():
         yield (
-            f"column {column!r} alone explains {share:.1%} of the target's variance: if it is known only when the "
-            f"target is, the model is worthless in use; leave it out with --drop {column}"
+            f"column {column!r} alone explains {share:.1%} of the target's variance: if it becomes known only with "
+            f"the target, the model is worthless in use; leave it out with --drop {column}"
         )
     for column, (n_frequent, n_rare) in report.pooled.items():
         yield (
@@ -160,13 +172,13 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
         apart = " of other scaffolds" if report.split == "scaffold" else ""
         yield (
             f"many intervals are infinite: there are too few similar calibration rows{apart}{more}. More rows"
-            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help; where --bandwidth is a "
+            f"{'' if report.groups is None else ', fewer groups'} or a lower --level help; if --bandwidth is a "
             "number, so does adaptive, which looks as far as needed for similar rows"
         )
     if _many_infinite(report) and report.split.startswith("time") and regressor.calibration == "split":
         yield (
-            "the calibration rows are all of one time, so few are similar to rows of another season; with "
-            "--calibration cross rows of all times calibrate"
+            "all calibration rows are from one period, so few are similar to rows of another season; with "
+            "--calibration cross, rows of all periods calibrate"
         )
 
 
@@ -178,8 +190,8 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
     level = max((one.confidence_level for one in verdicts if one.kind == "cannot tell"), default=None)
     if level is not None and report.n_test < rows_to_tell(level):
         yield (
-            f"{report.n_test:,} test rows cannot tell whether {percent(level)} are covered, that takes about "
-            f"{rows_to_tell(level):,}: run lvd evaluate on rows that come later"
+            f"{report.n_test:,} test rows are too few to tell whether {percent(level)} are covered, which takes "
+            f"about {rows_to_tell(level):,}: run lvd evaluate on rows that come later"
         )
     if (
         report.case == "row"
@@ -187,7 +199,7 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
         and report.n_train + report.n_calib < MANY_ROWS
     ):
         yield (
-            f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate: with --calibration cross all "
+            f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate; with --calibration cross all "
             f"{report.n_train + report.n_calib:,} do both: sharper, but the level is then measured, not proved"
         )
 
@@ -210,7 +222,7 @@ def _column_text(name: str, report: FitReport) -> str:
 
 
 def _many_infinite(report: FitReport) -> bool:
-    """Whether few intervals are finite although there are rows enough for the level."""
+    """Whether few intervals are finite although there are enough rows for the level."""
     from lvd.methods.conformal import rows_needed
 
     metrics = [row for one in report.targets for row in one.summary.rows]
@@ -218,3 +230,74 @@ def _many_infinite(report: FitReport) -> bool:
         row["finite_fraction"] < FEW and report.n_calib >= rows_needed(row["confidence_level"])
         for row in metrics
     )
+
+
+def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by: str | None = None) -> None:
+    """For each target a table of metrics on these `rows`, and for each level the coverage `by` a column."""
+    for report in reports:
+        some = "" if report.n_rows == n_rows else f"; {report.n_rows:,} of {n_rows:,} have it"
+        console.show(f"\n{report.target}, on {rows}{some}")
+        console.show_table(
+            list(_COLUMNS),
+            [
+                [_metric_text(metrics[name], spec) for name, spec in _COLUMNS.values()]
+                for metrics in report.summary.rows
+            ],
+            text_columns=0,
+        )
+        for verdict in report.verdicts:
+            console.show(f"level {verdict.confidence_level:g}: {verdict_line(verdict)}")
+        if report.distribution is not None:
+            whole, pit = report.distribution, report.distribution.pit
+            console.show(
+                f"whole distributions: CRPS {whole.crps:.4g}; they {pit.finding} (PIT test on {pit.n_rows:,} rows: "
+                f"p = {pit.p_value:.2g})"
+            )
+        for strata in report.by:
+            console.show(f"\n{report.target}, coverage by {by} at level {strata.confidence_level:g}")
+            console.show_table(
+                ["group", "rows", "coverage", "95% band", "p", ""],
+                [
+                    [
+                        f"{group.group:g}" if isinstance(group.group, float) else str(group.group),
+                        f"{group.count:,}",
+                        f"{group.coverage:.1%}",
+                        f"{group.lower:.1%} to {group.upper:.1%}",
+                        f"{group.p_value:.2g}",
+                        "BELOW THE LEVEL" if group.below_level else "",
+                    ]
+                    for group in strata.groups
+                ],
+            )
+
+
+def together_lines(together: Sequence[Together], joint: str | None) -> Iterator[str]:
+    """Sentences on how often all targets are covered at once, and whether the intervals are made for that."""
+    from lvd.tables.verdict import percent
+
+    made = (
+        "each interval is made for its target alone; lvd fit --joint box makes them hold together"
+        if joint is None
+        else f"the intervals are made to hold together (joint {joint}), so each alone covers more"
+    )
+    for one in together:
+        yield (
+            f"all targets together: {percent(one.coverage, 1)} of {one.n_rows:,} rows have every true value inside "
+            f"at level {one.confidence_level:g} (band {percent(one.lower, 1)} to {percent(one.upper, 1)}); {made}"
+        )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict and the figures behind it, with those of one width for all rows in brackets."""
+    figures = [
+        f"interval score {verdict.interval_score:.4g} (one width for all: {verdict.split_interval_score:.4g})"
+    ]
+    if verdict.ert is not None and verdict.split_ert is not None:
+        figures.append(f"ERT {verdict.ert:.3f} ({verdict.split_ert:.3f})")
+    if verdict.unknown:
+        figures.append(f"{verdict.unknown:.1%} unknown or infinite")
+    return f"{verdict.kind}; {', '.join(figures)}"
+
+
+def _metric_text(value: float, spec: str) -> str:
+    return "-" if math.isnan(value) else format(value, spec)

@@ -1,4 +1,4 @@
-"""``lvd online``: intervals of rows that come over time."""
+"""``lvd online``: intervals for rows that arrive over time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import argument, option
-from lvd.cli.shared import ALARMED, Data, Json, Level, Model, check_apart, check_files, check_free, check_new
+from lvd.cli.console import (
+    ALARMED,
+    Data,
+    Json,
+    Level,
+    Model,
+    argument,
+    check_apart,
+    check_files,
+    check_free,
+    check_new,
+    option,
+)
 
 if TYPE_CHECKING:
     from lvd.tables.online_table import OnlineTable
 
-online = typer.Typer(name="online", no_args_is_help=True, help="Intervals of rows that come over time.")
+online = typer.Typer(name="online", no_args_is_help=True, help="Intervals for rows that arrive over time.")
 State = Annotated[Path, argument("STATE", "The folder that lvd online init wrote.")]
 
 
@@ -31,29 +42,29 @@ State = Annotated[Path, argument("STATE", "The folder that lvd online init wrote
 def begin_online(
     model: Model,
     *,
-    key: Annotated[str, option("COLUMN", "The column that names each row, by which its label comes later.")],
+    key: Annotated[
+        str, option("COLUMN", "The column that names each row, so that its label can come later.")
+    ],
     out: Annotated[Path, option("STATE", "Folder to write the state to.")],
     level: Level = None,
     adapt: Annotated[
         Literal["dtaci", "aci", "pid"],
-        typer.Option(help="How the level adapts to the misses that were seen."),
+        typer.Option(help="How the level adapts to the misses seen so far."),
     ] = "dtaci",
     half_life: Annotated[
         list[str] | None,
         option(
             "ROWS|SPAN",
-            "After how many rows older ones count half, or after how long, such as 12h, 30d or 2w, which needs "
-            "--time; repeat for several to choose among.",
+            "After how many rows an older one counts half, or after how long: 12h, 30d or 2w, with --time. Repeat "
+            "to choose among several.",
             "300, 1,000 and 3,000 rows",
         ),
     ] = None,
     time: Annotated[
         str | None,
-        option(
-            "COLUMN", "The column of each row's date, for half-lives that are spans and for the page.", "none"
-        ),
+        option("COLUMN", "The column of dates, for half-lives given as spans and for the page.", "none"),
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="How many calibration rows are kept.")] = 10_000,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most calibration rows to keep.")] = 10_000,
     max_infinite: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Largest share of infinite intervals.")
     ] = 0.02,
@@ -61,17 +72,17 @@ def begin_online(
         int | None,
         option(
             "ROWS",
-            "Learn anew, after so many labelled rows, how large errors are and where; the model stays.",
+            "Relearn how large errors are, and where, each time this many labels have come; the model stays.",
             "never",
             min=1,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the state at --out.")] = False,
 ) -> None:
-    """Begin intervals over time with a fitted model.
+    """Start intervals over time from a fitted model.
 
-    The state holds a copy of the model, so MODEL is not needed again. Then, as rows come, lvd online predict,
-    and as their labels come, lvd online observe; from cron, for instance.
+    The state holds a copy of the model, so MODEL is not needed again. Then run lvd online predict as rows come, and
+    lvd online observe as their labels come, for instance from cron.
     """
     from lvd.tables.online_table import OnlineTable
     from lvd.tables.table_model import TableModel
@@ -105,11 +116,11 @@ def predict_online(
     out: Annotated[Path, option("FILE", "Where to write: .csv, .csv.gz or .parquet.")],
     json: Json = False,
 ) -> None:
-    """Add predictions and intervals to rows whose labels are to come.
+    """Add predictions and intervals to rows whose labels will come later.
 
-    Keeps all columns and adds y_pred, lower_90 and upper_90 (90 for the level 0.9), and known: false where
-    neither a training row nor a row observed since is similar. Rows that are given again get the intervals
-    that they were given before, and are not counted again: after a crash, give the same table again.
+    Keeps all columns and adds y_pred, lower_90 and upper_90 (90 for the level 0.9), and known: false if neither a
+    training row nor a row observed since is similar. Rows that come again get the same intervals as before and are
+    not counted twice: after a crash, give the same table again.
     """
     from lvd.store import locked
     from lvd.tables.reading import read_rows
@@ -135,8 +146,8 @@ def predict_online(
 def observe_online(state: State, data: Data, *, json: Json = False) -> None:
     """Take the labels of rows that were predicted.
 
-    DATA needs the key and the target alone. Labels may come late, in any order, or never; those that were taken
-    already are ignored and counted, so a table may be given again.
+    DATA needs only the key and the target. Labels may come late, in any order, or never; those already taken are
+    ignored and counted, so a table may be given again.
     """
     from lvd.store import locked
     from lvd.tables.reading import read_rows
@@ -152,7 +163,7 @@ def observe_online(state: State, data: Data, *, json: Json = False) -> None:
     console.show(f"{report.n_taken:,} labels taken")
     if report.n_ignored:
         console.show(
-            f"{report.n_ignored:,} ignored: their rows do not wait for one (observed, or never predicted)"
+            f"{report.n_ignored:,} ignored: their rows are not waiting for one (observed, or never predicted)"
         )
     if report.n_unlabelled:
         console.show(f"{report.n_unlabelled:,} rows have no label")
@@ -164,9 +175,9 @@ def observe_online(state: State, data: Data, *, json: Json = False) -> None:
     no_args_is_help=True,
 )
 def show_status(state: State, *, json: Json = False) -> None:
-    """Tell how the intervals fare: coverage of the latest rows, the level in force, the half-life, alarms.
+    """Show how the intervals are doing: coverage of the latest rows, the level in force, the half-life, alarms.
 
-    The exit status is 3 when there is an alarm.
+    The exit status is 3 if there is an alarm.
     """
     table = _load(state)
     found = dict(zip(table.encoder.targets, table.online.status(), strict=True))
@@ -216,9 +227,9 @@ def report_online(
     out: Annotated[Path, option("FILE", "The .html file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the page at --out.")] = False,
 ) -> None:
-    """Write one HTML page with the picture over time: coverage in a rolling band, width, and unknown rows.
+    """Write one HTML page with charts over time: coverage with a rolling band, width, and unknown rows.
 
-    It begins with the first label that was observed. The page is one file and loads nothing from any network.
+    They start with the first label that was observed. The page is one file and loads nothing from any network.
     """
     from lvd.page.render import Origin, write_online_page
 
@@ -229,7 +240,7 @@ def report_online(
 
 
 def _half_life(text: str) -> float | str:
-    """A number of rows, or a span as it was given."""
+    """A number of rows, or a span as given."""
     try:
         return float(text)
     except ValueError:

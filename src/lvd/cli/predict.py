@@ -9,8 +9,18 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import argument, option
-from lvd.cli.shared import GuaranteeOfFit, Json, Levels, Model, SkipInvalid, Trust, check_files, load_fitted
+from lvd.cli.console import (
+    GuaranteeOfFit,
+    Json,
+    Levels,
+    Model,
+    SkipInvalid,
+    Trust,
+    argument,
+    check_files,
+    load_fitted,
+    option,
+)
 
 EXAMPLES = console.examples(
     "lvd predict homes-model new-homes.csv --out priced.csv",
@@ -48,7 +58,7 @@ def predict(
     ] = None,
     above: Annotated[
         list[float] | None,
-        option("NUMBER", "Also tell whether the target is above this; repeat for several.", "no threshold"),
+        option("NUMBER", "Also say whether the target is above this; repeat for several.", "no threshold"),
     ] = None,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
@@ -73,9 +83,9 @@ def predict(
     y_pred_mu; known is one column. A model fitted with --smiles also adds nearest, the SMILES of the calibration
     row most similar to this one, and tanimoto, their similarity from 0 to 1 (Morgan fingerprints).
 
-    With --side there is one end for each level. --above 50 adds above_50, the probability that the target is above
-    50, an estimate that is empty for unknown rows; and above_50_p_value: to say "above" where it is at most 0.05 is
-    wrong in at most 5% of similar cases. It is 1 for unknown rows, of which nothing is said.
+    With --side there is one end for each level. --above 50 adds above_50, the estimated probability that the
+    target is above 50, empty for unknown rows; and above_50_p_value: saying "above" where it is at most 0.05 is
+    wrong in at most 5% of similar cases. It is 1 for unknown rows, about which nothing can be said.
 
     With a model fitted with --joint, the intervals of all targets hold together: they are the sides of its box, or
     the projections of its ellipsoid.
@@ -83,21 +93,21 @@ def predict(
     An infinite interval, from -inf to inf, says that too little is known about rows like this one; lvd explain says
     how much is missing.
 
-    A model fitted with --groups needs that column here too; rows of a group without calibration rows get infinite
-    intervals and are counted.
+    A model fitted with --groups needs that column here too. Rows in a group without calibration rows are counted,
+    and their intervals are infinite.
 
-    A text that no training row has, such as a new city, is not an error: the row is counted as unknown, and its
-    interval is infinite or as lvd fit --when-unknown says.
+    A text that no training row has, such as a new city, is not an error: the row is counted as unknown, and lvd fit
+    --when-unknown decides whether its interval is infinite.
 
     Rows that the model cannot read are refused, and the message gives their numbers. With --skip-invalid they stay
     in the output, so that it has the rows of the input, with empty cells for prediction and intervals.
 
-    Several files with the same columns are read as one table, in the order given, those of a pattern sorted by
-    name; rows are numbered through all of them.
+    Several files with the same columns are read as one table, in the given order; files that match a pattern are
+    sorted by name. Rows are numbered through all files.
 
     The table is read and written in batches, so it may be larger than memory. The file appears when it is complete:
-    if anything goes wrong before, nothing is left behind. A Ray cluster gives the same rows in the same order with
-    the same numbers; its machines must be able to read the files under the same names.
+    if anything goes wrong before that, nothing is left behind. A Ray cluster gives the same rows in the same order
+    with the same numbers; its machines must be able to read the files under the same names.
     """
     from lvd._validation import InputError
     from lvd.tables.reading import count_rows, find_files, read_rows

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import option
-from lvd.cli.shared import (
+from lvd.cli.console import (
     Data,
     GuaranteeOfFit,
     Level,
@@ -20,6 +19,7 @@ from lvd.cli.shared import (
     check_files,
     check_new,
     load_fitted,
+    option,
     warn_of_training_rows,
 )
 
@@ -74,12 +74,10 @@ def report_table(
     guarantee: GuaranteeOfFit = None,
     fitted_on: Annotated[
         Path | None,
-        option(
-            "FILE", "The table that lvd fit was given, to show the cells of the neighbours and to fit rivals."
-        ),
+        option("FILE", "The table given to lvd fit, to show the cells of the neighbours and to fit rivals."),
     ] = None,
     smiles: Annotated[
-        str | None, option("COLUMN", "Column of SMILES, which are drawn (needs RDKit).", "that of lvd fit")
+        str | None, option("COLUMN", "Column of SMILES to draw (needs RDKit).", "as in lvd fit")
     ] = None,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
@@ -88,18 +86,18 @@ def report_table(
     """Write one HTML page that shows whether the intervals hold, for whom, and why one is wide.
 
     The page is one file: it opens offline, loads nothing from any network, and can be sent by email. It shows the
-    verdict of lvd evaluate, beside one width for all rows; coverage and width; the calibration curve; the coverage
-    by group and by feature, worst first; width against error; where intervals are infinite; and rows that can be
-    sorted, filtered and opened, each with its neighbours and the sentence of lvd explain.
+    verdict of lvd evaluate, compared with one width for all rows; coverage and width; the calibration curve; the
+    coverage by group and by feature, worst first; width against error; where intervals are infinite; and rows that
+    can be sorted, filtered and opened, each with its neighbours and the sentence of lvd explain.
 
-    All figures are computed from all rows. The table in the page holds 1,000 rows at most: the worst misses,
+    All figures are computed from all rows. The table on the page holds at most 1,000 rows: the worst misses,
     infinite and widest intervals, and others at random.
 
     Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows
     as the model; all but split are fitted again, on the table of --fitted-on.
 
-    The molecules of a model fitted with --smiles are drawn, and so are their neighbours, which the model keeps. For
-    other models, --smiles draws the rows, and with --fitted-on the neighbours too.
+    If the model was fitted with --smiles, the molecules are drawn, with their neighbours, which the model keeps.
+    For other models, --smiles draws the rows, and with --fitted-on also the neighbours.
     """
     from lvd.tables.reading import read_table
 

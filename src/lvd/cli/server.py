@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import argument, option
-from lvd.cli.shared import Trust, own_class
+from lvd.cli.console import Trust, argument, option, own_class
 
 EXAMPLES = console.examples(
     "lvd serve homes-model",
@@ -45,27 +44,27 @@ def serve_model(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
     host: Annotated[
         str,
-        option("ADDRESS", "Where to listen; 0.0.0.0 for whoever can reach this machine.", True),
+        option("ADDRESS", "Where to listen; 0.0.0.0 for anyone who can reach this machine.", True),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         option(
             "TEXT",
-            f"What requests must carry; others can read it here, unlike that in {TOKEN}.",
-            f"that in {TOKEN}, or none",
+            f"What requests must carry. Other users of this machine can read it here, but not in {TOKEN}.",
+            f"the variable {TOKEN}, or none",
         ),
     ] = None,
     fitted_on: Annotated[
         Path | None,
-        option("FILE", "The table that lvd fit was given, to show the cells of similar calibration rows."),
+        option("FILE", "The table given to lvd fit, to show the cells of similar calibration rows."),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(min=1, help="The longest body of a request.")] = 10_000_000,
-    max_rows: Annotated[int, typer.Option(min=1, help="The most rows of a request.")] = 10_000,
-    seconds: Annotated[float, typer.Option(min=0.001, help="How long an answer may take.")] = 30.0,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes in a request.")] = 10_000_000,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most rows in a request.")] = 10_000,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Most seconds until the answer.")] = 30.0,
     log_requests: Annotated[
         bool,
         typer.Option(
-            "--log-requests", help="Print path, status, rows and time of each; never what was asked."
+            "--log-requests", help="Print path, status, rows and time of each request, never its content."
         ),
     ] = False,
     trust: Trust = None,
@@ -78,13 +77,14 @@ def serve_model(
     says why, as lvd explain does. A folder of lvd online init also has POST /observe, which takes labels by their
     keys; what has been answered is on disk.
 
-    The page at / has a form for people. /health says whether the model is the newest, /metrics is for Prometheus,
-    /openapi.json describes all of it, with the columns of this model.
+    The page at / has a form for people. /health says whether the newest model is in use, /metrics is for
+    Prometheus, and /openapi.json describes all paths with the columns of this model.
 
-    What is refused is answered with a sentence in three parts: error, where, what_to_do. When the folder changes,
-    the new model is taken between two requests; one that cannot be loaded leaves the old one in force.
+    A request that is refused gets a message in three parts: error, where, what_to_do. When the folder changes, the
+    new model takes over between two requests; if it cannot be loaded, the old one stays.
 
-    It listens on this machine alone, unless --host says otherwise; then give a token, and let a proxy add TLS.
+    The server listens on this machine only, unless --host says otherwise; then set a token, and let a proxy add
+    TLS.
     """
     from lvd.serve import RequestLimits, create_app
 

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import option
-from lvd.cli.shared import (
+from lvd.cli.console import (
     ALARMED,
     Data,
     Json,
@@ -22,6 +21,7 @@ from lvd.cli.shared import (
     check_files,
     check_free,
     load_fitted,
+    option,
     warn_of_training_rows,
 )
 
@@ -58,7 +58,7 @@ def update_model(
         bool,
         typer.Option(
             "--allow-repeated",
-            help="Also add rows that train or calibrate the model already, and copies of a row. This loses the "
+            help="Also add rows that already train or calibrate the model, and copies of a row. This breaks the "
             "promise: errors on training rows are too small, and copies count as several rows, so the intervals "
             "become too narrow and cover less often than the level says.",
         ),
@@ -69,8 +69,8 @@ def update_model(
 
     From then on the intervals also reflect the errors on the new rows. Texts that no training row has stay unknown;
     fit again to learn them. Use rows that the model has not seen, each once: rows that train or calibrate it are
-    recognised by their inputs and targets, whatever the file, and refused with their numbers. Rows without a target
-    are left out and counted. The model's card, card.md in its folder, lists the tables that were added.
+    recognised by their inputs and targets, in whatever file they come, and refused with their numbers. Rows without
+    a target are left out and counted. The model's card, card.md in its folder, lists the tables that were added.
     """
     from lvd._progress import listening
     from lvd.store import locked
@@ -84,7 +84,7 @@ def update_model(
     check_files({}, data, None if in_place else model, model=place)
     if out is not None:
         check_free(out, force=force)
-    with listening(console.foretell), locked(place):
+    with listening(console.show_stage), locked(place):
         fitted = load_fitted(model, trust, skip_invalid=skip_invalid)
         source = Source.of(data, table.num_rows, len(read_schema(data)))
         card = None if fitted.card is None else ModelCard.from_dict(fitted.card)
@@ -117,10 +117,10 @@ def monitor_model(
         float, typer.Option(help="Highest probability of an alarm when nothing has changed.")
     ] = 0.01,
     inputs_too: Annotated[
-        bool, typer.Option("--inputs-too", help="Exit with 3 also when the inputs alone have moved.")
+        bool, typer.Option("--inputs-too", help="Also exit with 3 when only the inputs have changed.")
     ] = False,
     window: Annotated[
-        int, typer.Option(min=1, help="How many of the latest rows the reported coverage is over.")
+        int, typer.Option(min=1, help="Over how many of the latest rows to report the coverage.")
     ] = 200,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
@@ -129,11 +129,12 @@ def monitor_model(
     """Check whether a model's intervals still hold on newly labelled rows, and if not, since when.
 
     The rows must be in order of arrival, and must not have been used to train or calibrate the model. They are
-    compared with the calibration rows by test martingales, of their errors and of their inputs: if nothing has
-    changed, the probability of saying so is at most --false-alarm-rate, however many rows there are. The sentence
-    says what has moved, the inputs, the errors or both, and since when. Errors that have moved are an alarm: the
-    exit status is 3. Inputs alone, which move with every season, are one with --inputs-too. After an alarm
-    lvd update --newest calibrates on recent rows only; if the predictions have become poor, fit again.
+    compared with the calibration rows by test martingales of their errors and of their inputs: if nothing has
+    changed, the probability of a false alarm is at most --false-alarm-rate, however many rows there are. The
+    report says whether the inputs, the errors or both have changed, and since when. A change in the errors is an
+    alarm: the exit status is 3. A change in the inputs alone, as every season brings, is one only with
+    --inputs-too. After an alarm, lvd update --newest calibrates on recent rows only; if the predictions have
+    become poor, fit again.
     """
     from lvd.tables.reading import read_rows
     from lvd.tables.watching import watch
