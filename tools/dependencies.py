@@ -21,20 +21,20 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 REPEATS = 5
 PURPOSES = {
-    "torch": "networks, training and embeddings; the kernel's learning; GPUs; tensors of saved models",
+    "torch": "networks, training and embeddings; learning the kernel; GPUs; tensors of saved models",
     "numpy": "all arrays",
     "scipy": "beta and binomial distributions for exact bands, isotonic and sparse helpers",
-    "scikit-learn": "the estimator contract (clone, Pipeline, grid search), boosted trees, neighbours",
-    "joblib": "fits beside each other",
-    "threadpoolctl": "one thread where more only wait",
+    "scikit-learn": "the estimator interface (clone, Pipeline, grid search), boosted trees, neighbours",
+    "joblib": "parallel fits",
+    "threadpoolctl": "limiting threads where more of them only wait",
     "numba": "the compiled loops of radii, trees and kernels",
-    "llvmlite": "numba's compiler; named so that both fit together",
+    "llvmlite": "numba's compiler; listed so that the versions match",
     "safetensors": "the numbers of saved models, in a format that cannot hold code",
     "typer": "the command line",
     "rich": "tables and progress in a terminal",
     "pyarrow": "reading and writing CSV and Parquet",
     "jinja2": "the report page and the model's card",
-    "markupsafe": "escaping of whatever a table brings into the report",
+    "markupsafe": "escaping texts from tables in the report",
     "matplotlib": "figures of the demo and `lvd.plot`",
 }
 """What each hard dependency is for; a test compares the names with pyproject.toml."""
