@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from lvd.models.heads import adversarial_loss, gaussian_log_density, mean_and_variance
-from lvd.models.stack import Objective, new_stack, train_stack
-from lvd.models.torch_modules import build_mlp
+from lvd.models.stack import Objective, train_stack
+from lvd.models.torch_modules import build_mlp, new_stack
 
 MEMBERS, ROWS, COLUMNS, HIDDEN, EPOCHS, BATCH, RATE = 5, 2000, 10, 50, 5, 100, 1e-2
 STEP = torch.full((COLUMNS,), 0.05)

@@ -27,8 +27,8 @@ from experiments.paper.runs import grouped
 from lvd import metrics
 from lvd._files import write_text
 from lvd._typing import Float, NDArray
+from lvd.intervals import Ellipsoids, Region
 from lvd.molecules.domain import count_fingerprints
-from lvd.regions import Ellipsoids, Region
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "joint.csv", ROOT / "docs" / "joint.md"

@@ -25,7 +25,7 @@ _HOMES = {
     "MahalanobisKernel": "lvd.kernels",
     "NetRegressor": "lvd.models",
     "TreesRegressor": "lvd.models",
-    "Region": "lvd.regions",
+    "Region": "lvd.intervals",
     "citation": "lvd.methods.citation",
     "select": "lvd.methods.predictive",
     "load": "lvd.tables.loading",
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from lvd import calibration, data, kernels, metrics, plot, scores, support, testing
     from lvd._validation import InputError
     from lvd.calibration import LocalConformal, shift
+    from lvd.intervals import Region
     from lvd.kernels import MahalanobisKernel
     from lvd.kernels.regression import KernelRegressor
     from lvd.methods import (
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
     from lvd.models import NetRegressor, TreesRegressor
     from lvd.molecules import ChempropEstimator, read_trusted_checkpoint
     from lvd.page.python import report
-    from lvd.regions import Region
     from lvd.tables import distributed
     from lvd.tables.loading import load
     from lvd.tables.splits import three_way_split

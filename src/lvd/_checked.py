@@ -1,9 +1,9 @@
-"""Arguments of compiled functions, checked at every call: their loops read and write where they are told.
+"""Checks of the arguments of compiled functions at every call, as compiled loops do not check bounds.
 
-A specification is a type and the sizes of an array, ``"float64 n k"``: a size is a number, numbers ``0|3``, or a
-name, which has one value in all arguments of a call, and only `n` may be 0; ``m+1`` is one more. Before the type,
-``>`` is an array that is written to, and ``?`` one that may have no rows. A ``..m`` at the end says that the values
-are numbers from 0 to m.
+A specification names the type and the sizes of an array: ``"float64 n k"``. A size is a number, one of several
+(``0|3``), or a name that has the same value in all arguments of a call; only `n` may be 0, and ``m+1`` is one more
+than m. ``>`` before the type marks an array that is written to, ``?`` one that may have no rows, and ``..m`` at the
+end values from 0 to m.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from lvd._validation import InputError
 
 Sizes = dict[str, int]
-"""The sizes that the arguments of one call have, by their names."""
+"""The named sizes of the arguments of one call."""
 PATTERN = re.compile(r"(?P<how>[>?]*)(?P<dtype>\w+)(?P<shape>( [\w|+]+)*?)( \.\.(?P<most>\w+))?")
 
 
 class MisfitError(InputError):
-    """An array that is not as specified: what it must be."""
+    """An array that does not match its specification, which is the message."""
 
 
 class ArrayCheck(NamedTuple):
-    """A specification that was read."""
+    """A parsed specification."""
 
     written: bool
     may_be_empty: bool
@@ -37,14 +37,14 @@ class ArrayCheck(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> ArrayCheck:
-        """Read a specification."""
+        """Parse a specification."""
         found = PATTERN.fullmatch(text)
         assert found is not None, text
         how, dtype, shape = found["how"], np.dtype(found["dtype"]), tuple(found["shape"].split())
         return cls(">" in how, "?" in how, dtype, shape, found["most"], text)
 
     def __call__(self, array: Any, sizes: Sizes) -> None:
-        """Refuse what is not so; sizes that are named for the first time are noted."""
+        """Refuse an array that does not match; sizes named for the first time are added to `sizes`."""
         fine = isinstance(array, np.ndarray) and array.dtype == self.dtype and array.ndim == len(self.shape)
         if not fine or not (array.flags.carray if self.written else array.flags.c_contiguous):
             raise MisfitError(self.text)
@@ -64,18 +64,18 @@ class ArrayCheck(NamedTuple):
 
 
 Check = Callable[[Any, Sizes], None]
-"""Of one argument."""
+"""Checks one argument."""
 
 
 class Checked:
-    """A compiled function that is called after its arguments were checked; it is `compiled`."""
+    """A compiled function, `compiled`, that checks its arguments first."""
 
     def __init__(self, compiled: Any, checks: dict[str, Check]) -> None:
         self.compiled, self.name = compiled, compiled.py_func.__name__
         self.checks = tuple(checks.items())
 
     def __call__(self, *arguments: Any) -> None:
-        """Check all arguments, which come by position, and compute."""
+        """Check the arguments, all given by position, and run."""
         sizes: Sizes = {}
         for (name, check), argument in zip(self.checks, arguments, strict=True):
             try:
@@ -90,10 +90,8 @@ class Checked:
 
 
 def checked(**specifications: str | Check) -> Callable[[Any], Checked]:
-    """Check the arguments of a compiled function, in their order.
-
-    Each has the specification of an array, ``"number"``, or a check of its own.
-    """
+    """Check the arguments of a compiled function, in order: arrays by a specification, ``"number"``, or a
+    function."""
     checks = {name: _check_of(given) for name, given in specifications.items()}
 
     def wrap(compiled: Any) -> Checked:
@@ -113,7 +111,7 @@ def _check_of(given: str | Check) -> Check:
 
 
 def check_of_arrays(specifications: Sequence[str]) -> Check:
-    """Of a tuple of arrays."""
+    """The check of a tuple of arrays."""
     checks = [ArrayCheck.of(text) for text in specifications]
 
     def check(arrays: Any, sizes: Sizes) -> None:

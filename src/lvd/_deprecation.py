@@ -1,4 +1,4 @@
-"""How a public name goes: it works on, says by what it is replaced, and is deleted in a version that was named."""
+"""Deprecation: a public name keeps working, warns what replaces it, and is removed in an announced version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Named = TypeVar("Named", bound=Callable[..., Any])
 
 
 class Deprecation(NamedTuple):
-    """What goes, the version that said so first, the one in which it is gone, and what to use."""
+    """A deprecated name, the version that deprecated it, the one that removes it, and what replaces it."""
 
     name: str
     since: str
@@ -20,18 +20,18 @@ class Deprecation(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What a user is told."""
+        """The warning."""
         return (
             f"{self.name} is deprecated since lvd {self.since} and gone in {self.gone_in}: use {self.instead}"
         )
 
 
 DEPRECATIONS: list[Deprecation] = []
-"""All that goes. A test fails as soon as one of them is still here in the version in which it was to be gone."""
+"""All deprecated names. A test fails if one is still there in the version that should have removed it."""
 
 
 def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Named], Named]:
-    """Let a function, method or class warn when it is called, at the place that calls it.
+    """Make a function, method or class warn its caller.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and read no further than they may be long."""
+"""Files are written completely or not at all, and read only up to a size limit."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def cache_folder() -> Path:
 
 @contextmanager
 def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside `target` to write a file to; it takes the name `target` when the block ends well.
+    """A temporary path beside `target` to write to; it is renamed to `target` when the block succeeds.
 
-    A block that fails, or a process that is killed, leaves `target` as it was. A link is written through, and
-    a file that is replaced passes its permissions on.
+    A block that fails, or a process that is killed, leaves `target` as it was. Links are followed, and a replaced
+    file's permissions are kept.
     """
     target = _behind_links(target)
     part = _part_of(target)
@@ -50,9 +50,9 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> Iterator[Path]:
-    """The same for a folder: what is at `target` is replaced as a whole.
+    """The same for a folder: `target` is replaced as a whole.
 
-    Without `replace` a folder that has files in it stays, and the new one is kept beside it under a name that
+    Without `replace`, a folder that is not empty is left alone, and the new one is kept beside it under a name that
     the error gives: it may have taken hours to compute.
     """
     target = _behind_links(target)
@@ -79,7 +79,7 @@ def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> It
 
 
 def check_output(out: str | os.PathLike[str]) -> None:
-    """The file `out` can be written: to find out before the work."""
+    """Check before the work starts that the file `out` can be written."""
     with refusing(out):
         target = _behind_links(out)
         if target.is_dir():
@@ -89,7 +89,7 @@ def check_output(out: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def refusing(out: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of the system while `out` is written become an `InputError`, unless a reader has gone away."""
+    """Turn system errors while `out` is written into an `InputError`, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -102,13 +102,13 @@ def refusing(out: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text file, written whole or not at all."""
+    """Write a text file atomically."""
     with atomic_path(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def overlap(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether they are the same file or folder, by whatever name, or one is in the other."""
+    """Whether two paths are the same file or folder, or one contains the other."""
     first, second = Path(os.path.realpath(one)), Path(os.path.realpath(other))
     if first == second or first in second.parents or second in first.parents:
         return True
@@ -116,7 +116,7 @@ def overlap(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """The bytes of a file that is no longer than `limit`; no device and no pipe, which may never end."""
+    """The bytes of a regular file of at most `limit` bytes; devices and pipes may never end."""
     # Opening a pipe would wait until something is written to it.
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         status = os.fstat(file.fileno())
@@ -141,7 +141,7 @@ def _behind_links(target: str | os.PathLike[str]) -> Path:
 
 
 def _part_of(target: Path) -> Path:
-    """A new name, no longer than need be: that of `target` may be as long as names can be."""
+    """A new short name: that of `target` may be as long as the system allows."""
     return target.with_name(f".lvd-{secrets.token_hex(8)}.part{target.suffix}")
 
 
@@ -150,7 +150,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 def _has_file(place: Path, file: Path) -> bool:
-    """Whether `file` is another name of `place`, or of a file in this folder."""
+    """Whether `file` is the same file as `place`, or as one in that folder."""
     try:
         if file.samefile(place):
             return True
@@ -164,7 +164,7 @@ def _has_file(place: Path, file: Path) -> bool:
 
 
 def _rename_if_free(part: Path, target: Path) -> bool:
-    """Whether the folder could take the name: a folder with files in it never gives way to a rename."""
+    """Whether the rename succeeded; a folder that is not empty is never overwritten."""
     try:
         part.rename(target)
     except OSError as error:
@@ -175,7 +175,7 @@ def _rename_if_free(part: Path, target: Path) -> bool:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Whether the two could swap names in one step, so that at no time either name is free."""
+    """Whether the two swapped names atomically."""
     rename = (
         getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     )
@@ -206,7 +206,7 @@ def _replace_in_two_steps(part: Path, target: Path) -> None:
 
 
 def _set_access(part: Path, target: Path, mode: int) -> None:
-    """The owner, group and mode of what is replaced, or those that new files have."""
+    """Keep the owner, group and mode of the replaced file, or use those of new files."""
     mode &= ~_umask()
     if target.exists():
         old, new = target.stat(), part.stat()
@@ -215,7 +215,7 @@ def _set_access(part: Path, target: Path, mode: int) -> None:
             try:
                 os.chown(part, old.st_uid, old.st_gid)
             except PermissionError:
-                mode &= 0o707  # the group is another one, which was not meant
+                mode &= 0o707  # the new group differs and must not get the old one's rights
     part.chmod(mode)
 
 

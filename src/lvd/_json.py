@@ -1,4 +1,4 @@
-"""JSON for machines: infinity, for which it has no number, is a string, and what is undefined is null."""
+"""JSON for machines: infinity becomes a string, and undefined numbers become null."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def json_safe(content: Any) -> Any:
 
 
 def to_json(content: Any, *, indent: int | None = None) -> str:
-    """The text of it, with nothing that JSON does not have."""
+    """Standard JSON."""
     return json.dumps(json_safe(content), indent=indent, allow_nan=False)

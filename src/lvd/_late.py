@@ -1,7 +1,7 @@
-"""Functions of higher folders that classes of lower ones offer as methods.
+"""Functions of higher layers that classes of lower layers offer as methods.
 
-Folders import only from those below them, and the page is made of what methods offer; still every method has
-`report`. So the package gives such a function to the classes when it is put together.
+Folders import only from lower layers, and the page is built from the methods, so a method cannot import the
+page; yet every method has `report`. The package registers such functions here when it is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _GIVEN: dict[str, Callable[..., Any]] = {}
 
 
 def provide(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Offer the function, which loads what it needs when it is called, under its name."""
+    """Register a function under its name; it imports what it needs when it is called."""
     _GIVEN[function.__name__] = function
     return function
 

@@ -1,8 +1,8 @@
-"""Work in chunks on a few threads, each of which runs its torch operations alone.
+"""Work in chunks on a few threads, each of which runs single-threaded torch operations.
 
-Torch's own threads on small blocks collapse when another job shares the cores, so the parallelism is over
-chunks of rows, and inside a chunk every operation is single-threaded. So do OpenMP's, of scikit-learn's boosted
-trees for instance: while one waits for a processor, the others spin. What trains does so within `few_threads`.
+Torch's thread pool becomes very slow on small blocks when another job shares the cores, so we parallelise over
+chunks of rows. OpenMP's pool, which scikit-learn's boosted trees use, does the same: while one thread waits for
+a processor, the others spin. Training therefore runs inside `few_threads`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ChunkMap: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 CELLS_A_THREAD = 2**17
-"""A thread of its own pays for this many numbers of a table to train on."""
+"""Training uses one more thread for each so many cells of the table."""
 _OUTSIDE: ContextVar[tuple[int, Any] | None] = ContextVar("threads outside of few_threads", default=None)
 
 
 def usable_threads() -> int:
     """As many threads as torch would use, but no more than this process may use processors."""
-    import torch  # here, since readers of tables take only the slices
+    import torch  # not at the top: reading tables needs only the slices
 
     outside = _OUTSIDE.get()
     return min(torch.get_num_threads() if outside is None else outside[0], _processors(os.getpid()))
@@ -36,7 +36,7 @@ def usable_threads() -> int:
 
 @cache
 def _processors(process: int) -> int:
-    """The processors that the process is bound to, or fewer where its container's quota is less."""
+    """The processors that the process may use, by its affinity and its container's quota."""
     from joblib import cpu_count
 
     return int(cpu_count())
@@ -44,16 +44,16 @@ def _processors(process: int) -> int:
 
 @contextmanager
 def few_threads(X: Any) -> Iterator[None]:
-    """Within, OpenMP and torch use one thread for a small table `X`, and a few for a larger one, in this thread.
+    """Limit OpenMP and torch to one thread for a small table `X`, and to a few for a larger one.
 
-    The chunks of `workers` and `in_chunks` may have `usable_threads` nevertheless: they do not wait for each other.
+    `workers` and `in_chunks` still use all `usable_threads`, as their chunks do not wait for each other.
     """
     import torch
     from threadpoolctl import ThreadpoolController
 
     outside = _OUTSIDE.get() or (usable_threads(), ThreadpoolController().select(user_api="openmp"))
     shape = getattr(X, "shape", None) or (len(X),)
-    cells = math.prod(shape) if len(shape) == 2 else math.inf  # of images and the like a row is much work
+    cells = math.prod(shape) if len(shape) == 2 else math.inf  # a row of images is much work
     n_threads, before = int(min(usable_threads(), 1 + cells // CELLS_A_THREAD)), torch.get_num_threads()
     token = _OUTSIDE.set(outside)
     try:
@@ -91,11 +91,11 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
             def run(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
                 if len(chunks) == 1:
                     return run_in_turn(function, chunks)
-                # What the caller listens to, each thread tells it too.
+                # The threads report to the caller's listener.
                 waiting = [pool.submit(copy_context().run, function, chunk) for chunk in chunks]
                 try:
                     return [one.result() for one in waiting]
-                finally:  # after an error or an interruption nobody waits for the rest
+                finally:  # do not wait for the rest after an error or an interrupt
                     for one in waiting:
                         one.cancel()
 
@@ -105,12 +105,12 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
 
 
 def at_once(function: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | None, X: Any) -> list[Any]:
-    """The function of each item, `n_jobs` of them at the same time, for what trains on the table `X`."""
+    """Apply a function that trains on the table `X` to each item, `n_jobs` at a time."""
     if n_jobs is None or min(n_jobs, len(items)) < 2:
         return run_in_turn(function, items)
 
     def alone(item: Any) -> Any:
-        with few_threads(X):  # in each of the threads, as they do not share what OpenMP is told
+        with few_threads(X):  # in each thread, as OpenMP's limits are per thread
             return function(item)
 
     with workers(min(n_jobs, len(items))) as run:
@@ -118,36 +118,37 @@ def at_once(function: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | 
 
 
 WEIGHTS_AT_ONCE = 2**21
-"""So many weights of queries and rows fit into caches."""
+"""About as many weights as fit into the caches."""
 
 
 def map_queries(
     work: Callable[[slice], Any], n_queries: int, n_rows: int, weights_at_once: int | None = None
 ) -> list[Any]:
-    """What `work` gives for slices of the queries, on threads, each slice with so many weights of the rows."""
+    """Map `work` over slices of the queries on threads; each slice has about `weights_at_once` weights."""
     most = WEIGHTS_AT_ONCE if weights_at_once is None else weights_at_once
     with workers() as run:
         return run(work, chunk_slices(n_queries, max(1, most // max(1, n_rows))))
 
 
 THREAD_PAIRS = 2**18
-"""A thread of its own pays for this many pairs of a query and a row; with fewer, threads wait for each other."""
+"""A further thread pays off from this many pairs of a query and a row; with fewer, threads wait for each other."""
 QUERIES_TOGETHER = 16
 PAIRS_AT_ONCE, LEAST_AT_ONCE = 2**27, 128
-"""After about so many pairs, a fraction of a second, a thread looks whether it should stop, and Python whether it
-has been interrupted; not after fewer queries than the second, which compiled code holds against rows together."""
+"""After about this many pairs, a fraction of a second, a thread checks whether it should stop, so that Ctrl-C
+works; but not after fewer queries than the second, which compiled code processes together."""
 
 
 def in_chunks(
     work: Callable[[slice], None], n_queries: int, n_rows: int, together: int = QUERIES_TOGETHER
 ) -> None:
-    """Run `work` that releases the interpreter's lock on slices of the queries, multiples of so many `together`.
+    """Run `work`, which releases the interpreter lock, on slices of the queries; their sizes are multiples of
+    `together`.
 
-    It runs on threads where there is enough to do, and can be interrupted.
+    It uses threads where there is enough to do, and can be interrupted.
     """
     at_once = max(1, PAIRS_AT_ONCE // max(1, n_rows) // LEAST_AT_ONCE) * LEAST_AT_ONCE
     if n_queries <= at_once and n_queries * n_rows < THREAD_PAIRS:
-        work(slice(0, n_queries))  # a single row is answered in less time than threads are asked about
+        work(slice(0, n_queries))  # a single row is answered before the threads would be counted
         return
     stop = Event()
 
@@ -174,8 +175,8 @@ def in_chunks(
 
 @cache
 def _threads_of(process: int) -> ThreadPoolExecutor:
-    """Threads that are kept: new ones begin on the processor of their parent, and leave it milliseconds later.
+    """A pool that is kept: new threads start on their parent's processor and only move after milliseconds.
 
-    A forked process has none of its parent's.
+    It is cached for each process, because a forked process does not inherit threads.
     """
     return ThreadPoolExecutor(thread_name_prefix="lvd")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 STANDARD_OUTPUT = Path("-")
 WRITTEN: list[Path] = []
-"""The files that this process has written so far, to name them if it fails later."""
+"""The files this process has written so far, to list them if it fails later."""
 FIRST_USE = "compiling for the first use, about ten seconds"
 Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """``with progress(what, total) as advance`` announces work, and ``advance(n)`` says that n more are done."""
@@ -26,7 +26,7 @@ def silent(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def announce(stage: str) -> bool:
-    """Say what begins now, to the listener if there is one; whether there is."""
+    """Report to the listener that a stage begins; returns whether there is a listener."""
     listener = _listener.get()
     if listener is not None:
         listener(stage)
@@ -34,7 +34,7 @@ def announce(stage: str) -> bool:
 
 
 def announce_compiling() -> None:
-    """Say that compiling begins: to the listener, else to a terminal."""
+    """Report that compiling begins: to the listener, else on a terminal."""
     if not announce(FIRST_USE) and sys.stderr.isatty():
         print(f"lvd: {FIRST_USE}", file=sys.stderr)
 

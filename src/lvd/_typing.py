@@ -1,7 +1,7 @@
 """Array shapes for signatures.
 
 ``Float[Tensor, "n k"]`` reads as documentation. Where jaxtyping is installed (the test extra) the shapes are
-checked at run time; without it the annotation means just ``Tensor``, so that jaxtyping is no dependency.
+checked at run time; without it the annotation means just ``Tensor``, so jaxtyping is not a dependency.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks at the border: what comes in is converted once, and a refusal says what, where and what to do."""
+"""Input checks: input is converted once, and an error says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
 
 
 class Parameter(NamedTuple):
-    """A parameter that an error names: the command line, where it is an option, prints that instead.
+    """A parameter named in an error; on the command line the option of that name is printed instead.
 
-    `value` is what to give it, if the error says so. Without one, `named` sets it apart from other words.
+    `value` is the value that the error recommends. Without one, `named` prints ``name=`` rather than ``name``.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Parameter(NamedTuple):
 class InputError(ValueError):
     """Input that lvd refuses; the message names the argument, the rule, the value and the remedy.
 
-    It is made of pieces: text, which may hold what a user wrote, parameters, and other such errors.
+    It is made of pieces: text, parameters, and other such errors.
     """
 
     @property
     def pieces(self) -> tuple[str | Parameter, ...]:
-        """The message, its parameters set apart from the text."""
+        """The text and the parameters of the message."""
         inner = (piece.pieces if isinstance(piece, InputError) else (piece,) for piece in self.args)
         return tuple(chain.from_iterable(inner))
 
@@ -48,13 +48,14 @@ class InputError(ValueError):
 
 
 class MissingExtraError(InputError):
-    """A package that is an extra of lvd is needed and not installed; the message says how to install it."""
+    """An optional package is needed and not installed; the message says how to install it."""
 
 
 class RowError(InputError):
-    """Input refused for some of its rows, counted from 0: the message before their numbers and after them.
+    """Input refused because of some rows, counted from 0; the message is in two parts, before and after their
+    numbers.
 
-    Code that passes on a part of a table can say where in the table they are.
+    Code that passes on part of a table can translate the numbers into those of the table.
     """
 
     def __init__(self, before: str, rows: tuple[int, ...], after: str) -> None:
@@ -73,17 +74,17 @@ class RowError(InputError):
 
 
 _ORIGINS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""The folders that loaded objects came from."""
+"""The folder that each loaded object came from."""
 
 
 def note_origin(loaded: Any, folder: str) -> None:
-    """Remember for :func:`load_errors_explained` where an object was loaded from."""
+    """Remember where an object was loaded from, for :func:`load_errors_explained`."""
     _ORIGINS[loaded] = folder
 
 
 @contextmanager
 def load_errors_explained(loaded: Any) -> Iterator[None]:
-    """Say which folder to save again where a loaded object fails: loading checks its parts one by one only."""
+    """When a loaded object fails, name the folder to save again: loading checks only one part at a time."""
     try:
         yield
     except InputError:
@@ -101,7 +102,7 @@ def load_errors_explained(loaded: Any) -> Iterator[None]:
 
 
 def is_tensor(array: Any) -> bool:
-    """Whether `array` is a torch tensor, found out without importing torch."""
+    """Whether `array` is a torch tensor; does not import torch."""
     return type(array).__module__.split(".")[0] == "torch" and hasattr(array, "detach")
 
 
@@ -121,7 +122,7 @@ def to_numpy(array: ArrayLike) -> NDArray:
 
 
 def _tensor_to_numpy(tensor: Any) -> NDArray:
-    """Its numbers in the host's memory; in float32 where numpy has no such numbers."""
+    """The numbers of a tensor in the host's memory; as float32 if numpy lacks their type."""
     kind = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_meta:
         raise InputError("a tensor on the device 'meta' holds no numbers; pass one on the CPU or a GPU")
@@ -142,7 +143,7 @@ def _tensor_to_numpy(tensor: Any) -> NDArray:
 
 
 def own_copy(rows: Any) -> Any:
-    """A copy for an estimator, which may write into what it is given."""
+    """A copy for an estimator that may modify its input."""
     if is_tensor(rows):
         return rows.clone()
     return rows.copy() if hasattr(rows, "copy") else rows
@@ -151,7 +152,7 @@ def own_copy(rows: Any) -> Any:
 def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> Any:
     """`result` as a torch tensor on the device of `reference` when that is a tensor; else as a numpy array.
 
-    A tensor is in the precision of `reference`, but at least in float32; `upwards` rounds to no smaller number.
+    A tensor has the precision of `reference`, but at least float32; `upwards` never rounds down.
     """
     if not is_tensor(reference):
         return to_numpy(result)
@@ -167,7 +168,7 @@ def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> A
 
 
 def intervals_like(intervals: ArrayLike, reference: ArrayLike) -> Any:
-    """:func:`like` for intervals, (n, 2, ...), of which no end is rounded inwards."""
+    """:func:`like` for intervals (n, 2, ...); ends are never rounded inwards."""
     if not is_tensor(reference):
         return to_numpy(intervals)
     import torch
@@ -225,7 +226,7 @@ def check_vector(y: ArrayLike, name: str = "y") -> Float[NDArray, "n"]:
 def check_targets(y: ArrayLike, name: str = "y", *, missing: bool = False) -> Float[NDArray, "n t"]:
     """`y` as a finite float64 matrix with one column per target; a vector is one target.
 
-    With `missing`, NaN stands for a target that is not known.
+    With `missing`, unknown targets may be NaN.
     """
     if y is None:
         raise InputError(f"training requires y to be passed, but the target {name} is None")
@@ -237,7 +238,7 @@ def check_targets(y: ArrayLike, name: str = "y", *, missing: bool = False) -> Fl
 
 
 def present_rows(column: Float[NDArray, "n"]) -> Any:
-    """Which rows have a value, to index with: all of them as they are where none is missing."""
+    """An index of the rows that have a value; a full slice where none is missing."""
     missing = np.isnan(column)
     return np.flatnonzero(~missing) if missing.any() else slice(None)
 
@@ -268,7 +269,7 @@ def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Fl
 
 
 def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; no two levels have the same name."""
+    """``90`` for 0.9, ``99.9`` for 0.999; different levels have different names."""
     return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
@@ -297,7 +298,7 @@ def check_fraction(value: Any, name: str) -> float:
 
 
 def seed_from(random_state: RandomState) -> int:
-    """One integer seed out of whatever the caller gave; the process-wide generators stay untouched."""
+    """An integer seed from any kind of random state; the global generators stay untouched."""
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))
     if isinstance(random_state, np.random.RandomState):
@@ -317,7 +318,7 @@ def seed_from(random_state: RandomState) -> int:
 
 
 def resolve_device(device: Any = "auto") -> Any:
-    """The torch device: ``"auto"`` is the GPU when torch sees one, else the CPU; anything else must exist."""
+    """The torch device; ``"auto"`` is the GPU if torch sees one, else the CPU."""
     import torch
 
     if device == "auto":
@@ -355,7 +356,7 @@ def resolve_device(device: Any = "auto") -> Any:
 def mean_and_deviation(array: Float[NDArray, "n *p"]) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
     """Mean and standard deviation of each column.
 
-    Of columns brought near 1 by a power of 2, so that no square leaves the range and no digit changes.
+    Columns are first scaled by a power of 2, so that squares do not overflow and no digit changes.
     """
     exponents = np.frexp(np.abs(array).max(0))[1]
     near_one = np.ldexp(array, -exponents)
@@ -369,7 +370,7 @@ def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bo
 
 
 def row_digests(X: ArrayLike) -> NDArray:
-    """A 64-bit digest of each row, to find rows that are in two sets; the rows may be of any kind."""
+    """A 64-bit digest of each row, of any kind, to find rows that occur in two sets."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
         numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number

@@ -1,14 +1,24 @@
-"""Intervals as arrays of shape ``(n, 2, L)``: lower and upper end of each row at each level."""
+"""Intervals, arrays of shape ``(n, 2, L)`` of the lower and upper end of each row at each level; and regions, a box
+or an ellipsoid for each row that holds several targets together."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.special import betaincinv
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
-from lvd._validation import check_fraction, percent_name
+from lvd._validation import InputError, check_fraction, check_targets, percent_name
+
+Bounds: TypeAlias = tuple[Any, Any]
+"""The lowest and highest that targets can be: two numbers, or two vectors with one number for each target."""
+NO_BOUNDS: Bounds = (-np.inf, np.inf)
 
 
 def from_radius(
@@ -33,7 +43,7 @@ def covered(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2 *rest"]) -> B
 def binomial_band(
     n_covered: ArrayLike, n: ArrayLike, *, significance: float = 0.05
 ) -> tuple[Float[NDArray, "*shape"], Float[NDArray, "*shape"]]:
-    """The exact (Clopper-Pearson) confidence band of a probability, from `n_covered` successes in `n` draws.
+    """The exact (Clopper-Pearson) confidence band of a probability after `n_covered` successes in `n` draws.
 
     >>> lower, upper = binomial_band(9, 10)
     >>> print(f"{lower:.3f} {upper:.3f}")
@@ -67,3 +77,201 @@ def interval_columns(
             for side, name in enumerate(("lower", "upper")):
                 columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
     return columns
+
+
+class Region(ABC):
+    """What :meth:`LVDRegressor.predict_region` gives for n rows and T targets: for each row a region of them all.
+
+    `centers` (n, T) are the predictions, `axes` (n, T, T) the directions of the axes, one in each column, and
+    `radii` (n, T) how far the region reaches along them, +inf where too little is known. Indexing selects rows.
+    `bounds` are those of ``y_range``; projections and volumes are cut to them.
+
+    Examples
+    --------
+    >>> import numpy as np, lvd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(600, 2))
+    >>> noise = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.9], [0.9, 1.0]], size=600)
+    >>> net = lvd.NetRegressor(n_batches=200, random_state=0)
+    >>> reg = lvd.LVDRegressor(net, joint="ellipsoid", random_state=0).fit(X, X + 0.1 * noise)
+    >>> region = reg.predict_region(X[:5])
+    >>> region.centers.shape, region.axes.shape, region.radii.shape, region.project().shape
+    ((5, 2), (5, 2, 2), (5, 2), (5, 2, 2))
+    >>> region.contains(X[:5])
+    array([ True,  True,  True,  True,  True])
+    """
+
+    centers: Float[NDArray, "n t"]
+    bounds: Bounds
+
+    @property
+    @abstractmethod
+    def axes(self) -> Float[NDArray, "n t t"]:
+        """Unit vectors along the axes, one in each column."""
+
+    @property
+    @abstractmethod
+    def radii(self) -> Float[NDArray, "n t"]:
+        """How far the region reaches from its centre along each axis."""
+
+    @abstractmethod
+    def contains(self, y: ArrayLike) -> Bool[NDArray, "n"]:
+        """Whether the targets of each row are in its region, border included."""
+
+    @abstractmethod
+    def log_volume(self) -> Float[NDArray, "n"]:
+        """The natural logarithm of each region's volume; +inf for an infinite one."""
+
+    @abstractmethod
+    def onto(self, targets: Sequence[int]) -> Region:
+        """The projection on the targets of these numbers."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> Region:
+        """The regions of some rows."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.centers)
+
+    def project(self) -> Float[NDArray, "n 2 t"]:
+        """The interval of each target: the region's projection on its axis."""
+        return np.clip(self._shadows(), *self.bounds)
+
+    def within(self, bounds: Bounds) -> Region:
+        """The same regions with other bounds."""
+        return replace(self, bounds=bounds)  # type: ignore[type-var]
+
+    @abstractmethod
+    def _shadows(self) -> Float[NDArray, "n 2 t"]:
+        """The intervals without bounds."""
+
+    def _check(self, y: ArrayLike) -> Float[NDArray, "n t"]:
+        targets = check_targets(y)
+        if targets.shape != self.centers.shape:
+            raise InputError(
+                f"y must have the shape of the centres, {self.centers.shape}, a row for each region and a column "
+                f"for each target, got {targets.shape}"
+            )
+        return targets
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes(Region):
+    """Boxes ``|y_t - center_t| <= radius_t``: intervals that hold together."""
+
+    centers: Float[NDArray, "n t"]
+    half_widths: Float[NDArray, "n t"]
+    bounds: Bounds = NO_BOUNDS
+
+    @property
+    def axes(self) -> Float[NDArray, "n t t"]:
+        """The axes of the targets themselves."""
+        n_rows, n_targets = self.centers.shape
+        return np.broadcast_to(np.eye(n_targets), (n_rows, n_targets, n_targets))
+
+    @property
+    def radii(self) -> Float[NDArray, "n t"]:
+        """Half the widths."""
+        return self.half_widths
+
+    def contains(self, y: ArrayLike) -> Bool[NDArray, "n"]:
+        """Whether every target is in its interval."""
+        return in_box(self._check(y), self._shadows())
+
+    def log_volume(self) -> Float[NDArray, "n"]:
+        """The logarithm of the product of the widths, within the bounds."""
+        return log_box_volume(self.project())
+
+    def onto(self, targets: Sequence[int]) -> Boxes:
+        """The boxes of these targets."""
+        chosen = list(targets)
+        return Boxes(self.centers[:, chosen], self.half_widths[:, chosen], _chosen(self.bounds, chosen))
+
+    def __getitem__(self, rows: Any) -> Boxes:
+        return Boxes(self.centers[rows], self.half_widths[rows], self.bounds)
+
+    def _shadows(self) -> Float[NDArray, "n 2 t"]:
+        return np.stack([self.centers - self.half_widths, self.centers + self.half_widths], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ellipsoids(Region):
+    """Ellipsoids ``(y - center)' S^-1 (y - center) <= scale^2``, S the matrix in `shapes`."""
+
+    centers: Float[NDArray, "n t"]
+    shapes: Float[NDArray, "n t t"]
+    scale: Float[NDArray, "n"]
+    bounds: Bounds = NO_BOUNDS
+
+    @property
+    def axes(self) -> Float[NDArray, "n t t"]:
+        """The eigenvectors of S, the shortest axis first."""
+        return self._principal[1]
+
+    @property
+    def radii(self) -> Float[NDArray, "n t"]:
+        """The scale times the roots of the eigenvalues of S."""
+        return self.scale[:, None] * np.sqrt(self._principal[0])
+
+    def contains(self, y: ArrayLike) -> Bool[NDArray, "n"]:
+        """Whether the Mahalanobis norm of the error is at most the scale."""
+        inside: NDArray = mahalanobis_norm(self._check(y) - self.centers, self.shapes) <= self.scale
+        return inside
+
+    def log_volume(self) -> Float[NDArray, "n"]:
+        """The volume of the ellipsoid, or of the box of its projections within the bounds where that is smaller."""
+        n_targets = self.centers.shape[1]
+        unit_ball = n_targets / 2.0 * math.log(math.pi) - math.lgamma(n_targets / 2.0 + 1.0)
+        with np.errstate(divide="ignore"):
+            scaled = n_targets * np.log(self.scale)
+        own = unit_ball + scaled + np.linalg.slogdet(self.shapes)[1] / 2.0
+        return np.minimum(own, log_box_volume(self.project()))
+
+    def onto(self, targets: Sequence[int]) -> Ellipsoids:
+        """The projection of an ellipsoid is the ellipsoid of the same scale with that block of S."""
+        chosen = list(targets)
+        part = self.shapes[:, chosen][:, :, chosen]
+        return Ellipsoids(self.centers[:, chosen], part, self.scale, _chosen(self.bounds, chosen))
+
+    def __getitem__(self, rows: Any) -> Ellipsoids:
+        return Ellipsoids(self.centers[rows], self.shapes[rows], self.scale[rows], self.bounds)
+
+    def _shadows(self) -> Float[NDArray, "n 2 t"]:
+        reach = self.scale[:, None] * reaches(self.shapes)
+        return np.stack([self.centers - reach, self.centers + reach], axis=1)
+
+    @cached_property
+    def _principal(self) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t t"]]:
+        values, vectors = np.linalg.eigh(self.shapes)
+        return values, vectors
+
+
+def mahalanobis_norm(errors: Float[NDArray, "n t"], shapes: Float[NDArray, "n t t"]) -> Float[NDArray, "n"]:
+    """``sqrt(e' S^-1 e)`` for each row; NaN where an error is."""
+    whitened = np.linalg.solve(np.linalg.cholesky(shapes), errors[..., None])[..., 0]
+    with np.errstate(over="ignore"):  # past the largest number it is infinite
+        return np.linalg.norm(whitened, axis=1)
+
+
+def reaches(shapes: Float[NDArray, "n t t"]) -> Float[NDArray, "n t"]:
+    """How far an ellipsoid of scale 1 reaches along each target: the root of the diagonal of S."""
+    return np.sqrt(np.diagonal(shapes, axis1=1, axis2=2))
+
+
+def in_box(y: Float[NDArray, "n t"], intervals: Float[NDArray, "n 2 t"]) -> Bool[NDArray, "n"]:
+    """Whether every target is in its closed interval."""
+    return np.all((intervals[:, 0] <= y) & (y <= intervals[:, 1]), axis=1)
+
+
+def log_box_volume(intervals: Float[NDArray, "n 2 t"]) -> Float[NDArray, "n"]:
+    """The sum of the logarithms of the widths: -inf where one is 0, else +inf where one is infinite."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(intervals[:, 1] - intervals[:, 0])
+    flat = np.isneginf(logs).any(axis=1)
+    return np.where(flat, -np.inf, np.where(flat[:, None], 0.0, logs).sum(axis=1))
+
+
+def _chosen(bounds: Bounds, targets: Sequence[int]) -> Bounds:
+    low, high = (end if np.ndim(end) == 0 else np.asarray(end)[list(targets)] for end in bounds)
+    return low, high

@@ -1,8 +1,8 @@
-"""Models in MLflow (extra mlflow): logged, saved and loaded without pickle, and scored as any pyfunc.
+"""Models in MLflow (extra mlflow): logged, saved and loaded without pickle, and scored like any pyfunc.
 
-A pyfunc takes a frame, or what MLflow's own server reads from JSON, and gives a frame: ``y_pred``,
+The pyfunc takes a frame, or the JSON that MLflow's server reads, and returns a frame with ``y_pred``,
 ``lower_90`` and ``upper_90`` for each level, and ``known``. The parameters ``confidence_level``, a list, and
-``guarantee`` choose others.
+``guarantee`` override the model's own.
 
 Examples
 --------
@@ -56,7 +56,7 @@ ENVIRONMENT = "python: {python}\nbuild_dependencies:\n- pip\ndependencies:\n- -r
 def log_model(
     lvd_model: Any, name: str = "model", *, registered_model_name: str | None = None, **choices: Any
 ) -> Any:
-    """Log a model to the current run and, under a name, to the registry; what it gives names its ``model_uri``.
+    """Log a model to the current run and, under a name, to the registry; the answer has its ``model_uri``.
 
     `lvd_model` is a fitted method, or the folder that ``lvd fit`` or `save` wrote. `choices` are those of
     ``mlflow.models.Model.log``, such as `metadata` and `tags`.
@@ -93,7 +93,7 @@ def save_model(lvd_model: Any, path: str | os.PathLike[str], *, mlflow_model: An
 
 
 def load_model(model_uri: str, *, trusted: Sequence[type[Any] | str] = (), **parts: Any) -> Any:
-    """The method of a logged or saved model, as :func:`lvd.load` gives it, whose arguments it takes."""
+    """The method of a logged or saved model; the arguments are those of :func:`lvd.load`."""
     folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=os.fspath(model_uri)))
     if not (folder / DATA / "manifest.json").is_file():
         raise InputError(
@@ -103,7 +103,7 @@ def load_model(model_uri: str, *, trusted: Sequence[type[Any] | str] = (), **par
 
 
 class ScoredModel:
-    """What MLflow calls."""
+    """The object that MLflow calls."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -130,7 +130,7 @@ class ScoredModel:
 
 
 def _load_pyfunc(path: str) -> ScoredModel:
-    """What MLflow calls to load the folder."""
+    """Called by MLflow to load the folder."""
     return ScoredModel(load_served(Path(path)))
 
 

@@ -93,9 +93,9 @@ def calibration(
     confidence_level: Levels = LEVELS,
     ax: Axes | None = None,
 ) -> Axes:
-    """The share of rows that are covered at each level, with the 95% band of that share, beside the level.
+    """The share of rows covered at each level, with its 95% band, against the level.
 
-    The rows must be new: on rows that the model was trained or calibrated on the curve says nothing.
+    The rows must be new: on rows that trained or calibrated the model the curve says nothing.
     """
     axes, levels = _axes(ax), np.sort(check_levels(confidence_level))
     _, ends = _prediction_of(reg, X, levels)
@@ -117,7 +117,7 @@ def width_and_error(
     confidence_level: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The absolute error of each row beside the width of its interval: wide intervals should have large errors.
+    """The absolute error of each row against the width of its interval: wide intervals should have large errors.
 
     The line joins the mean errors of ten groups of rows of rising width.
     """
@@ -179,7 +179,7 @@ def distribution(reg: Any, row: ArrayLike, y: float | None = None, *, ax: Axes |
 
 
 def _axes(given: Axes | None) -> Axes:
-    """Those given, or new ones: in a notebook of pyplot's figure, which is then shown."""
+    """The given axes or new ones; in a notebook those of pyplot's figure, which is then shown."""
     if given is not None:
         return given
     import sys
@@ -210,7 +210,7 @@ def _targets(y: ArrayLike, n_rows: int) -> Float[NDArray, "n"]:
 
 
 def _column(X: ArrayLike, feature: int | str) -> tuple[Float[NDArray, "n"], str]:
-    """A column by its number, or by its name in a frame, and what it is called."""
+    """A column, by number or by its name in a frame, and its label."""
     names: Sequence[Any] = list(getattr(X, "columns", []))
     if isinstance(feature, str):
         if feature not in names:

@@ -1,5 +1,5 @@
-"""Checks for kernels, scores, support rules and methods of your own, as scikit-learn's ``check_estimator`` is for
-estimators. Each raises an AssertionError that says what is wrong."""
+"""Checks for kernels, scores, support rules and methods of your own, like scikit-learn's ``check_estimator``. Each
+raises an AssertionError that says what is wrong."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def check_method(method: IntervalRegressor) -> None:
 
 
 def _check_part(part: Any, contract: type[Any]) -> None:
-    """What all parts have in common: the constructor only stores, so that clones are alike."""
+    """Checks common to all parts: the constructor only stores its parameters, so that clones are equal."""
     _check(isinstance(part, contract), f"it must derive from {contract.__module__}.{contract.__name__}")
     given = part.get_params(deep=False)
     kept = all(vars(part).get(name, value) is value for name, value in given.items())
@@ -137,7 +137,7 @@ def _check_part(part: Any, contract: type[Any]) -> None:
 
 
 def _check_behaviour(reg: IntervalRegressor, trusted: type[Any], *, several: bool = False) -> None:
-    """Fitted twice it is the same, its intervals have the right shape and are nested, and it can be saved."""
+    """Fitting twice gives the same, intervals have the right shape and are nested, and the method can be saved."""
     X, y = _example_rows()
     y = np.stack([y, -y], axis=1) if several else y
     reg = clone(reg)

@@ -1,4 +1,4 @@
-"""From whatever the user calls an estimator to a model with one contract."""
+"""Wraps whatever the user passes as an estimator into a :class:`Model`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUILT_IN = ("net", "trees", "paper")
 
 
 def model_and_embedding(estimator: Any) -> tuple[Any, Any]:
-    """What predicts, and what embeds if both came as a pair; else None."""
+    """The estimator, and its embedding if both came as a pair, else None."""
     is_pair = isinstance(estimator, list | tuple) and len(estimator) == 2
     return tuple(estimator) if is_pair else (estimator, None)
 
@@ -94,7 +94,7 @@ def as_model(
 
 
 def refuse_classifier(estimator: Any) -> None:
-    """Refuse what predicts classes."""
+    """Refuse classifiers."""
     if is_classifier(estimator):
         raise InputError(
             f"estimator must be a regressor, and {type(last_step(estimator)).__name__} is a classifier, whose "
@@ -104,7 +104,7 @@ def refuse_classifier(estimator: Any) -> None:
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:
-    """An unfitted copy, in which every `random_state` that was left open is `seed`.
+    """An unfitted copy in which every `random_state` of None is set to `seed`.
 
     An object without `get_params` is copied as it is, and fitted again.
     """

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-INTERVAL, PREDICT, FIT = 25, 42, 80
+INTERVAL, PREDICT, FIT = 20, 38, 76
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 
 WALK = """

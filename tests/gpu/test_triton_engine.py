@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.engine import Queries, SortedRows, fused, local_quantile
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
+from lvd.engine.sums import TrainingSample, adaptive_bandwidths
 
 pytest.importorskip("triton")
 from lvd.engine.triton_engine import Given

@@ -14,7 +14,6 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.calibration.guarantees import (
     calibrated_radius,
     draw_centres,
@@ -23,6 +22,7 @@ from lvd.calibration.guarantees import (
     standing,
 )
 from lvd.engine import Queries, SortedRows, local_quantile
+from lvd.engine.sums import TrainingSample, adaptive_bandwidths
 
 LEVEL = np.array([0.9])
 

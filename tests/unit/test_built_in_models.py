@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lvd
 from lvd.models.candidates import Candidates, held_out_folds
-from lvd.models.stack import forward, new_stack
+from lvd.models.torch_modules import forward, new_stack
 from lvd.models.validated import (
     count_members,
     default_sizes,
@@ -135,7 +135,8 @@ class TestNetwork:
         np.testing.assert_array_equal(first, second)
         assert (first != other).any()
 
-    def test_several_targets_and_a_loss(self, linear):
+    def test_several_targets_and_a_loss(self, linear, monkeypatch):
+        monkeypatch.setattr("lvd.models.validated.STAGES", ((1.0, 2),))
         X, y = linear
         net = lvd.NetRegressor(
             loss=torch.nn.functional.l1_loss, hidden_sizes=(64,), device="cpu", random_state=0
@@ -143,17 +144,19 @@ class TestNetwork:
         assert net.embed(X).shape == (120, 64)
         assert net.score(X, np.stack([y, -y], axis=1)) > 0.98
 
-    def test_inputs_far_away_are_pulled_in(self, linear):
+    def test_inputs_far_away_are_pulled_in(self, linear, monkeypatch):
+        monkeypatch.setattr("lvd.models.validated.STAGES", ())
         net = lvd.NetRegressor(device="cpu", random_state=0).fit(*linear)
         z = np.array([-1005.0, -6.0, -5.0, 0.3, 5.0, 15.0])
         rows = net.x_mean_ + z[:, None] * net.x_scale_
         expected = [-105.0, -5.1, -5.0, 0.3, 5.0, 6.0]
         np.testing.assert_allclose(net.standardised(rows)[:, 0], expected, rtol=1e-9)
 
-    def test_fewer_than_twenty_rows_are_not_held_out(self, linear):
+    def test_fewer_than_twenty_rows_are_not_held_out(self, linear, monkeypatch):
+        monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 50)
         X, y = linear
         net = lvd.NetRegressor(device="cpu", random_state=0).fit(X[:10], y[:10])
-        fixed = lvd.NetRegressor(n_batches=1000, device="cpu", random_state=0).fit(X[:10], y[:10])
+        fixed = lvd.NetRegressor(n_batches=50, device="cpu", random_state=0).fit(X[:10], y[:10])
         np.testing.assert_array_equal(net.predict(X), fixed.predict(X))
 
     @pytest.mark.parametrize("given", [{"n_batches": 5}, {"epochs": 2}, {"module": torch.nn.Linear(3, 1)}])
@@ -246,10 +249,11 @@ class TestChoice:
         np.testing.assert_array_equal(reg.kernels_[0].components_, alone.kernels_[0].components_)
         assert not hasattr(alone, "choice_")
 
-    def test_the_paper_keeps_its_network(self, linear):
+    def test_the_paper_keeps_its_network(self, linear, monkeypatch):
+        monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 50)
         X, y = linear
         reg = quick_choice(preset="paper", calib_size=None).fit(X, y)
-        fixed = lvd.NetRegressor(hidden_sizes=(100,), n_batches=1000, device="cpu", random_state=0).fit(X, y)
+        fixed = lvd.NetRegressor(hidden_sizes=(100,), n_batches=50, device="cpu", random_state=0).fit(X, y)
         np.testing.assert_array_equal(reg.predict(X), fixed.predict(X))
 
     def test_a_score_that_makes_a_model_of_its_own_gets_the_network(self, linear):

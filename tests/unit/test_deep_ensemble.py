@@ -17,8 +17,8 @@ from lvd.models.heads import (
     mixture_moments,
     negative_log_likelihood,
 )
-from lvd.models.stack import forward, map_outputs, new_stack, train_stack
-from lvd.models.torch_modules import build_mlp
+from lvd.models.stack import map_outputs, train_stack
+from lvd.models.torch_modules import build_mlp, forward, new_stack
 
 
 def generator(seed: int = 0) -> torch.Generator:

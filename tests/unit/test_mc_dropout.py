@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 import lvd
 from lvd.models.dropout import draw_mask, dropout_loss, pass_log_density, thin, weight_decay
-from lvd.models.stack import forward, new_stack
+from lvd.models.torch_modules import forward, new_stack
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -104,7 +104,8 @@ class TestContract:
     def test_works_with_no_arguments(self, method, rows, monkeypatch):
         X, y = rows
         monkeypatch.setattr("lvd.methods.lvd.MahalanobisKernel", partial(lvd.MahalanobisKernel, max_iter=20))
-        y_pred, intervals = method().fit(X[:40], y[:40]).predict_interval(X)
+        n_rows = 12 if method is lvd.JackknifePlusRegressor else 40  # one model for each row
+        y_pred, intervals = method().fit(X[:n_rows], y[:n_rows]).predict_interval(X)
         assert y_pred.shape == (60,)
         assert intervals.shape == (60, 2, 1)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lvd import InputError, metrics
-from lvd.regions import Boxes, Ellipsoids
+from lvd.intervals import Boxes, Ellipsoids
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.uniform(size=(400, 2)), RNG.normal(size=(400, 2))

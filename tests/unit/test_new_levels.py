@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import lvd
-from lvd.support.training_support import levels_of, new_levels
+from lvd.support.rule import levels_of, new_levels
 
 N = 200
 RNG = np.random.default_rng(0)

@@ -68,7 +68,7 @@ def test_drift_is_followed(reg, level):
     y += np.where(np.arange(900) > 400, 1.0, 0.0)
     static = reg.predict_interval(X)[1][..., 0]
     online = lvd.OnlineIntervals(reg, level=level)
-    ends = stream(online, X, y, batch=15)
+    ends = stream(online, X, y, batch=25)
     assert coverage(static, y) < 0.6
     assert 0.86 < coverage(ends, y) < 0.94
     assert coverage(ends[-300:], y[-300:]) > 0.83
@@ -172,7 +172,7 @@ def test_infinite_intervals_are_counted_and_bounded(reg):
     X, y = world(200, seed=6)
     for most in (0.0, 0.1, 1.0):
         online = lvd.OnlineIntervals(reg, max_infinite=most)
-        ends = stream(online, X + 50.0, y + 50.0, batch=10)
+        ends = stream(online, X + 50.0, y + 50.0, batch=20)
         n_infinite = int(np.isinf(ends).any(axis=1).sum())
         assert n_infinite == online.status()[0].n_infinite
         assert n_infinite <= most * 200 + 1
@@ -181,16 +181,16 @@ def test_infinite_intervals_are_counted_and_bounded(reg):
 
 def test_without_infinite_intervals_the_widest_doubles(reg):
     """A sequence that always leaves the interval by a little, up to a bound of the scores."""
-    X, _ = world(200, seed=7)
+    X, _ = world(80, seed=7)
     online = lvd.OnlineIntervals(reg, max_infinite=0.0, level="aci")
     missed = 0
-    for row in range(200):
+    for row in range(80):
         found = online.predict_interval(X[row : row + 1])
         upper = float(found.intervals[0, 1, 0])
         label = min(upper + 0.01, 30.0)
         missed += label > upper
         online.observe(found.keys, [label])
-    assert missed <= 0.1 * 200 + online.long_run_bound() + 12
+    assert missed <= 0.1 * 80 + online.long_run_bound() + 12
 
 
 def test_half_lives_are_chosen_by_what_serves(reg):
@@ -198,7 +198,7 @@ def test_half_lives_are_chosen_by_what_serves(reg):
     X = rng.uniform(-1, 1, size=(1000, 2))
     y = X[:, 0] + np.geomspace(3.0, 0.1, 1000) * rng.normal(size=1000)
     online = lvd.OnlineIntervals(reg)
-    stream(online, X, y, batch=20)
+    stream(online, X, y, batch=50)
     assert online.status()[0].half_life == 300.0
     assert lvd.OnlineIntervals(reg, half_life=77).status()[0].half_life == 77.0
 
@@ -247,8 +247,8 @@ def test_intervals_follow_days_and_not_rows(reg):
     for half_life in ("1d", 500):
         online = lvd.OnlineIntervals(reg, half_life=half_life)
         ends = []
-        for start in range(0, 600, 5):
-            rows = slice(start, start + 5)
+        for start in range(0, 600, 10):
+            rows = slice(start, start + 10)
             found = online.predict_interval(X[rows], times=days[rows])
             ends.append(found.intervals[..., 0])
             online.observe(found.keys, y[rows])

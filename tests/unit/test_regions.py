@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lvd import InputError
-from lvd.regions import Boxes, Ellipsoids, mahalanobis_norm
+from lvd.intervals import Boxes, Ellipsoids, mahalanobis_norm
 
 
 def circle(scale: float = 2.0) -> Ellipsoids:

@@ -8,7 +8,7 @@ import pytest
 import lvd
 from lvd.models import Evaluation
 from lvd.scores import EvaluatedRows
-from lvd.support.training_support import (
+from lvd.support.rule import (
     BEYOND,
     FAR,
     FAR_EMBEDDED,
@@ -92,7 +92,7 @@ def test_of_fifty_draws_few_ordinary_rows_are_unknown_whatever_draws_them(n_rows
 
 
 def test_without_extrapolation_far_more_would_be(monkeypatch):
-    monkeypatch.setattr("lvd.support.training_support.times_of_few", lambda n_rows, exponent: 1.0)
+    monkeypatch.setattr("lvd.support.rule.times_of_few", lambda n_rows, exponent: 1.0)
     shares = [(~known(learned(rows), fresh)).mean() for _, rows, fresh in small_tables(45, 10)]
     assert np.mean(shares) > 0.01
 

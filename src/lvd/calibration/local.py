@@ -30,7 +30,6 @@ from lvd._validation import (
     load_errors_explained,
     seed_from,
 )
-from lvd.calibration.bandwidth import TrainingSample, adaptive_bandwidths
 from lvd.calibration.calibration_rows import (
     ALL,
     Asked,
@@ -57,6 +56,7 @@ from lvd.calibration.guarantees import (
 from lvd.calibration.local_distribution import LocalDistribution
 from lvd.calibration.transductive import Prior, sum_others, transductive_radius
 from lvd.engine import LocalSummary, SortedRows, local_quantile
+from lvd.engine.sums import TrainingSample, adaptive_bandwidths
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.kernels.mahalanobis import placed_far_out
 from lvd.store import register, save_object

@@ -27,7 +27,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.engine import Queries, SortedRows, similarities
 from lvd.engine.finite_sample import finite_sample_ranks
-from lvd.engine.sums import weighted_sums
+from lvd.engine.sums import WeightedRows
 
 GPU_WEIGHTS_AT_ONCE = 2**25
 """So many weights occupy a GPU."""
@@ -68,7 +68,7 @@ def sum_others(rows: SortedRows, prior: Prior) -> Others:
         )
     columns = torch.stack([prior.counted(rows.scores), torch.ones_like(rows.scores)], 1)
     widths = torch.full_like(rows.scores, prior.bandwidth)
-    sums = (weighted_sums(rows.points, rows.points, columns, widths) - columns).clamp_(min=0.0)
+    sums = (WeightedRows(rows.points, columns).sums(rows.points, widths) - columns).clamp_(min=0.0)
     return Others(sums[:, 0] + prior.strength * prior.size, sums[:, 1] + prior.strength, prior)
 
 

@@ -39,7 +39,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.molecules.adapter import PREDICTORS
 from lvd.molecules.domain import KnownMolecules, MoleculeParts
 from lvd.molecules.forward import last_hidden, predictions
-from lvd.support.training_support import PartKinds
+from lvd.support.rule import PartKinds
 
 NAME = "lvd"
 LEARNING_SHARE = 0.5

@@ -33,7 +33,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.engine.sums import squared_distances, weighted_sums
+from lvd.engine.sums import WeightedRows, squared_distances
 from lvd.kernels.kernel import Kernel
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
 from lvd.kernels.training import (
@@ -214,7 +214,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         y = torch.tensor(self.train_y_, device=queries.device)
         mean = y.mean()
         points = torch.tensor(self.train_points_, device=queries.device)
-        sums = weighted_sums(queries, points, torch.stack([y - mean, torch.ones_like(y)], 1))
+        sums = WeightedRows(points, torch.stack([y - mean, torch.ones_like(y)], 1)).sums(queries)
         total = sums[:, 1] + self.smoothness
         predicted = (sums[:, 0] + total * mean) / total.clamp(min=SMALLEST_DENOMINATOR)
         return like(predicted, embeddings)

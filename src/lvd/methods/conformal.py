@@ -35,13 +35,13 @@ from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.calibration.calibration_rows import MOST_SET_ASIDE
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES, rows_missing
+from lvd.intervals import Region
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
 from lvd.models import Model
 from lvd.models.candidates import Candidates, Folds
 from lvd.models.scaling import refuse_unknown
 from lvd.onnx import MOST_ROWS, ExportedGraph
-from lvd.regions import Region
 from lvd.scores import (
     AbsoluteResidual,
     BoundScore,

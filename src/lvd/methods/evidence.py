@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing
 
 from lvd._typing import Float, Int, NDArray
 from lvd.calibration.explanation import Evidence, Neighbor
+from lvd.intervals import Region
 from lvd.methods.attribution import (
     FEWEST_ROWS,
     N_ORDERS,
@@ -21,7 +22,6 @@ from lvd.methods.attribution import (
     shapley_values,
     told,
 )
-from lvd.regions import Region
 
 MOST_ASKED_FIRST = 50
 """Of so many rows it is asked first whether widths differ at all."""

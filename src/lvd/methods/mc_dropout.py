@@ -22,7 +22,8 @@ from lvd.methods.mixture import (
     mixture_mean_and_deviation,
 )
 from lvd.models.dropout import dropout_loss, pass_log_density, pass_log_likelihood, thin, weight_decay
-from lvd.models.stack import NetStack, Parameters, map_outputs
+from lvd.models.stack import NetStack, map_outputs
+from lvd.models.torch_modules import Parameters
 
 VALIDATION_PASSES = 100
 LEAST_EPOCHS = 40

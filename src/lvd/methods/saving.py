@@ -46,7 +46,7 @@ from lvd.scores.shapes import BoostedQuantiles, ErrorShape, NetworkQuantiles
 from lvd.store import EXTENSIBLE, load_object, read_manifest, register
 from lvd.store import save_object as save
 from lvd.support import SupportRule
-from lvd.support.training_support import Neighborhood, PartKinds, Ranges, TrainingSupport
+from lvd.support.rule import Neighborhood, PartKinds, Ranges, TrainingSupport
 
 __all__ = ["load_columns", "load_method", "register_method", "save"]
 

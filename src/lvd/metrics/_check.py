@@ -13,8 +13,7 @@ from lvd._validation import (
     check_vector,
     to_numpy,
 )
-from lvd.intervals import covered
-from lvd.regions import Region, in_box
+from lvd.intervals import Region, covered, in_box
 
 
 def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:

@@ -9,9 +9,8 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import check_fraction, check_same_length, check_vector
-from lvd.intervals import binomial_band, covered
+from lvd.intervals import Region, binomial_band, covered
 from lvd.metrics._check import check_hits, check_intervals, check_levels_of, check_targets_and_intervals
-from lvd.regions import Region
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
 from lvd._validation import InputError, check_same_length, to_numpy
-from lvd.intervals import widths
+from lvd.intervals import Bounds, Region, log_box_volume, widths
 from lvd.metrics._check import (
     check_boxes,
     check_intervals,
@@ -16,7 +16,6 @@ from lvd.metrics._check import (
     check_one_level,
     check_targets_and_intervals,
 )
-from lvd.regions import Bounds, Region, log_box_volume
 
 
 def finite_rows(intervals: ArrayLike, *others: ArrayLike) -> Bool[NDArray, "n"]:

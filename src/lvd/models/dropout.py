@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from lvd._typing import Float
-from lvd.models.stack import Parameters, forward, layers, map_outputs
+from lvd.models.stack import map_outputs
+from lvd.models.torch_modules import Parameters, forward, layers
 
 
 def draw_mask(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from lvd._typing import Float
-from lvd.models.stack import Parameters, forward
+from lvd.models.torch_modules import Parameters, forward
 
 LEAST_VARIANCE = 1e-6
 

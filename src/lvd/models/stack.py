@@ -12,47 +12,17 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import stack_module_state
 
 from lvd._parallel import chunk_slices, workers
 from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_matrix, resolve_device
 from lvd.models.scaling import mean_and_scale
-from lvd.models.torch_modules import build_mlp
+from lvd.models.torch_modules import Parameters, forward, layers, new_stack
 
-Parameters = dict[str, Tensor]
 Result = TypeVar("Result")
 Objective = Callable[[Parameters, Tensor, Tensor], Tensor]
 
 EVALUATION_NUMBERS = 2_000_000
-
-
-def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) -> Parameters:
-    """Fresh multilayer perceptrons of these layer sizes, their parameters stacked along a first axis."""
-    n_inputs, *hidden_sizes, n_outputs = sizes
-    nets = [build_mlp(n_inputs, hidden_sizes, n_outputs, generator=generator) for _ in range(n_members)]
-    parameters, _ = stack_module_state(nets)
-    return {name: parameter.detach() for name, parameter in parameters.items()}
-
-
-def layers(parameters: Parameters) -> list[tuple[Float[Tensor, "m o i"], Float[Tensor, "m o"]]]:
-    """Weights and biases, layer by layer."""
-    tensors = list(parameters.values())
-    return list(zip(tensors[0::2], tensors[1::2], strict=True))
-
-
-def forward(
-    parameters: Parameters, inputs: Float[Tensor, "m b p"], masks: Sequence[Tensor] | None = None
-) -> Float[Tensor, "m b o"]:
-    """Every member's output for its own rows; what enters layer k is multiplied by ``masks[k]``."""
-    hidden = inputs
-    for depth, (weight, bias) in enumerate(layers(parameters)):
-        if depth > 0:
-            hidden = hidden.relu()
-        if masks is not None:
-            hidden = hidden * masks[depth]
-        hidden = torch.baddbmm(bias[:, None], hidden, weight.mT)
-    return hidden
 
 
 def train_stack(

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, stack_module_state
 
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.rows import NamedRows
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Parameters = dict[str, Tensor]
+"""Of networks of one shape: weights and biases, layer by layer, stacked along a first axis."""
 Inputs = Tensor | NamedRows
 """What a module is called with: a tensor, or several by the names of its arguments."""
 _PROCESS_GENERATORS = Lock()
@@ -55,6 +57,34 @@ def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"
         else:
             output = layer(entered)
     return output, entered
+
+
+def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) -> Parameters:
+    """Fresh multilayer perceptrons of these layer sizes, their parameters stacked along a first axis."""
+    n_inputs, *hidden_sizes, n_outputs = sizes
+    nets = [build_mlp(n_inputs, hidden_sizes, n_outputs, generator=generator) for _ in range(n_members)]
+    parameters, _ = stack_module_state(nets)
+    return {name: parameter.detach() for name, parameter in parameters.items()}
+
+
+def layers(parameters: Parameters) -> list[tuple[Float[Tensor, "m o i"], Float[Tensor, "m o"]]]:
+    """Weights and biases, layer by layer."""
+    tensors = list(parameters.values())
+    return list(zip(tensors[0::2], tensors[1::2], strict=True))
+
+
+def forward(
+    parameters: Parameters, inputs: Float[Tensor, "m b p"], masks: Sequence[Tensor] | None = None
+) -> Float[Tensor, "m b o"]:
+    """Every member's output for its own rows; what enters layer k is multiplied by ``masks[k]``."""
+    hidden = inputs
+    for depth, (weight, bias) in enumerate(layers(parameters)):
+        if depth > 0:
+            hidden = hidden.relu()
+        if masks is not None:
+            hidden = hidden * masks[depth]
+        hidden = torch.baddbmm(bias[:, None], hidden, weight.mT)
+    return hidden
 
 
 def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from lvd._typing import Bool, Float, Int
 from lvd._validation import InputError
-from lvd.models.stack import Parameters, forward, layers, new_stack
-from lvd.models.torch_modules import Loss
+from lvd.models.torch_modules import Loss, Parameters, forward, layers, new_stack
 
 MOST_MEMBERS, LEAST_WIDTH = 4, 8
 FEWEST_ROWS = 20

@@ -11,7 +11,7 @@ from lvd.onnx.categories import of_level
 from lvd.onnx.graph import SINGLE, Node
 from lvd.onnx.predictors import Outputs
 from lvd.support import TrainingSupport
-from lvd.support.training_support import FAR, FAR_EMBEDDED, FAR_INPUTS, PARTS, Neighborhood, Ranges
+from lvd.support.rule import FAR, FAR_EMBEDDED, FAR_INPUTS, PARTS, Neighborhood, Ranges
 
 
 def known_rows(support: Any, outputs: Outputs, X: Node) -> Node:

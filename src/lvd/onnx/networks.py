@@ -11,7 +11,7 @@ from torch import nn
 from lvd._typing import NDArray
 from lvd._validation import InputError
 from lvd.models.regressor import FAR_SHARE, NetRegressor
-from lvd.models.stack import Parameters, layers
+from lvd.models.torch_modules import Parameters, layers
 from lvd.onnx.graph import DOUBLE, SINGLE, Node
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError
+from lvd.intervals import Region
 from lvd.methods.conformal import ConformalMethod
-from lvd.regions import Region
 from lvd.tables.reports import DistributionReport, report_distribution
 from lvd.tables.seen_rows import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
+from lvd.intervals import Boxes, Region
 from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
-from lvd.regions import Boxes, Region
 from lvd.tables.reports import Together, report_together
 from lvd.tables.seen_rows import row_ids
 from lvd.tables.table_encoder import read_targets

@@ -10,8 +10,8 @@ import torch
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import weighted_sums
-from lvd.regions import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
+from lvd.engine.sums import WeightedRows
+from lvd.intervals import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
 from lvd.scores.scaled import ScaledResidual
 from lvd.scores.scales import BANDWIDTHS, LEAST_SHARE
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
@@ -103,7 +103,7 @@ class LocalCovariance:
     def _sums(self, points: Float[NDArray, "n k"], bandwidth: float) -> Float[NDArray, "n c"]:
         queries, training = torch.as_tensor(points), torch.as_tensor(self.points_)
         widths = queries.new_full((len(queries),), bandwidth)
-        return weighted_sums(queries, training, torch.as_tensor(self._columns()), widths).numpy()
+        return WeightedRows(training, torch.as_tensor(self._columns())).sums(queries, widths).numpy()
 
     def _shrunk(self, sums: Float[NDArray, "n c"], strength: float) -> Float[NDArray, "n t t"]:
         n_targets = self.errors_.shape[1]

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import weighted_sums
+from lvd.engine.sums import WeightedRows
 from lvd.models import Model
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
 from lvd.wrap import as_model
@@ -212,7 +212,7 @@ def _side_scales(
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
     given = points.new_tensor(errors)
     sides = torch.stack([(-given).clamp(min=0.0), given.clamp(min=0.0)], 1).square()
-    sums = weighted_sums(queries, points, torch.cat([sides, torch.ones_like(sides[:, :1])], 1))
+    sums = WeightedRows(points, torch.cat([sides, torch.ones_like(sides[:, :1])], 1)).sums(queries)
     local = (sums[:, :2] + sides.mean(0)) / (sums[:, 2:] + 1.0)
     below, above = error_unit(local.sqrt().cpu().numpy()).T
     return below, above

@@ -17,7 +17,7 @@ from lvd._parallel import workers
 from lvd._typing import Float, Int, NDArray
 from lvd.engine.sums import WeightedRows
 from lvd.models.scaling import mean_and_scale
-from lvd.models.stack import Parameters, forward, new_stack
+from lvd.models.torch_modules import Parameters, forward, new_stack
 from lvd.models.trees import TreeEnsemble
 
 N_FOLDS = 5

@@ -21,7 +21,7 @@ from torch import Tensor
 from lvd._parallel import usable_threads, workers
 from lvd._typing import Float, Int, NDArray
 from lvd.models.scaling import mean_and_scale
-from lvd.models.stack import Parameters, forward, new_stack
+from lvd.models.torch_modules import Parameters, forward, new_stack
 from lvd.scores.quantile_trees import QuantileTrees, boosted_quantiles, pinball
 from lvd.scores.scales import Schedule, fold_numbers, train_fold_networks
 

@@ -1,6 +1,5 @@
 """Support: whether training rows resemble a row, and the reason where none does."""
 
-from lvd.support.rule import Reason, Support, SupportRule
-from lvd.support.training_support import TrainingSupport
+from lvd.support.rule import Reason, Support, SupportRule, TrainingSupport
 
 __all__ = ["Reason", "Support", "SupportRule", "TrainingSupport"]

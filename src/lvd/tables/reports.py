@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
-from lvd.intervals import binomial_band
+from lvd.intervals import Region, binomial_band, in_box
 from lvd.metrics import (
     GroupCoverage,
     PitHistogram,
@@ -21,7 +21,6 @@ from lvd.metrics import (
     pit_histogram,
     summary,
 )
-from lvd.regions import Region, in_box
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import read_from_signs, to_numbers, to_texts
 from lvd.tables.dates import CYCLES
