@@ -247,8 +247,8 @@ def test_intervals_follow_days_and_not_rows(reg):
     for half_life in ("1d", 500):
         online = lvd.OnlineIntervals(reg, half_life=half_life)
         ends = []
-        for start in range(0, 600, 10):
-            rows = slice(start, start + 10)
+        for start in range(0, 600, 5):
+            rows = slice(start, start + 5)
             found = online.predict_interval(X[rows], times=days[rows])
             ends.append(found.intervals[..., 0])
             online.observe(found.keys, y[rows])
