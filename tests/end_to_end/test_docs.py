@@ -95,7 +95,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 
 
 GONE = re.compile(
-    r"kernel_floor|max_infinite|smallest_floor|embedding_layer|bandwidth(?:=.| )auto|\by_m(?:in|ax)\b|"
+    r"kernel_floor|smallest_floor|embedding_layer|bandwidth(?:=.| )auto|\by_m(?:in|ax)\b|"
     r"\b(?:embed|sides|score|search|predictor)="
 )
 
@@ -104,7 +104,7 @@ GONE = re.compile(
 def test_no_text_speaks_of_parameters_that_are_gone(name):
     folder = ROOT / name
     paths = [folder] if folder.is_file() else [*folder.rglob("*.md"), *folder.rglob("*.py")]
-    found = {path.name: GONE.findall(path.read_text(encoding="utf-8")) for path in paths}
+    found = {path: GONE.findall(path.read_text(encoding="utf-8")) for path in paths}
     assert not {path: words for path, words in found.items() if words}
 
 
