@@ -139,7 +139,7 @@ def test_fewer_infinite_intervals_on_request(lvd_here, tmp_path):
         tmp_path / "model",
         "--force",
     )
-    note = "where --bandwidth is a number, so does adaptive, which looks as far as needed for similar rows"
+    note = "if --bandwidth is a number, so does adaptive, which looks as far as needed for similar rows"
     assert note in lvd_here(*arguments).out
     assert note not in lvd_here(*arguments, "--level", 0.99).out  # 40 rows are too few, however near
 
@@ -177,7 +177,7 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     table.write_text("".join(homes.table.read_text().splitlines(keepends=True)[:101]))
     given = ("fit", table, "--target", "price", "--model", "trees", "--score", "absolute", "--out", out)
     split = lvd_here(*given)
-    assert "only 60 rows train and 20 calibrate: with --calibration cross all 80 do both" in split.out
+    assert "only 60 rows train and 20 calibrate; with --calibration cross all 80 do both" in split.out
     assert "20 test rows are too few to tell whether 90% are covered, which takes about 220" in split.out
     outcome = lvd_here(*given, "--force", "--calibration", "cross", "--report", page)
     assert (outcome.code, "with --calibration cross" in outcome.out) == (0, False), outcome.err
