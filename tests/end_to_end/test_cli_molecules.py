@@ -392,4 +392,4 @@ def test_help_says_how_molecules_are_split_and_skipped(lvd_here):
     assert "Rows with the same molecule, however it is written" in words("fit")
     assert "kept in the same part of the split" in words("fit")
     assert "with empty cells for prediction and intervals" in words("predict")
-    assert "are drawn, and so are their neighbours" in words("report")
+    assert "the molecules are drawn, with their neighbours" in words("report")
