@@ -38,11 +38,11 @@ from lvd.scores import (
     SidedResidual,
     SignedResidual,
 )
+from lvd.scores.distributional import ErrorShape, NetworkQuantiles
 from lvd.scores.joint import LocalCovariance
-from lvd.scores.quantile_trees import QuantileTrees
+from lvd.scores.quantile_trees import BoostedQuantiles, QuantileTrees
 from lvd.scores.residuals import ErrorModel
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
-from lvd.scores.shapes import BoostedQuantiles, ErrorShape, NetworkQuantiles
+from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
 from lvd.store import EXTENSIBLE, load_object, read_manifest, register
 from lvd.store import save_object as save
 from lvd.support import SupportRule

@@ -12,8 +12,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
 from lvd.engine.sums import WeightedRows
 from lvd.intervals import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
-from lvd.scores.scaled import ScaledResidual
-from lvd.scores.scales import BANDWIDTHS, LEAST_SHARE
+from lvd.scores.scaled import BANDWIDTHS, LEAST_SHARE, ScaledResidual
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
 
 SHAPES = ("box", "ellipsoid")

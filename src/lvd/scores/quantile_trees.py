@@ -1,9 +1,13 @@
-"""Boosted trees of several quantiles at once: one structure for all of them, and a value for each in every leaf."""
+"""Boosted trees of several quantiles at once: one structure for all of them, and a value for each in every leaf.
+
+The quantiles of `GRID` describe the errors to expect at a row; trees are grown for the fewer ones of `COARSE`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -11,6 +15,9 @@ from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 
+GRID = np.array([0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.625, 0.75, 0.825, 0.9, 0.95, 0.975, 0.99])
+COARSE = np.array([0.025, 0.1, 0.3, 0.5, 0.7, 0.9, 0.975])
+"""The quantiles that are boosted; what they differ from those of all rows is carried to all of `GRID`."""
 MOST_TREES, PATIENCE, RATE = 100, 15, 0.1
 MOST_LEAVES, LEAST_SHARE = 8, 40
 """A leaf holds a 40th of the rows or more."""
@@ -170,3 +177,38 @@ def _joined(
     features, bins, left, right, values = (np.concatenate(parts) for parts in zip(*forest, strict=True))
     thresholds = np.array([edges[f][b] if b >= 0 else 0.0 for f, b in zip(features, bins, strict=True)])
     return QuantileTrees(baseline, starts, features, thresholds, left + offsets, right + offsets, values)
+
+
+def _carrying() -> Float[NDArray, "c k"]:
+    """How much of each boosted quantile's change goes to those of `GRID`: linear between, in normal quantiles."""
+    at, known = ([NormalDist().inv_cdf(tau) for tau in taus.tolist()] for taus in (GRID, COARSE))
+    return np.stack([np.interp(at, known, unit) for unit in np.eye(len(COARSE))])
+
+
+CARRIED = _carrying()
+
+
+class BoostedQuantiles:
+    """Boosted quantiles of `COARSE`, and those of `GRID` that follow from them."""
+
+    trees_: QuantileTrees
+
+    def fit(
+        self,
+        features: Float[NDArray, "n f"],
+        z: Float[NDArray, "n"],
+        weights: Float[NDArray, "n"],
+        folds: Int[NDArray, "n"],
+        seed: int,
+        *,
+        blind: bool = False,
+    ) -> Float[NDArray, "n k"]:
+        """Learn; returns the quantiles of the training rows, each by the trees that were not grown on it, nor, if
+        `blind`, stopped by it."""
+        self.constant_ = np.quantile(z, GRID) - np.quantile(z, COARSE) @ CARRIED
+        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed, blind=blind)
+        return crossed @ CARRIED + self.constant_
+
+    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
+        """The quantiles of each row."""
+        return self.trees_.predict(features) @ CARRIED + self.constant_

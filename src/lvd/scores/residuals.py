@@ -13,7 +13,15 @@ from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
 from lvd.engine.sums import WeightedRows
 from lvd.models import Model
-from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.scores.score import (
+    BoundResidual,
+    BoundScore,
+    ConformityScore,
+    EvaluatedRows,
+    Plan,
+    TrainingRows,
+    times,
+)
 from lvd.wrap import as_model
 
 ERROR_OFFSET = 1e-5
@@ -22,27 +30,6 @@ ERROR_OFFSET = 1e-5
 def error_unit(error_pred: Float[NDArray, "n *t"]) -> Float[NDArray, "n *t"]:
     """What an error is measured by: a predicted error, kept off zero."""
     return ERROR_OFFSET + np.abs(error_pred)
-
-
-@dataclass(frozen=True, eq=False)
-class BoundResidual(BoundScore):
-    """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each by its own measure."""
-
-    below: Float[NDArray, "n t"]
-    above: Float[NDArray, "n t"]
-
-    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 t"]:
-        """One column."""
-        error = y - self.y_pred
-        return np.maximum(-error / self.below, error / self.above)[:, None]
-
-    def intervals(
-        self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
-    ) -> Float[NDArray, "n 2 l t"]:
-        """All y whose score is at most `radius`; an empty set, of a negative one, shrinks to the prediction."""
-        at_least_0, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
-        below, above = (_times(at_least_0, measure[:, None]) for measure in (self.below, self.above))
-        return np.stack([y_pred - below, y_pred + above], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +47,7 @@ class BoundSigned(BoundScore):
         """All y with both scores at most their radii; an empty set shrinks to the prediction."""
         ends = np.stack([-radius[:, 0], radius[:, 1]], axis=1)
         kept = np.where(ends[:, :1] > ends[:, 1:], 0.0, ends)
-        return self.y_pred[:, None, None] + _times(kept, self.unit[:, None, None])
+        return self.y_pred[:, None, None] + times(kept, self.unit[:, None, None])
 
 
 class AbsoluteResidual(ConformityScore):
@@ -216,9 +203,3 @@ def _side_scales(
     local = (sums[:, :2] + sides.mean(0)) / (sums[:, 2:] + 1.0)
     below, above = error_unit(local.sqrt().cpu().numpy()).T
     return below, above
-
-
-def _times(scores: NDArray, unit: NDArray) -> NDArray:
-    """The product; past the largest number it is infinite."""
-    with np.errstate(over="ignore"):
-        return np.asarray(scores * unit)

@@ -295,6 +295,33 @@ class BoundScore(ABC):
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class BoundResidual(BoundScore):
+    """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each by its own measure."""
+
+    below: Float[NDArray, "n t"]
+    above: Float[NDArray, "n t"]
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 t"]:
+        """One column."""
+        error = y - self.y_pred
+        return np.maximum(-error / self.below, error / self.above)[:, None]
+
+    def intervals(
+        self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """All y whose score is at most `radius`; an empty set, of a negative one, shrinks to the prediction."""
+        at_least_0, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
+        below, above = (times(at_least_0, measure[:, None]) for measure in (self.below, self.above))
+        return np.stack([y_pred - below, y_pred + above], axis=1)
+
+
+def times(scores: NDArray, unit: NDArray) -> NDArray:
+    """The product; past the largest number it is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(scores * unit)
+
+
 class ConformityScore(BaseEstimator, ABC):
     """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
 
