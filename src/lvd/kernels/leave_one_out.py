@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lvd._parallel import ChunkMap, chunk_slices, run_in_turn
 from lvd._typing import Bool, Float, Int
-from lvd.engine import fused
+from lvd.engine import gpu
 
 if TYPE_CHECKING:
     from lvd.kernels.compiled_training import CompiledNeighborhood
@@ -50,7 +50,7 @@ class LeaveOneOut:
         return (
             self._n_kept() == len(self.y) - 1
             and self.rows.dtype == torch.float32
-            and fused.fuses_on(self.rows.device, n_components)
+            and gpu.fuses_on(self.rows.device, n_components)
         )
 
     def loss_and_gradient(

@@ -33,7 +33,8 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.engine.sums import WeightedRows, squared_distances
+from lvd.engine.gpu import squared_distances
+from lvd.engine.quantiles import WeightedRows
 from lvd.kernels.kernel import Kernel
 from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
 from lvd.kernels.training import (

@@ -10,7 +10,7 @@ import torch
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 from lvd.intervals import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
 from lvd.scores.scaled import BANDWIDTHS, LEAST_SHARE, ScaledResidual
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows

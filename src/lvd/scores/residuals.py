@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 from lvd.models import Model
 from lvd.scores.score import (
     BoundResidual,

@@ -17,7 +17,7 @@ from lvd._parallel import workers
 from lvd._progress import announce
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_choice, present_rows
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import forward, new_stack
 from lvd.models.trees import TreeEnsemble
