@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
-from lvd._validation import InputError, check_fraction, check_targets, percent_name
+from lvd._validation import InputError, check_fraction, check_targets
 
 Bounds: TypeAlias = tuple[Any, Any]
 """The lowest and highest that targets can be: two numbers, or two vectors with one number for each target."""
@@ -56,6 +57,11 @@ def binomial_band(
     lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
     upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
     return lower, upper
+
+
+def percent_name(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; different levels have different names."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def interval_columns(

@@ -24,11 +24,9 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_vector,
-    constant_columns,
     is_tensor,
     keep,
     like,
-    mean_and_deviation,
     resolve_device,
     seed_from,
     to_numpy,
@@ -45,6 +43,7 @@ from lvd.kernels.training import (
     keep_average,
     keep_best,
 )
+from lvd.models.scaling import constant_columns, mean_and_deviation
 
 PIECE_ROWS = 2**16
 """Copies as wide as the embeddings are made of so many rows at a time."""

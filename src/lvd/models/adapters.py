@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix, is_tensor
 from lvd.models.coding import InputCoding, column_means, fill_matrix
 from lvd.models.kinds import (
     before_last_step,
@@ -262,3 +262,10 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
+
+
+def own_copy(rows: Any) -> Any:
+    """A copy for an estimator that may modify its input."""
+    if is_tensor(rows):
+        return rows.clone()
+    return rows.copy() if hasattr(rows, "copy") else rows
