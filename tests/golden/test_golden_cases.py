@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import descend
+from lvd.kernels.training import LeaveOneOut, descend
 from lvd.scores.residuals import error_unit
 from lvd.scores.score import BoundResidual
 

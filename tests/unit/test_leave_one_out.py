@@ -8,8 +8,15 @@ import torch
 
 import lvd
 from lvd.kernels import compiled_training, leave_one_out
-from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
-from lvd.kernels.training import descend, draw_batches, initial_components, keep_average, keep_best
+from lvd.kernels.training import (
+    SMALLEST_DENOMINATOR,
+    LeaveOneOut,
+    descend,
+    draw_batches,
+    initial_components,
+    keep_average,
+    keep_best,
+)
 
 
 def problem(n=40, h=5, *, smoothness=True, max_neighbors=None, scale=3.0, spread=1.0):

@@ -40,7 +40,7 @@ from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
 from lvd.models.candidates import BlockFolds, Candidates, Folds, folds_of_cases
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 from lvd.support import SupportRule, TrainingSupport

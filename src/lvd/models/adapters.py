@@ -14,8 +14,11 @@ from sklearn.base import BaseEstimator
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix, is_tensor
 from lvd.models.coding import InputCoding, column_means, fill_matrix
-from lvd.models.kinds import (
+from lvd.models.model import (
+    Evaluation,
+    Model,
     before_last_step,
+    check_each_row,
     is_of,
     is_pipeline,
     last_step,
@@ -23,7 +26,6 @@ from lvd.models.kinds import (
     unfitted_copy,
     weight_name,
 )
-from lvd.models.model import Evaluation, Model, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from lvd._validation import InputError, MissingExtraError, Parameter, note_origin, resolve_device
 from lvd.store.boosters import load_booster
-from lvd.store.encoding import DTYPES
+from lvd.store.encoding import DTYPES, STORABLES, Storable, class_named, extension, full_name, is_code
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name, is_code
 
 MOST_TIMES, LEAST_BYTES = 4, 1 << 24
 """What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the

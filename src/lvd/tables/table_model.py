@@ -33,7 +33,7 @@ from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction, with_shares
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.molecules.domain import KnownMolecules
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
