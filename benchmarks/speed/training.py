@@ -14,7 +14,7 @@ from benchmarks.speed.cases import race
 from benchmarks.speed.figures import Recorder
 from benchmarks.timing import timed
 from lvd._parallel import workers
-from lvd.kernels import leave_one_out
+from lvd.kernels import training as leave_one_out
 from lvd.kernels.training import LeaveOneOut, initial_components
 
 N_COLUMNS, BATCH, N_LATENT, NOISE, N_TEST = 100, 100, 8, 0.2, 2_000

@@ -35,8 +35,8 @@ from lvd.page.rivals import make_methods
 from lvd.page.row_details import has_texts
 from lvd.tables.column_values import as_columns, check_columns, to_texts
 from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.reports import Verdict
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import Verdict
 
 By: TypeAlias = Sequence[str] | Mapping[str, ArrayLike]
 GIVEN = (

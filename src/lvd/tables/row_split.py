@@ -1,15 +1,18 @@
-"""Which rows train, calibrate and test: at random, in time or by groups; and what a model keeps of the answer."""
+"""Which rows train, calibrate and test: at random, in time or by groups; and how a model recognises them later."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lvd._typing import Int, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import InputError, Parameter, row_digests
 from lvd.tables.column_coding import check_texts
 from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
 from lvd.tables.dates import DateOrder, are_dates, to_moments
@@ -129,3 +132,69 @@ def _row_numbers(values: Any, n_rows: Any) -> Int[NDArray, "m"]:
     if len(np.unique(numbers)) < len(numbers) or not ((numbers >= 1) & (numbers <= n_rows)).all():
         raise ValueError(f"row numbers must lie between 1 and {n_rows}, each once")
     return numbers
+
+
+def row_ids(X: Any, y: Float[NDArray, "n *t"], places: Sequence[int] | None = None) -> Int[NDArray, "n t"]:
+    """A digest of each row's inputs and one of its targets, for each target; 0 where that is missing.
+
+    The name, the order and the format of a table make no difference, and neither do columns that the model does not
+    read. `places` are those of the targets among the model's, by default all of them.
+    """
+    inputs, columns = row_digests(X).tolist(), y.reshape(len(y), -1).T + 0.0  # -0.0 and 0.0 are the same
+    ids = [
+        row_digests(list(zip(inputs, repeat(place), column.tolist(), strict=False)))
+        for place, column in zip(range(len(columns)) if places is None else places, columns, strict=True)
+    ]
+    return np.where(np.isnan(columns), 0, np.stack(ids).view(np.int64)).T
+
+
+def repeats_earlier(ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
+    """Which rows have the inputs and a target of an earlier one."""
+    again = np.ones(ids.shape, dtype=bool)
+    for number, column in enumerate(ids.T):
+        again[np.unique(column, return_index=True)[1], number] = False
+    return np.any(again & (ids != 0), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """The :func:`row_ids` of the training rows, and of the calibration rows as they are now, in their order."""
+
+    train: Int[NDArray, "k t"]
+    calibration: Int[NDArray, "m t"]
+
+    def trained(self, ids: Int[NDArray, "n s"]) -> Bool[NDArray, "n"]:
+        """Which rows are training rows."""
+        return _holds(self.train, ids)
+
+    def calibrated(self, ids: Int[NDArray, "n s"]) -> Bool[NDArray, "n"]:
+        """Which rows are calibration rows."""
+        return _holds(self.calibration, ids)
+
+    def with_more(self, ids: Int[NDArray, "n t"], n_newest: int | None) -> SeenRows:
+        """After these rows have joined the calibration rows, of which the newest are kept."""
+        return replace(self, calibration=np.concatenate([self.calibration, ids])[-(n_newest or 0) :])
+
+    def to_dict(self) -> dict[str, str]:
+        """All there is to know, in types that JSON has."""
+        return {
+            name: base64.b64encode(ids.astype("<i8").tobytes()).decode() for name, ids in vars(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, content: Any, n_targets: int, n_calib: int) -> SeenRows:
+        """What `to_dict` described, of so many targets and calibration rows; anything else is refused."""
+        try:
+            train, calibration = (
+                np.frombuffer(base64.b64decode(content[name], validate=True), "<i8").reshape(-1, n_targets)
+                for name in ("train", "calibration")
+            )
+            if len(calibration) != n_calib:
+                raise ValueError(f"{len(calibration)} of {n_calib} calibration rows")
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the record of the model's rows is damaged ({error!r}); fit again") from None
+        return cls(train, calibration)
+
+
+def _holds(known: Int[NDArray, "m t"], ids: Int[NDArray, "n s"]) -> Bool[NDArray, "n"]:
+    return np.any(np.isin(ids, known) & (ids != 0), axis=1)

@@ -30,7 +30,6 @@ from lvd.tables.column_coding import (
 from lvd.tables.column_values import RowNumbers, as_columns, check_columns, for_each_column, to_numbers
 from lvd.tables.dates import DateOrder
 from lvd.tables.reading import BATCH_ROWS
-from lvd.tables.review import check_some_left
 
 register(Column)
 DAMAGED = "the description of the table's columns is damaged"
@@ -270,3 +269,15 @@ def check_targets_vary(table: pa.Table, targets: Sequence[str]) -> None:
             )
 
     for_each_column(targets, check, noun="target")
+
+
+def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
+    """At least one column is an input."""
+    if not names:
+        raise InputError("no column is left to predict from besides the target and those dropped; keep one")
+    if len(useless) == len(names):
+        listed = ", ".join(f"{name!r} ({what})" for name, what in list(useless.items())[:10])
+        raise InputError(
+            f"no column is left to predict from: {listed}; to use one nevertheless: ",
+            Parameter("keep", list(useless)[:1]),
+        )

@@ -43,6 +43,7 @@ from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
     RowEncoder,
+    find_leaks,
     labelled_parts,
     prepare_cells,
     prepare_columns,
@@ -50,19 +51,18 @@ from lvd.tables.inputs import (
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
+    MOST_ERT_ROWS,
     EvaluateReport,
     FitReport,
+    JudgedRows,
     hits_together,
     report_distribution,
     report_target,
     report_together,
 )
-from lvd.tables.review import find_leaks
-from lvd.tables.row_split import KeptRows, RowSplit
-from lvd.tables.seen_rows import SeenRows, row_ids
+from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, row_ids
 from lvd.tables.splits import random_parts
 from lvd.tables.table_encoder import DAMAGED, TableEncoder
-from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
 from lvd.tables.writing import (
     EXAMPLES,
     PredictReport,
