@@ -62,6 +62,10 @@ PROMISES = {
     "none": "Nothing is promised: check the coverage on rows of your own.",
 }
 """All guarantees that intervals can have, in a sentence each."""
+CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
+"""The attributes that hold the calibration rows."""
+MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
+"""Attributes with a column for each target, which hold NaN where a target is not known."""
 
 
 @dataclass(eq=False, repr=False)
@@ -238,6 +242,16 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
         save_object(self, folder)
 
+    def _check_loaded(self) -> None:
+        """Refuse settings and calibration rows that were not saved by a method that worked."""
+        check_levels(self.confidence_level)
+        self._check_bounds()
+        self._check_parameters()
+        learned = vars(self)
+        lengths = {len(learned[name]) for name in CALIBRATION_COLUMNS & learned.keys()}
+        if lengths - {learned.get("n_calib_")}:
+            raise InputError("the numbers of calibration rows and of their errors differ")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -381,3 +395,25 @@ def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
             f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "
             "LVDRegressor"
         )
+
+
+def fill_in_unknown(value: Any) -> dict[str, Any]:
+    """The attributes with 0 for unknown targets, as no file holds NaN, and a mask that says where they are."""
+    attributes = dict(vars(value))
+    for name in MAY_BE_UNKNOWN & attributes.keys():
+        unknown = np.isnan(attributes[name])
+        if unknown.any() and not unknown.all(axis=0).any():
+            attributes |= {name: np.where(unknown, 0.0, attributes[name]), f"{name}unknown": unknown}
+    return attributes
+
+
+def take_out_unknown(value: Any) -> None:
+    """Put NaN back where :func:`fill_in_unknown` wrote 0."""
+    learned = vars(value)
+    for name in MAY_BE_UNKNOWN & learned.keys():
+        unknown = learned.pop(f"{name}unknown", None)
+        if unknown is None:
+            continue
+        if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
+            raise InputError(f"{name} and {name}unknown do not belong together")
+        learned[name] = np.where(unknown, np.nan, learned[name])

@@ -77,8 +77,6 @@ CALIB_SIZE = 0.25
 """The share of the rows that calibrate by default, where the model is trained here, up to `MOST_SET_ASIDE` rows."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
 """How many rows are predicted twice, and by what share of the predictions' range the answers may differ."""
-CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
-"""The attributes that hold the calibration rows."""
 SET_ASIDE = 1 / 3
 """The share of calibration rows used for learning if a trained model interpolates its training rows."""
 

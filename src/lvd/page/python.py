@@ -24,7 +24,7 @@ from lvd._validation import (
 )
 from lvd.methods import IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
-from lvd.metrics._check import check_intervals, check_levels_of
+from lvd.metrics.interval_metrics import check_intervals, check_levels_of
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns, target_names
 from lvd.page.content import assemble, make_report, only_target

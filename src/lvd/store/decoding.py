@@ -33,8 +33,9 @@ def load_object(
     """The object that :func:`save_object` wrote; of classes that are not lvd's, only `trusted` ones are made.
 
     `given` holds, by the names of its constructor's parameters, the functions and torch modules that the object was
-    made with: they are not in the folder.
+    made with: they are not in the folder. None stands for nothing given.
     """
+    given = {name: part for name, part in given.items() if part is not None}
     contents = read_folder(folder)
     decoder = _Decoder(contents, given, [class_named(one) for one in trusted])
     try:

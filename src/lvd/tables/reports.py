@@ -30,7 +30,7 @@ from lvd.metrics import (
     pit_histogram,
     summary,
 )
-from lvd.metrics.width import widened_range, winkler_scores
+from lvd.metrics.interval_metrics import widened_range, winkler_scores
 from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import read_from_signs, to_numbers, to_texts
 from lvd.tables.dates import CYCLES

@@ -26,7 +26,6 @@ from lvd._validation import (
 )
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.intervals import interval_columns
-from lvd.methods import saving
 from lvd.methods.attribution import N_ORDERS
 from lvd.methods.base import PROMISES, SIDES
 from lvd.methods.conformal import SharedRowsWarning
@@ -35,6 +34,7 @@ from lvd.methods.lvd import LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.models.model import takes
 from lvd.molecules.domain import KnownMolecules
+from lvd.store import load_object, read_manifest, save_object
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.dates import DateOrder
@@ -257,7 +257,7 @@ class TableModel:
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
         with refusing(folder):
-            saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
+            save_object(self.regressor, folder, columns=columns, card=card, replace=replace)
 
     def _facts(self) -> list[str]:
         """What the card says about the model as it is now."""
@@ -276,8 +276,8 @@ class TableModel:
 
         Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
         """
-        columns = saving.load_columns(folder)
-        regressor = saving.load_method(folder, trusted=trusted)
+        columns = read_manifest(folder).get("columns")
+        regressor = load_object(folder, {}, trusted)
         if not isinstance(regressor, LVDRegressor):
             raise InputError(
                 f"the model in {os.fspath(folder)} is a {type(regressor).__name__}, and only an LVDRegressor works "
