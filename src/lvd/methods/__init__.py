@@ -1,4 +1,4 @@
-"""Interval methods, one file each, all with one contract."""
+"""Interval methods, one file each, all sharing one contract."""
 
 from lvd.calibration import CalibrationWarning
 from lvd.methods.base import IntervalRegressor
@@ -30,7 +30,7 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     MCDropoutRegressor,
     PBPRegressor,
 )
-"""Every method; the contract test runs over them all, and tables of methods are made from them."""
+"""All methods: the contract test and the tables of methods iterate over them."""
 
 for _method in ALL_METHODS:
     register_method(_method)

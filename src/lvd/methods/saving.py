@@ -1,4 +1,4 @@
-"""Saving and loading of methods; nothing that is loaded runs."""
+"""Saving and loading of methods; loading never runs code from the file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from lvd.support.rule import Neighborhood, PartKinds, Ranges, TrainingSupport
 __all__ = ["load_columns", "load_method", "register_method", "save"]
 
 MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
-"""Attributes with a column for each target, which hold NaN where a target is not known."""
+"""Attributes with a column per target, which hold NaN for unknown targets."""
 
 
 def load_method(
@@ -61,23 +61,23 @@ def load_method(
     trusted: Sequence[type[Any] | str] = (),
     **parts: Any,
 ) -> Any:
-    """What a method's `save` wrote, without the columns of a table; see :func:`lvd.load`."""
+    """Load what a method's `save` wrote, without a table's columns; see :func:`lvd.load`."""
     given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
     return load_object(folder, given, trusted)
 
 
 def load_columns(folder: str | os.PathLike[str]) -> Any:
-    """The `columns` that a method was saved with."""
+    """The `columns` with which a method was saved."""
     return read_manifest(folder).get("columns")
 
 
 def register_method(method: type[Any]) -> None:
-    """Allow a method to be saved and loaded."""
+    """Register a method for saving and loading."""
     register(method, root=True, check=_check_method, take_apart=_fill_in, complete=_take_out)
 
 
 def _fill_in(value: Any) -> dict[str, Any]:
-    """The attributes with 0 for targets that are not known, as no file holds NaN, and beside them where that is."""
+    """The attributes with NaN replaced by 0, since files hold no NaN, and masks of the replaced values."""
     attributes = dict(vars(value))
     for name in MAY_BE_UNKNOWN & attributes.keys():
         unknown = np.isnan(attributes[name])
@@ -87,7 +87,7 @@ def _fill_in(value: Any) -> dict[str, Any]:
 
 
 def _take_out(value: Any) -> None:
-    """Turn what `_fill_in` has filled in to NaN again."""
+    """Restore the NaN that `_fill_in` replaced."""
     learned = vars(value)
     for name in MAY_BE_UNKNOWN & learned.keys():
         unknown = learned.pop(f"{name}unknown", None)
