@@ -1,4 +1,4 @@
-"""Whose estimator it is, and what it takes, without importing the library that it is of."""
+"""Which library an estimator comes from and what it supports, without importing that library."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from sklearn.utils.validation import has_fit_parameter
 
 
 def is_pipeline(estimator: Any) -> bool:
-    """Whether it is a scikit-learn Pipeline; where that was never loaded, nothing can be one."""
+    """Whether this is a scikit-learn Pipeline; it cannot be one if scikit-learn's was never imported."""
     module = sys.modules.get("sklearn.pipeline")
     return module is not None and isinstance(estimator, module.Pipeline)
 
 
 def last_step(estimator: Any) -> Any:
-    """The last step of a Pipeline; any other estimator itself."""
+    """The last step of a Pipeline, or the estimator itself."""
     return estimator[-1] if is_pipeline(estimator) else estimator
 
 
 def before_last_step(fitted: Any, rows: Any) -> Any:
-    """What the last step of a fitted Pipeline gets to see; a frame stays one, for its names."""
+    """The input of the last step of a fitted Pipeline; a frame stays a frame, to keep its names."""
     return fitted[:-1].transform(rows) if is_pipeline(fitted) and len(fitted) > 1 else rows
 
 
 def is_of(estimator: Any, package: str) -> bool:
-    """Whether the estimator's class is one of the package, or made of one."""
+    """Whether the estimator's class comes from this package or derives from one that does."""
     return any(base.__module__.split(".")[0] == package for base in type(estimator).__mro__)
 
 
 def takes(estimator: Any, what: str) -> bool:
-    """Whether an estimator accepts such inputs, by scikit-learn's tags; one without tags takes numbers only."""
+    """Whether an estimator accepts such inputs, by scikit-learn's tags; without tags, only numbers."""
     if is_of(estimator, "sklearn") and type(estimator).__name__ == "TransformedTargetRegressor":
-        estimator = estimator.regressor  # whose tags it does not pass on
+        estimator = estimator.regressor  # whose tags the wrapper does not pass on
     if is_pipeline(estimator) and what == "allow_nan":
         names = [type(step).__name__ for step in estimator]
         fills = [name == "ColumnTransformer" or name.endswith("Imputer") for name in names]
@@ -46,7 +46,7 @@ def takes(estimator: Any, what: str) -> bool:
 
 
 def weight_name(estimator: Any) -> str | None:
-    """How `fit` calls the weights of rows, that of a Pipeline those of its last step; None where it takes none."""
+    """The name of `fit`'s row weights, in a Pipeline those of its last step; None if it takes none."""
     if is_pipeline(estimator):
         name = weight_name(estimator[-1])
         return None if name is None else f"{estimator.steps[-1][0]}__{name}"
@@ -54,7 +54,7 @@ def weight_name(estimator: Any) -> str | None:
 
 
 def is_classifier(estimator: Any) -> bool:
-    """Whether it predicts classes, by scikit-learn's tags or, of older libraries, by what it says it is."""
+    """Whether it predicts classes, by scikit-learn's tags or, in older libraries, its estimator type."""
     last = last_step(estimator)
     if hasattr(last, "__sklearn_tags__"):
         return get_tags(last).estimator_type == "classifier"
@@ -62,7 +62,7 @@ def is_classifier(estimator: Any) -> bool:
 
 
 def unfitted_copy(estimator: Any) -> Any:
-    """A clone; of an object that does not tell its parameters, a copy as it is."""
-    if is_of(estimator, "catboost"):  # which copies its lists, so that scikit-learn refuses to clone it
+    """A clone, or a plain copy of an object without `get_params`."""
+    if is_of(estimator, "catboost"):  # it copies its lists, so scikit-learn refuses to clone it
         return type(estimator)(**copy.deepcopy(estimator.get_params()))
     return clone(estimator, safe=False)

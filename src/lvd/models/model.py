@@ -1,4 +1,4 @@
-"""The contract of base models."""
+"""The interface of base models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lvd._validation import InputError, like
 
 
 class Evaluation(NamedTuple):
-    """A model's answer for some rows: one column per target, embeddings, and quantiles where it has any.
+    """A model's output for some rows: one column per target, embeddings, and quantiles if it has any.
 
-    `inputs` are the rows with numbers in place of what is missing; None where nothing is. `spread` is the size of
-    errors to expect below and above the prediction, of models that tell it themselves.
+    `inputs` are the rows with missing numbers filled in; None if none are missing. `spread` is the expected
+    error below and above the prediction, for models that estimate it themselves.
     """
 
     y_pred: Float[NDArray, "n t"]
@@ -28,24 +28,24 @@ class Evaluation(NamedTuple):
 
 
 class Model(ABC):
-    """A base model, and what methods and scores may ask of it.
+    """A base model, with everything that methods and scores may ask of it.
 
-    Its inputs are whatever it accepts: a matrix, images, strings.
+    It defines its own inputs: a matrix, images, strings.
     """
 
     @property
     def prefit(self) -> bool:
-        """Whether it was trained already: `fit` then trains nothing."""
+        """Whether it is already trained, so that `fit` trains nothing."""
         return False
 
     @property
     def takes_missing_targets(self) -> bool:
-        """Whether `y` may have NaN where one of several targets is not known."""
+        """Whether `y` may have NaN for an unknown one of several targets."""
         return self.prefit
 
     @property
     def takes_sample_weight(self) -> bool:
-        """Whether `fit` takes a weight for each row, ``fit(X, y, sample_weight=...)``."""
+        """Whether `fit` takes row weights, ``fit(X, y, sample_weight=...)``."""
         return False
 
     @property
@@ -55,7 +55,7 @@ class Model(ABC):
 
     @property
     def rows_held_out(self) -> Int[NDArray, "v"]:
-        """Positions, among the rows given to `fit`, of those that it did not learn from, if it knows of any."""
+        """Indices, among the rows given to `fit`, of those it held out of training, if it knows of any."""
         return np.zeros(0, np.int64)
 
     @abstractmethod
@@ -63,31 +63,31 @@ class Model(ABC):
         """`X` as this model's inputs, or an :class:`InputError`; supports ``len`` and row indexing."""
 
     def same_case(self, X: Any) -> NDArray:
-        """A label for each row of checked inputs; rows of equal labels are one case, which no split divides.
+        """A label for each row of checked inputs; rows with equal labels are one case, which no split divides.
 
-        By default each row is a case of its own: equal rows of numbers may be different cases.
+        By default each row is its own case: equal numeric rows may be different cases.
         """
         return np.arange(len(X))
 
     @abstractmethod
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Any:
-        """Train on checked inputs (a model given as fitted only learns what its embedding needs)."""
+        """Train on checked inputs (a prefit model only learns what its embedding needs)."""
 
     @abstractmethod
     def evaluate(self, X: Any) -> Evaluation:
         """Predict and embed checked inputs."""
 
     def untrained(self) -> Model:
-        """A copy to be trained on other rows."""
+        """An untrained copy."""
         copy: Model = clone(self)
         return copy
 
     def lighter(self) -> Model:
-        """An untrained copy to learn the sizes of errors on held-out rows with; of an ensemble, one member."""
+        """An untrained copy for learning error sizes on held-out rows; of an ensemble, one member."""
         return self.untrained()
 
     def with_loss(self, loss: Any) -> Model:
-        """An untrained copy with another loss, if the model can be trained with it."""
+        """An untrained copy with another loss, if the model supports it."""
         raise InputError(
             "estimator must be None, a torch module, or one of lvd's own networks, to be trained with the "
             f"pinball loss, got {self.described}; train a quantile model of another kind first and pass it with "
@@ -96,17 +96,17 @@ class Model(ABC):
 
     @property
     def described(self) -> str:
-        """What error messages call it."""
+        """The model's name in error messages."""
         return type(self).__name__
 
 
 class EvaluatingRegressor(Model, RegressorMixin):
-    """A model with scikit-learn's `predict`, made from `evaluate`; `_flat` is whether y was a vector in `fit`."""
+    """A model with scikit-learn's `predict`, built on `evaluate`; `_flat` is whether y was a vector in `fit`."""
 
     _flat: bool
 
     def predict(self, X: ArrayLike) -> Any:
-        """Predictions, (n,) or (n, t) as y was in `fit`."""
+        """Predictions, (n,) or (n, t), matching y in `fit`."""
         y_pred = self.evaluate(X).y_pred
         return like(y_pred[:, 0] if self._flat and y_pred.shape[1] == 1 else y_pred, X)
 
@@ -121,7 +121,7 @@ class EvaluatingRegressor(Model, RegressorMixin):
 
 
 def check_each_row(answer: NDArray, n_rows: int, name: str) -> NDArray:
-    """The answer of a user's estimator, if it has one row for each row of X."""
+    """The output of a user's estimator, checked to have one row for each row of X."""
     if len(answer) != n_rows:
         raise InputError(
             f"{name} must have one row for each row of X, got {len(answer)} for {n_rows} rows; check what the "
@@ -132,31 +132,31 @@ def check_each_row(answer: NDArray, n_rows: int, name: str) -> NDArray:
 
 @dataclass(frozen=True)
 class Fitted(Model):
-    """A model that is trained already: `fit` only checks that it predicts as many columns as `y` has."""
+    """An already trained model; `fit` only checks that it predicts as many columns as `y` has."""
 
     model: Model
     prefit: ClassVar[bool] = True
 
     @property
     def interpolates(self) -> bool:
-        """As the model does."""
+        """Whether the wrapped model interpolates."""
         return self.model.interpolates
 
     def check(self, X: ArrayLike) -> Any:
-        """What the model accepts."""
+        """Check the inputs as the wrapped model does."""
         return self.model.check(X)
 
     def same_case(self, X: Any) -> NDArray:
-        """As the model has it."""
+        """The case labels of the wrapped model."""
         return self.model.same_case(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> Fitted:
-        """Nothing to train."""
+        """Check the number of targets; there is nothing to train."""
         n_predicted = self.model.evaluate(X[:1]).y_pred.shape[1]
         if n_predicted != y.shape[1]:
             raise InputError(f"the estimator predicts {n_predicted} column(s), but y has {y.shape[1]}")
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """The model's answer."""
+        """The wrapped model's evaluation."""
         return self.model.evaluate(X)
