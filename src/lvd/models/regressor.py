@@ -82,8 +82,9 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         least 1000 batches.
     early_stopping : hold rows out and keep the weights that predict them best. The layers then form four
         networks side by side (eight below 500 rows). Each holds out an eighth of the rows, starts from a ridge
-        regression and is trained by AdamW; the prediction is their mean. Only a tenth of the excess of standardised inputs beyond 5 counts. This is the default for the built-in MLP if no length is given and there are at
-        least 20 rows. False trains for a fixed length, as in the paper.
+        regression and is trained by AdamW; the prediction is their mean. Only a tenth of the excess of
+        standardised inputs beyond 5 counts. This is the default for the built-in MLP if no length is given and
+        there are at least 20 rows. False trains for a fixed length, as in the paper.
     batch_size : rows per batch, by default at most 128; without early stopping 100, drawn with replacement.
     learning_rate, weight_decay : for AdamW, by default 0.01 each (below 500 rows a rate of 0.02); for Adam
         without early stopping, 0.01 and 0.
