@@ -180,11 +180,12 @@ class OnlineIntervals:
     they are, in any order, late, or never. Calibration weights halve every `half_life` rows, on top of the
     similarity to the row being predicted, and the level adapts to the misses seen.
 
-    The guarantee, for any sequence, even an adversarial one: among T observed rows there are at most ``alpha T
-    + C`` misses, with ``alpha = 1 - confidence_level`` and C of :meth:`long_run_bound`; rows with an infinite
-    interval because they are unknown do not count. If `max_infinite` forbids the infinite interval that this
-    needs, twice the largest score seen replaces it, and each further miss doubles that: for scores below b
-    there are at most ``log2(b / first) + 1`` more misses. Coverage near each row is a goal, not a guarantee.
+    The guarantee, for any sequence, even an adversarial one: among T observed rows there are at most
+    ``alpha T + C`` misses, with ``alpha = 1 - confidence_level`` and C of :meth:`long_run_bound`; rows with an
+    infinite interval because they are unknown do not count. If `max_infinite` forbids the infinite interval
+    that this needs, twice the largest score seen replaces it, and each further miss doubles that: for scores
+    below b there are at most ``log2(b / first) + 1`` more misses. Coverage near each row is a goal, not a
+    guarantee.
 
     Parameters
     ----------
