@@ -1,4 +1,4 @@
-"""What fitting, predicting and evaluating on a table report, as plain data."""
+"""The results of fitting, predicting and evaluating on a table, as plain data."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lvd.tables.verdict import JudgedRows, Verdict, judge
 from lvd.tables.writing import Unseen
 
 MAX_VALUES = 20
-"""A numeric column with more distinct values than this is grouped in ten equally full bins."""
+"""A numeric column with more distinct values than this is grouped into ten bins of equal counts."""
 
 
 @dataclass(frozen=True)
 class LevelGroups:
-    """Coverage group by group at one level."""
+    """Coverage by group at one level."""
 
     confidence_level: float
     groups: tuple[GroupCoverage, ...]
@@ -42,8 +42,8 @@ class LevelGroups:
 
 @dataclass(frozen=True)
 class DistributionReport:
-    """How good the whole distributions are, on the known ones among the first rows: the mean CRPS, in units of the
-    target, and the histogram of probability integral transforms."""
+    """The quality of whole distributions, over the known rows among the first ones: the mean CRPS, in units of
+    the target, and the histogram of probability integral transforms."""
 
     crps: float
     pit: PitHistogram
@@ -52,7 +52,7 @@ class DistributionReport:
 @dataclass(frozen=True)
 class TargetReport:
     """The metrics of one target on the `n_rows` rows that have it, the verdict at each level, the coverage by
-    group where that was asked for, and what there is to say of whole distributions; None where no row is known."""
+    group if requested, and the quality of whole distributions; None if no row is known."""
 
     target: str
     n_rows: int
@@ -64,7 +64,8 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class Together:
-    """How often all targets of a row are covered at once, with the exact 95% band, over the rows that have them."""
+    """How often all targets of a row are covered together, with the exact 95% band, over rows that have them
+    all."""
 
     confidence_level: float
     n_rows: int
@@ -77,19 +78,18 @@ class Together:
 class FitReport:
     """How a table was used, and the metrics on its test rows, which no step has seen.
 
-    `n_repeated` counts the calibration and test rows whose inputs a training row also has, `n_duplicates` the rows
-    that repeat the case of an earlier row, which are in the same part with it, `n_skipped` the rows left out
-    because the model cannot read them, `n_unlabelled` those without a target, `mixtures` are the numbers of rows
-    with a salt or a mixture, and `n_unknown` the test rows that
-    no training row is like, or that hold a level of `unseen`. `left_out` names the columns that are neither inputs
-    nor targets, `useless` says which of them are constant or identifiers, `formatted` those whose categories look
-    like numbers, each with one of them, `pooled` how many levels of a column are frequent and how many rare,
-    `leaks` the columns that alone explain almost all of a target's variance, `dated` those whose dates are an input
-    as such and not only by what recurs, `groups` is the column of groups, and
-    `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
-    is about all targets at once, where there are several. A `case` is what rows with the same inputs are rows of.
-    `read_from` names the columns whose numbers are written with signs, each with one of them, and `ordered` those
-    of dates that begin with the day or the month.
+    `n_repeated` counts calibration and test rows with the inputs of a training row, `n_duplicates` rows that
+    repeat the case of an earlier row, which share its part, `n_skipped` rows that the model cannot read,
+    `n_unlabelled` rows without a target, and `n_unknown` test rows that resemble no training row or hold a
+    level in `unseen`; `mixtures` are the numbers of rows with a salt or mixture. `left_out` names the columns
+    that are neither inputs nor targets, `useless` which of them are constant or identifiers, `formatted` those
+    whose categories look like numbers, each with an example, `pooled` how many levels of a column are frequent
+    and rare, `leaks` the columns that alone explain almost all of a target's variance, and `dated` those whose
+    dates are inputs as such, beyond what recurs. `groups` is the column of groups, and `median_errors` are the
+    mean errors of predicting the training median for every row. `together` covers all targets jointly, if there
+    are several. A `case` names what rows with equal inputs have in common. `read_from` names the columns whose
+    numbers are written with signs, each with an example, and `ordered` those whose dates begin with the day or
+    the month.
     """
 
     n_train: int
@@ -132,7 +132,7 @@ class FitReport:
         split: str,
         cells: pa.Table,
     ) -> FitReport:
-        """That of a model of the `prepared` rows of this table, of which it was `tested` on the test rows."""
+        """The report of a model fitted to the `prepared` rows of this table and `tested` on its test rows."""
         encoder, y, (train, calib, test) = prepared.encoder, prepared.y, prepared.parts
         columns, used = encoder.columns, {*encoder.inputs, *encoder.targets}
         median_errors = np.abs(y[test] - np.nanmedian(y[train], axis=0)).reshape(len(test), -1)
@@ -168,11 +168,11 @@ class FitReport:
 
 @dataclass(frozen=True)
 class EvaluateReport:
-    """The metrics on `n_rows` rows of a table, and how many others the model cannot read or have no target.
+    """The metrics on `n_rows` rows of a table, and how many others are unreadable or have no target.
 
-    Of the rows `n_distinct` have inputs and targets of their own: bands and tests count no row twice. `n_repeated`
-    have the inputs of a training row, `n_calibrating` are calibration rows, and `n_unknown` are those that no
-    training row is like or that hold a level of `unseen`.
+    Of the rows, `n_distinct` differ in inputs and targets: bands and tests count no row twice. `n_repeated`
+    have the inputs of a training row, `n_calibrating` are calibration rows, and `n_unknown` resemble no
+    training row or hold a level in `unseen`.
     """
 
     n_rows: int
@@ -201,7 +201,7 @@ def hits_together(
 def report_together(
     hits: Bool[NDArray, "k l"], ids: Int[NDArray, "k t"], levels: Float[NDArray, "l"]
 ) -> tuple[Together, ...]:
-    """The joint coverage at each level, of rows with these ids; none where no row has all targets."""
+    """The joint coverage at each level, over rows with these ids; none if no row has all targets."""
     if not len(hits):
         return ()
     n = len(np.unique(ids, axis=0))
@@ -237,7 +237,7 @@ def report_target(
 def report_distribution(
     crps: Float[NDArray, "k"], pit: Float[NDArray, "k"], n_calib: int
 ) -> DistributionReport | None:
-    """What :meth:`TableModel.score_distributions` found for one target, where it found anything."""
+    """The result of :meth:`TableModel.score_distributions` for one target, if there is one."""
     known = ~np.isnan(crps)
     if not known.any():
         return None
@@ -245,7 +245,7 @@ def report_distribution(
 
 
 def _group_values(values: pa.ChunkedArray) -> NDArray:
-    """The column as numbers if all of it is numbers, else as texts."""
+    """The column as numbers if it is all numbers, else as texts."""
     with suppress(InputError):
         numbers = to_numbers(values)
         if not np.isnan(numbers).any():

@@ -1,4 +1,4 @@
-"""What a person would notice about the columns of a table: constants, identifiers, and leaks of the target."""
+"""What a person would notice about a table's columns: constants, identifiers, and leaks of the target."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lvd.tables.dates import are_dates
 IDENTIFIER = re.compile(
     r"(^|[_\W])(?i:id|ids|key|uuid|guid|index|idx|nr|row|record|serial)$|[a-z](ID|Id|Key)$"
 )
-"""Names of columns that number the rows."""
+"""Common names of columns that number the rows."""
 LEAK = 0.99
-"""A column that alone explains so much of the target's variance is pointed out."""
+"""A column that alone explains this share of the target's variance is reported."""
 LEAK_ROWS, LEAK_LEAVES, LEAK_FOLDS = 2000, 64, 3
 
 
 def find_useless(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
-    """The columns that are the same in every row or number the rows, each with what it is.
+    """The columns that are constant or number the rows, each with the reason.
 
-    Whole numbers that count the rows are left in where no other column would be.
+    Integers that count the rows are kept if no other column would remain.
     """
     constant = {name: "constant" for name in names if _is_constant(table[name])}
     others = [name for name in names if name not in constant]
@@ -41,10 +41,10 @@ def find_useless(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
 def find_leaks(
     columns: Sequence[Column], X: Float[NDArray, "n p"], y: Float[NDArray, "n *t"], seed: int
 ) -> dict[str, float]:
-    """The columns that alone predict a target almost perfectly: the share of its variance that each explains.
+    """The columns that alone predict a target almost perfectly, with the share of its variance that each explains.
 
-    By a small tree on rows that it has not seen; of some of the rows, where there are many. What decides is the
-    target or its ranks: where a few values are huge, they are all of its variance, and no tree has seen them.
+    Measured with a small tree on rows it has not seen, and on a sample of large tables. The target or its ranks
+    may decide: if a few values are huge, they are all of its variance, and no tree predicts them unseen.
     """
     from scipy.stats import rankdata
     from sklearn.model_selection import KFold, cross_val_predict
@@ -70,7 +70,7 @@ def find_leaks(
 
 
 def _is_constant(values: pa.ChunkedArray) -> bool:
-    """Whether there are no two different values, missing ones aside."""
+    """Whether all non-missing values are equal."""
     if holds_levels(values.type):
         texts = pc.unique(to_texts(values)).to_pylist()
         return len({text for text in texts if text}) < 2 and (len(texts) < 2 or is_text(values.type))
@@ -101,7 +101,7 @@ def _is_identifier(name: str, values: pa.ChunkedArray) -> bool:
 
 
 def _numbers_the_rows(name: str, values: pa.ChunkedArray) -> bool:
-    """Whether almost all whole numbers differ, and they fill their range or are called an identifier."""
+    """Whether almost all integers differ, and they fill their range or are named like an identifier."""
     known = pc.drop_null(pc.unique(values))
     numbers = known.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     n_distinct = int((~np.isnan(numbers)).sum())
@@ -122,7 +122,7 @@ def _are_integers(values: pa.ChunkedArray) -> bool:
 
 
 def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
-    """At least one column is an input."""
+    """Raise unless at least one column is an input."""
     if not names:
         raise InputError("no column is left to predict from besides the target and those dropped; keep one")
     if len(useless) == len(names):

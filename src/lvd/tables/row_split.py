@@ -1,4 +1,4 @@
-"""Which rows train, calibrate and test: at random, in time or by groups; and what a model keeps of the answer."""
+"""Which rows train, calibrate and test: at random, in time or by groups; and what a model stores of this."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from lvd.tables.splits import Parts, random_parts, split_group_indices, split_ti
 
 @dataclass(frozen=True)
 class RowSplit:
-    """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
+    """How rows are divided: at random, in time by a column, or by a column's groups, which stay together.
 
-    The cells of a column of SMILES may be divided by their scaffolds. In time, `gap` seconds before each later part
-    are left out, over which earlier rows may still know of later ones, and `n_gap` rows beside each held-out block.
+    Cells of a SMILES column may be divided by scaffold. In time, `gap` seconds before each later part are left
+    out, in which earlier rows may contain information about later ones, and `n_gap` rows next to each held-out
+    block.
     """
 
     kind: str = "random"
@@ -31,7 +32,7 @@ class RowSplit:
 
     @classmethod
     def parse(cls, text: str) -> RowSplit:
-        """``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
+        """Parse ``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
         kind, colon, column = text.partition(":")
         if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
             return cls(kind, column or None)
@@ -46,7 +47,7 @@ class RowSplit:
     def parts(
         self, table: pa.Table, rows: Int[NDArray, "n"], seed: int, date_format: DateOrder | None = None
     ) -> Parts:
-        """The places in `rows` of those that train, calibrate and test."""
+        """The indices in `rows` of the training, calibration and test parts."""
         if self.column is None:
             return random_parts(len(rows), seed)
         sizes, some = usual_sizes(len(rows)), table[self.column].take(pa.array(rows))
@@ -75,7 +76,7 @@ class RowSplit:
         return early[0], early[1], test
 
     def leaves_out(self, table: pa.Table) -> set[str]:
-        """The column that rows are split by, where its values outside the training part are all new."""
+        """The column of the split, if all its values outside the training part are new."""
         if self.column is None:
             return set()
         return set() if self.kind == "time" and are_dates(table[self.column]) else {self.column}
@@ -86,11 +87,11 @@ AT_RANDOM = RowSplit()
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """What a model keeps of its table where the seed alone does not tell the split.
+    """What a model stores about its table if the seed alone does not determine the split.
 
-    The numbers of the calibration and of the test rows, counting from 1. `n_added` rows came later, by update:
-    they count on from the last row of the table of fit. Where one column alone is read, `cells` are those of the
-    calibration rows, so that neighbours can be shown without the table.
+    The numbers of the calibration and test rows, counting from 1. `n_added` rows came later, by update: their
+    numbers continue after the last row of the table of fit. If a single column is read, `cells` are those of
+    the calibration rows, so that neighbours can be shown without the table.
     """
 
     calibration: Int[NDArray, "m"]
@@ -99,7 +100,7 @@ class KeptRows:
     n_added: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
+        """The complete state, in JSON types."""
         rows: dict[str, Any] = {"calibration": self.calibration.tolist(), "test": self.test.tolist()}
         if self.n_added:
             rows["added"] = self.n_added
@@ -107,7 +108,7 @@ class KeptRows:
 
     @classmethod
     def from_dict(cls, content: Any, n_rows: Any, *, of_cells: bool) -> KeptRows:
-        """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
+        """Restore the output of `to_dict` for a table of `n_rows`; anything else is an error."""
         try:
             added = content.get("added", 0)
             calibration = _row_numbers(content["calibration"], n_rows + added)

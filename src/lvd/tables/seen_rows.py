@@ -1,4 +1,4 @@
-"""Which rows a model was trained on and is calibrated by, recognised by what is in them."""
+"""Which rows a model was trained and calibrated on, recognised by their content."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lvd._validation import InputError, row_digests
 
 
 def row_ids(X: Any, y: Float[NDArray, "n *t"], places: Sequence[int] | None = None) -> Int[NDArray, "n t"]:
-    """A digest of each row's inputs and one of its targets, for each target; 0 where that is missing.
+    """A digest of each row's inputs and one of each target; 0 for missing targets.
 
-    The name, the order and the format of a table make no difference, and neither do columns that the model does not
-    read. `places` are those of the targets among the model's, by default all of them.
+    The name, column order and format of a table make no difference, nor do columns that the model does not
+    read. `places` are the indices of the targets among the model's, by default all of them.
     """
-    inputs, columns = row_digests(X).tolist(), y.reshape(len(y), -1).T + 0.0  # -0.0 and 0.0 are the same
+    inputs, columns = row_digests(X).tolist(), y.reshape(len(y), -1).T + 0.0  # -0.0 equals 0.0
     ids = [
         row_digests(list(zip(inputs, repeat(place), column.tolist(), strict=False)))
         for place, column in zip(range(len(columns)) if places is None else places, columns, strict=True)
@@ -29,7 +29,7 @@ def row_ids(X: Any, y: Float[NDArray, "n *t"], places: Sequence[int] | None = No
 
 
 def repeats_earlier(ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
-    """Which rows have the inputs and a target of an earlier one."""
+    """Which rows repeat the inputs and a target of an earlier one."""
     again = np.ones(ids.shape, dtype=bool)
     for number, column in enumerate(ids.T):
         again[np.unique(column, return_index=True)[1], number] = False
@@ -38,7 +38,7 @@ def repeats_earlier(ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
 
 @dataclass(frozen=True, eq=False)
 class SeenRows:
-    """The :func:`row_ids` of the training rows, and of the calibration rows as they are now, in their order."""
+    """The :func:`row_ids` of the training rows, and of the current calibration rows, in order."""
 
     train: Int[NDArray, "k t"]
     calibration: Int[NDArray, "m t"]
@@ -52,18 +52,18 @@ class SeenRows:
         return _holds(self.calibration, ids)
 
     def with_more(self, ids: Int[NDArray, "n t"], n_newest: int | None) -> SeenRows:
-        """After these rows have joined the calibration rows, of which the newest are kept."""
+        """The state after these rows have joined the calibration rows, of which the newest are kept."""
         return replace(self, calibration=np.concatenate([self.calibration, ids])[-(n_newest or 0) :])
 
     def to_dict(self) -> dict[str, str]:
-        """All there is to know, in types that JSON has."""
+        """The complete state, in JSON types."""
         return {
             name: base64.b64encode(ids.astype("<i8").tobytes()).decode() for name, ids in vars(self).items()
         }
 
     @classmethod
     def from_dict(cls, content: Any, n_targets: int, n_calib: int) -> SeenRows:
-        """What `to_dict` described, of so many targets and calibration rows; anything else is refused."""
+        """Restore the output of `to_dict` for this many targets and calibration rows; anything else is an error."""
         try:
             train, calibration = (
                 np.frombuffer(base64.b64decode(content[name], validate=True), "<i8").reshape(-1, n_targets)

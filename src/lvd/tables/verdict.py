@@ -1,4 +1,4 @@
-"""Whether intervals hold on these rows, and whether they are better than one width for all, in one sentence."""
+"""Whether intervals hold on these rows, and whether they beat one width for all rows, in one sentence."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Finding: TypeAlias = Literal[
 
 LARGEST_SHORTFALL = 0.05
 MOST_UNKNOWN = 0.05
-"""With a larger share of unknown rows or infinite intervals the verdict is about these."""
+"""Above this share of unknown rows or infinite intervals, the verdict is about these."""
 BY_CHANCE = 1.645
-"""So many standard errors the interval score must be below that of split conformal: a one-sided test at 5%."""
+"""How many standard errors below split conformal the interval score must be: a one-sided test at 5%."""
 ERT_ROWS, MOST_ERT_ROWS = 600, 20_000
-"""The excess risk of the target coverage needs at least this many rows, and uses at most this many, the first."""
+"""The fewest rows for the excess risk of the target coverage, and the most it uses, the first ones."""
 ERT_NOISE = 0.01
-"""An excess risk above that of split conformal by no more than this may be chance."""
+"""An excess risk above split conformal's by no more than this may be chance."""
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedRows:
-    """Rows with their true values for one target, and what split conformal prediction needs beside them.
+    """Rows with their true values for one target, and what the comparison with split conformal needs.
 
-    `features` tell rows apart, where coverage is looked at row by row; the first :data:`MOST_ERT_ROWS` will do.
-    `y_range` is what y can be, infinite where nothing is known. Rows with the same one of the `row_ids` are copies
-    of one row; without ids all rows differ.
+    `features` distinguish rows when coverage is estimated row by row; the first :data:`MOST_ERT_ROWS` suffice.
+    `y_range` is the range of y, infinite if unknown. Rows with equal `row_ids` are copies of one row; without
+    ids all rows are distinct.
     """
 
     y: Float[NDArray, "n"]
@@ -61,16 +61,16 @@ class JudgedRows:
 
     @property
     def scored_range(self) -> tuple[float, float]:
-        """What an infinite interval counts as: the range of the calibration rows' y, a tenth wider on each side."""
+        """What replaces an infinite interval: the calibration rows' range of y, a tenth wider on each side."""
         return widened_range(self.y_calib)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows from the coverage, with its exact 95% band, and from comparison with split conformal.
+    """What follows from the coverage, with its exact 95% band, and from the comparison with split conformal.
 
-    `unknown` is the share of rows that are not known or have an infinite interval. The interval scores count
-    infinity as the range of y. `ert` is the excess risk of the target coverage, None with fewer than 600 rows.
+    `unknown` is the share of rows that are unknown or have an infinite interval. Interval scores count infinite
+    intervals as the range of y. `ert` is the excess risk of the target coverage, None with fewer than 600 rows.
     """
 
     kind: Finding
@@ -93,7 +93,7 @@ class Verdict:
 
 
 class Comparison(NamedTuple):
-    """The interval score and, where there are rows enough, the excess risk, each beside split conformal's."""
+    """The interval score and, with enough rows, the excess risk, each compared with split conformal's."""
 
     score: float
     split_score: float
@@ -113,22 +113,22 @@ class Comparison(NamedTuple):
 
 
 def tolerated(confidence_level: float) -> float:
-    """The lowest coverage that still passes: 5 points short, or half of the way to 0 or 1, if that is less.
+    """The lowest coverage that still passes: 5 points below, or half of the distance to 0 or 1, if that is less.
 
-    So at level 99% it is 98.5%: half as many errors again as promised.
+    At level 99% it is 98.5%: one and a half times the promised errors.
     """
     return confidence_level - min(LARGEST_SHORTFALL, confidence_level / 2.0, (1.0 - confidence_level) / 2.0)
 
 
 def says_nothing(intervals: Float[NDArray, "n 2 *l"], y_range: tuple[float, float]) -> Bool[NDArray, "n *l"]:
-    """Whether an interval is all that y can be: infinite, or clipped to the whole range."""
+    """Whether an interval is the whole range of y: infinite, or clipped to the range."""
     bottom, top = y_range
     limited: NDArray = (intervals[:, 0] > bottom) | (intervals[:, 1] < top)
     return ~limited
 
 
 def split_intervals(rows: JudgedRows, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l"]:
-    """One radius for all rows, the finite-sample quantile of the calibration errors."""
+    """Intervals with one radius for all rows, the finite-sample quantile of the calibration errors."""
     conformal = GlobalConformal().conformalize(rows.residuals_calib, np.abs(rows.residuals_calib))
     return np.clip(from_radius(rows.y_pred, conformal.radius(rows.y_pred, levels)), *rows.y_range)
 
@@ -136,10 +136,10 @@ def split_intervals(rows: JudgedRows, levels: Float[NDArray, "l"]) -> Float[NDAr
 def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: float) -> Verdict:
     """The verdict on the intervals at one level.
 
-    Does not hold: the band of the coverage is below the level. Too many unknown: more than 5% of the rows are
-    not known or have an infinite interval. Cannot tell: the band does not exclude less than `tolerated`. Else the
-    intervals hold, and are compared with one width for all. Shares and means are over all rows, and how far chance
-    may move them is that of the distinct ones.
+    Does not hold: the coverage band lies below the level. Too many unknown: more than 5% of rows are unknown or
+    have an infinite interval. Cannot tell: the band does not exclude coverage below `tolerated`. Otherwise the
+    intervals hold and are compared with one width for all. Shares and means are over all rows; sampling error
+    is computed from the distinct ones.
     """
     n, hits, n_distinct = len(rows.y), int(covered(rows.y, intervals).sum()), len(rows.distinct)
     lower, upper = (float(end) for end in binomial_band(hits * n_distinct / n, n_distinct))
@@ -182,7 +182,7 @@ def judge(rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: 
 def compare_with_split(
     rows: JudgedRows, intervals: Float[NDArray, "n 2"], confidence_level: float
 ) -> Comparison:
-    """Better: a lower interval score by more than chance, and no larger excess risk but for its noise."""
+    """Better means a significantly lower interval score, and no larger excess risk beyond its noise."""
     split = split_intervals(rows, np.array([confidence_level]))[:, :, 0]
     own, others = (
         winkler_scores(rows.y, one, confidence_level, y_range=rows.scored_range) for one in (intervals, split)
@@ -193,7 +193,7 @@ def compare_with_split(
     is_better = float(gains.mean()) > BY_CHANCE * error
     ert = split_ert = None
     if n_distinct >= ERT_ROWS:
-        # Of copies in the other folds it would learn the answers.
+        # It would learn the answers from copies in the other folds.
         some = rows.distinct[rows.distinct < MOST_ERT_ROWS]
         ert, split_ert = (
             excess_risk_of_target_coverage(
@@ -206,7 +206,7 @@ def compare_with_split(
 
 
 def rows_to_tell(confidence_level: float) -> int:
-    """About how many rows, covered just at the level, give a band that excludes less than `tolerated`."""
+    """About how many rows, covered exactly at the level, give a band that excludes less than `tolerated`."""
     n = np.unique(np.geomspace(10, 1e8, 400).astype(np.int64))
     lower, _ = binomial_band(np.round(confidence_level * n), n)
     enough = int(n[np.flatnonzero(lower < tolerated(confidence_level))[-1] + 1])
@@ -215,7 +215,7 @@ def rows_to_tell(confidence_level: float) -> int:
 
 
 def percent(share: float, decimals: int | None = None) -> str:
-    """``90%`` for 0.9; with decimals ``90.0%``. What is not all does not round to 100%, nor some to 0%."""
+    """``90%`` for 0.9; with decimals ``90.0%``. Values below 1 never round to 100%, nor values above 0 to 0%."""
     if decimals is None:
         return f"{100.0 * share:.10g}%"
     text = f"{100.0 * share:.{decimals}f}%"
