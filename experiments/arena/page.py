@@ -1,4 +1,4 @@
-"""The page on the arena: a scatter, a short table, where LVD loses, and then everything."""
+"""The arena's page: a scatter plot, a short table, where LVD loses, and then all results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ SHORT_LINES = 10
 QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
 DEFAULT, CROSS = "lvd", "lvd-cross"
 NEAR = 1.12
-"""Scores beyond this are drawn at the border, beside their figure."""
+"""Scores beyond this are drawn at the border, labelled with their value."""
 SAFE = 1.1
-"""Nobody is told to take a method whose score on some table is more than so many times split conformal's."""
+"""A method whose score on some table exceeds this multiple of split conformal's is never recommended."""
 _BLUE, _GREY = "#0072B2", "#767676"
 
 
 def write_arena_page(
     results: Sequence[ArenaResult], calls: Sequence[Call], out: Path, costs: Sequence[ArenaCost] = ()
 ) -> list[Path]:
-    """Write the page, and figures for each model in a folder ``images`` beside it; returns what was written."""
+    """Write the page, and each model's figures in a folder ``images`` next to it; return what was written."""
     boards, unseen = (
         make_boards([one for one in results if (one.table in UNSEEN_TABLES) is chosen])
         for chosen in (False, True)
@@ -86,7 +86,7 @@ def write_arena_page(
 
 
 def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
-    """A board for each model and level, the main level first; none where split conformal is missing."""
+    """A board per model and level, the main level first; none if split conformal is missing."""
     levels = sorted({one.level for one in results}, key=lambda level: (level != MAIN_LEVEL, level))
     models = list(dict.fromkeys(one.model for one in results))
     boards = [ArenaBoard(results, model, level, OUTSIDE) for level in levels for model in models]
@@ -94,7 +94,7 @@ def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
 
 
 def _view(board: ArenaBoard) -> dict[str, Any]:
-    """What the page shows of one model at one level."""
+    """The page's view of one model at one level."""
     return {
         "model": board.model,
         "level": board.level,
@@ -111,7 +111,7 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
 
 
 def draw_scatter(board: ArenaBoard) -> Figure:
-    """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
+    """Interval score against excess risk, one point per method; names are in a column, spaced apart."""
     rows = sorted((row for row in board.complete if not math.isnan(row.ert)), key=lambda row: -row.ert)
     most = 1.05 * max((row.ert for row in rows if row.score <= NEAR), default=1.0)
     figure = _draw_scores(rows, [min(row.ert, most) for row in rows])
@@ -131,7 +131,7 @@ def draw_seconds(board: ArenaBoard) -> Figure:
 
 
 def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Figure:
-    """Scores from left to right; one beyond `NEAR` is an arrow at the border, and every name has its figure."""
+    """Scores from left to right; one beyond `NEAR` is an arrow at the border, and every name shows its value."""
     figure = Figure(figsize=(8.5, 0.6 + 0.23 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for place, (row, height) in enumerate(zip(rows, heights, strict=True)):
@@ -156,7 +156,7 @@ def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Fig
 
 
 def draw_ranks(board: ArenaBoard) -> Figure:
-    """Mean ranks, the best on top; a bar to the right covers the ranks that cannot be told from it."""
+    """Mean ranks, the best on top; a bar to the right covers the ranks that are not significantly different."""
     ranks = sorted(board.ranks().items(), key=lambda item: item[1])
     figure = Figure(figsize=(8.0, 1.0 + 0.26 * len(ranks)), layout="constrained")
     axes, difference = figure.add_subplot(), board.critical_difference()
@@ -177,11 +177,11 @@ FIGURES: dict[str, Callable[[ArenaBoard], Figure]] = {
     "-ranks": draw_ranks,
     "-seconds": draw_seconds,
 }
-"""What is drawn of each model at the main level, by the end of the file's name."""
+"""The figures of each model at the main level, by the ending of the file name."""
 
 
 def seeds_grid(results: Sequence[ArenaResult]) -> Grid:
-    """With how many seeds a method ran, where that is not on all tables with all of them."""
+    """How many seeds a method ran on, for methods that lack some."""
     every = len({(one.table, one.seed) for one in results if one.method == REFERENCE})
     lines = []
     for method, ran in grouped((one for one in results if not one.error), attrgetter("method")).items():
@@ -193,7 +193,7 @@ def seeds_grid(results: Sequence[ArenaResult]) -> Grid:
 
 
 def failures_grid(results: Sequence[ArenaResult]) -> Grid:
-    """What failed, the same reason once for each method and model."""
+    """What failed, with each reason once per method and model."""
     failed = grouped((one for one in results if one.error), attrgetter("method", "model", "error"))
     lines = [
         (_title(method), model, ", ".join(dict.fromkeys(one.table for one in same)), f"{len(same)}", reason)
@@ -203,7 +203,7 @@ def failures_grid(results: Sequence[ArenaResult]) -> Grid:
 
 
 def _short_grid(board: ArenaBoard) -> Grid:
-    """The best by score, split conformal among them in any case."""
+    """The best methods by score, always including split conformal."""
     best = board.complete[:SHORT_LINES]
     if REFERENCE not in {row.method for row in best}:
         best[-1:] = [row for row in board.complete if row.method == REFERENCE]
@@ -227,7 +227,7 @@ def _short_grid(board: ArenaBoard) -> Grid:
 
 
 def _sentences(board: ArenaBoard) -> list[str]:
-    """Who should take what, from the figures."""
+    """Recommendations derived from the figures."""
     by_score, with_ert = board.complete[0], [row for row in board.complete if not math.isnan(row.ert)]
     lines = [
         f"**Sharpest: {_title(by_score.method)}**, {by_score.score:.3f} of split conformal's interval score."
@@ -239,7 +239,7 @@ def _sentences(board: ArenaBoard) -> list[str]:
 
 
 def _claims(board: ArenaBoard) -> list[str]:
-    """Whether LVD's default is first among the methods like it, and its crossed form among all."""
+    """Whether LVD's default ranks first among methods like it, and its crossed form among all."""
     return [
         _claim(board, ours, rivals, among)
         for ours, rivals, among in (
@@ -255,7 +255,7 @@ def _claims(board: ArenaBoard) -> list[str]:
 
 
 def _part_grid(board: ArenaBoard) -> Grid:
-    """Methods that ran on a part of the tables, beside LVD on the tables and seeds that both have."""
+    """Methods that ran on some of the tables, compared with LVD on the tables and seeds they share."""
     ran = [row for row in board.standings if row not in board.complete and not CONTESTANTS[row.method].ours]
     lines = []
     for row in ran:
@@ -292,7 +292,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
 
 
 def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> str:
-    """The place of a form of LVD by score among these methods, LVD's other forms aside, beside the best of them."""
+    """The rank of a form of LVD by score among these methods, excluding its other forms, and the best of them."""
     rivals = [method for method in methods if not CONTESTANTS[method].ours]
     if not rivals:
         return f"**{_title(ours)}** has no rival here."
@@ -307,7 +307,7 @@ def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> 
 
 
 def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
-    """Which method the figures are for, by what is wanted, with its score and excess risk; one column a model."""
+    """The best method for each need, with its score and excess risk, in one column per model."""
 
     def best(board: ArenaBoard, choose: Wish) -> str:
         for row in choose(board):
@@ -349,11 +349,11 @@ WANTED: dict[str, Wish] = {
         board.among(lambda rows: rows > LARGE_TABLE).complete
     ),
 }
-"""What somebody may want of a method, and the standings that it leaves, the best first."""
+"""What a user may need from a method, and the standings that meet it, the best first."""
 
 
 def outside_grid(board: ArenaBoard) -> Grid:
-    """What became of rows from outside: the share flagged, and the coverage of what is not."""
+    """What happened to out-of-distribution rows: the share flagged, and the coverage of the rest."""
     tables = list(dict.fromkeys(table for table, _ in board.outside))
     lines = []
     for row in board.standings if tables else []:
@@ -372,7 +372,7 @@ def outside_grid(board: ArenaBoard) -> Grid:
 
 
 def _losses_grid(board: ArenaBoard) -> Grid:
-    """The tables where some other method has a better score than LVD's default."""
+    """The tables where another method has a better score than LVD's default."""
     rivals = [method for method in board.methods if not CONTESTANTS[method].ours]
     rows = []
     for table in board.tables:

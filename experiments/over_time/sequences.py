@@ -1,4 +1,4 @@
-"""Rows in the order of time: three real tables that drift, an abrupt change and a slow one that are made up."""
+"""Time-ordered rows: three real tables that drift, and synthetic ones with an abrupt and a slow change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lvd.data.cells import read_file
 from lvd.data.datasets import search_folders
 
 TRAINED, CALIBRATED = 0.4, 0.15
-"""The shares of the rows that train, and after them calibrate; the others come one by one."""
+"""The shares of rows for training and then calibration; the others arrive one by one."""
 EVERY_THIRD = 3
-"""Of turbine's rows, which are 36,733 hours."""
+"""The step between the rows used of turbine's 36,733 hours."""
 BIKE_DROPPED = ("instant", "dteday", "casual", "registered", "cnt", "yr")
 N_MADE_UP = 6000
 
 
 class Sequence(NamedTuple):
-    """A table in the order of time, and what it is."""
+    """A table in order of time, with a description."""
 
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n"]
@@ -31,13 +31,13 @@ class Sequence(NamedTuple):
 
     @property
     def starts(self) -> tuple[int, int]:
-        """Where calibration begins, and where the rows come one by one."""
+        """Where calibration starts, and where rows start to arrive one by one."""
         n_rows = len(self.y)
         return int(TRAINED * n_rows), int((TRAINED + CALIBRATED) * n_rows)
 
 
 def load_sequence(name: str, data_dir: Path | None = None) -> Sequence:
-    """A sequence by its name; one whose table is not there is refused, with the place where it was looked for."""
+    """Load a sequence by name; the error for a missing table says where it was expected."""
     return SEQUENCES[name](data_dir)
 
 

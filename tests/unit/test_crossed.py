@@ -206,7 +206,7 @@ class TestRefusals:
     def test_other_guarantees(self):
         X, y = draw(0)
         reg = crossed().fit(X, y)
-        with pytest.raises(lvd.InputError, match="guarantee 'calibrated' speaks of calibration rows"):
+        with pytest.raises(lvd.InputError, match="guarantee 'calibrated' needs calibration rows"):
             reg.predict_interval(X, guarantee="calibrated")
 
     def test_scores_without_out_of_fold_values(self):

@@ -384,7 +384,8 @@ class TestRegressor:
         assert one.evidence.half_width == pytest.approx((one.upper - one.lower) / 2.0)
         rarity = f"{2.0**one.evidence.radius:.3g}"
         assert (
-            f"90% of which had an error no rarer than 1 in {rarity} of those to expect there." in one.sentence
+            f"90% of which had an error no rarer than 1 in {rarity} of the errors expected there."
+            in one.sentence
         )
         assert "Errors above the prediction are about" in one.sentence
         assert "below the prediction are about" in reg.explain(np.array([[-0.5, 0.0]]), 0.9)[0].sentence
@@ -392,7 +393,7 @@ class TestRegressor:
     def test_an_error_too_rare_for_a_number(self, reg):
         (one,) = reg.explain(self.NEW[:1], 0.9)
         deep = replace(one.evidence, radius=5000.0)
-        assert "no rarer than 1 in 1.07e+301 of those" in deep.sentence
+        assert "no rarer than 1 in 1.07e+301 of the errors" in deep.sentence
 
     def test_where_the_model_is_biased_it_says_so(self):
         rng = np.random.default_rng(0)

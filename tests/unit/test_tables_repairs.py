@@ -84,7 +84,7 @@ class TestQuotes:
             message = refused(read, path)
             assert said in message
             assert "line 11" in message
-            assert 'write one that belongs to a text twice ("5"" pipe")' in message
+            assert 'double one that belongs to a text ("5"" pipe")' in message
 
     def test_rows_next_to_each_other(self, tmp_path):
         path = self.with_quotes(tmp_path, row_10='9,"pipe 9,4.5', row_11='10,3",5')

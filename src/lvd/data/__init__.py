@@ -1,4 +1,4 @@
-"""Datasets to try the methods on, made here or downloaded from their public homes, and how to split them."""
+"""Datasets to try the methods on, generated or downloaded from their public sources, and how to split them."""
 
 from lvd._files import cache_folder
 from lvd.data.datasets import (

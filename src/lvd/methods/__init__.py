@@ -1,4 +1,4 @@
-"""Interval methods, one file each, all with one contract."""
+"""Interval methods, one file each, all sharing one contract."""
 
 import lvd.methods.saving  # noqa: F401  # which registers their parts
 from lvd.calibration import CalibrationWarning
@@ -30,7 +30,7 @@ ALL_METHODS: tuple[type[IntervalRegressor], ...] = (
     MCDropoutRegressor,
     PBPRegressor,
 )
-"""Every method; the contract test runs over them all, and tables of methods are made from them."""
+"""All methods: the contract test and the tables of methods iterate over them."""
 
 for _method in ALL_METHODS:
     _ways = {"take_apart": fill_in_unknown, "complete": take_out_unknown}

@@ -26,20 +26,21 @@ PREDICTIONS_AT_ONCE = 2**22
 
 @dataclass(eq=False, repr=False)
 class JackknifePlusRegressor(IntervalRegressor):
-    """Intervals from models that each leave out a training row or a fold of them, without a calibration set.
+    """Intervals from models that each leave out a training row or fold, without a calibration set.
 
-    All rows train and all rows calibrate: each one's error comes from a model that has not seen it. The
-    promise for that is weaker, a coverage of at least ``1 - 2 (1 - level)``; in practice it is close to the
-    level. The point prediction comes from the model of all rows; an interval need not contain it.
+    All rows are used for training and for calibration: each row's error comes from a model that has not seen
+    it. The guarantee is weaker in return, a coverage of at least ``1 - 2 (1 - level)``; in practice coverage is
+    close to the level. The point prediction comes from the model trained on all rows, and an interval need not
+    contain it.
 
     Parameters
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
-        scikit-learn regressor or Pipeline. It is trained once on all rows and once for every row or fold.
-    cv : None leaves out one row at a time, exactly: as many trainings as rows. A number of folds, such as 10,
-        is CV+: as many trainings as folds, for somewhat wider intervals.
-    n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
-    progress : say how long a long computation will take, and show a bar, in a terminal only.
+        scikit-learn regressor or Pipeline. It is trained once on all rows and once without each row or fold.
+    cv : None leaves out one row at a time, exactly, with one training per row. A number of folds, such as 10,
+        is CV+: one training per fold, at the price of somewhat wider intervals.
+    n_jobs : how many models to train in parallel, on threads; defaults to torch's number of threads.
+    progress : announce how long a long computation will take and show a progress bar, in a terminal only.
     confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
@@ -63,7 +64,7 @@ class JackknifePlusRegressor(IntervalRegressor):
     device: str = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
-        """Train on all rows, and on all but each row or fold."""
+        """Train on all rows, and once without each row or fold."""
         inputs, targets, seed = self._begin(X, y)
         self.folds_ = _folds(len(targets), self.cv, seed)
         start = perf_counter()
@@ -78,7 +79,7 @@ class JackknifePlusRegressor(IntervalRegressor):
             held_out = self.folds_ == fold
             kept, left = np.flatnonzero(~held_out), np.flatnonzero(held_out)
             model = self._new_model(seed)
-            with few_threads(inputs):  # in each of the threads, as they do not share what OpenMP is told
+            with few_threads(inputs):  # in every thread: the OpenMP limit is set per thread
                 model.fit(_safe_indexing(inputs, kept), targets[kept])
                 y_pred = model.evaluate(_safe_indexing(inputs, left)).y_pred
             self.residuals_[left] = np.abs(targets[left] - y_pred)
@@ -121,7 +122,7 @@ class JackknifePlusRegressor(IntervalRegressor):
 
 
 def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
-    """The fold each row belongs to: its own, or one of `cv` drawn at random and of even sizes."""
+    """The fold of each row: its own, or one of `cv` random folds of nearly equal size."""
     n_folds = n_rows if cv is None else cv
     if not 2 <= n_folds <= n_rows or n_rows < 3:
         raise InputError(
@@ -134,7 +135,7 @@ def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
 
 
 def _forecast(n_fits: int, seconds_each: float, n_threads: int) -> str:
-    """The expected duration of a long computation."""
+    """A sentence with the expected duration of a long computation."""
     hint = " cv=10 would train 10." if n_fits > 10 else ""
     return (
         f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "

@@ -1,4 +1,4 @@
-"""The parts of methods that may be saved and loaded; nothing that is loaded runs."""
+"""The parts of methods that may be saved and loaded; loading never runs code from the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a table gives to a model: all columns as features, or the cells of one column as they are: molecules.
+"""What a model reads from a table: all columns as features, or the raw cells of one column of molecules.
 
-Columns that a person would not use are found: constants, identifiers, and leaks of the target.
+Columns that a person would leave out are found: constants, identifiers, and leaks of the target.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from lvd.tables.table_encoder import (
 
 @dataclass(frozen=True)
 class CellEncoder(Encoder):
-    """What `fit` learned about a table of molecules: its targets, and the column of SMILES, the only input.
+    """What `fit` learned about a table of molecules: its targets, and the column of SMILES, its only input.
 
-    With `skip_invalid`, rows whose SMILES RDKit refuses are not usable; without it they are an error.
+    With `skip_invalid`, rows whose SMILES RDKit rejects are unusable; without it they are an error.
     """
 
     repeated: ClassVar[str] = "hold a molecule of the training rows"
@@ -75,7 +75,7 @@ class CellEncoder(Encoder):
     column_places: ClassVar[tuple[tuple[str, list[int]], ...]] = ()
     feature_names: ClassVar[tuple[str, ...]] = ()
     every_target: ClassVar[bool] = False
-    batch_rows: ClassVar[int] = 8192  # graphs take longer than numbers: so there is progress to show
+    batch_rows: ClassVar[int] = 8192  # graphs take longer than numbers, so progress is shown
 
     targets: tuple[str, ...]
     smiles: str
@@ -102,7 +102,7 @@ class CellEncoder(Encoder):
         return (self.smiles,)
 
     def usable(self, table: pa.Table, *, numbers: RowNumbers = None) -> Bool[NDArray, "n"]:
-        """Which rows hold a molecule that RDKit accepts; others are an error unless they may be skipped."""
+        """Which rows hold a molecule that RDKit accepts; the others are an error unless they may be skipped."""
         strings = self.transform(table)
         valid = valid_smiles(strings)
         if not self.skip_invalid and not valid.all():
@@ -115,19 +115,19 @@ class CellEncoder(Encoder):
         return valid
 
     def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> NDArray:
-        """The SMILES of the rows as the table has them, (n,); a missing one is empty."""
+        """The SMILES of the rows as written in the table, (n,); missing ones are empty."""
         check_columns(table, [self.smiles])
         (texts,) = for_each_column([self.smiles], lambda name: to_texts(table[name]))
         return np.array(texts.to_pylist(), dtype=object)
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
+        """The complete encoder, in JSON types."""
         return asdict(self) | {"targets": list(self.targets)}
 
     @classmethod
     def from_dict(cls, content: Any) -> CellEncoder:
-        """The encoder that `to_dict` described; anything else is refused."""
-        chemprop_adapter()  # where chemprop is missing, that is what is wrong, and not the folder
+        """Restore the output of `to_dict`; anything else is an error."""
+        chemprop_adapter()  # if chemprop is missing, report that instead of a damaged folder
         try:
             (smiles,), targets = check_texts([content["smiles"]]), check_texts(content["targets"])
             skip_invalid = content["skip_invalid"]
@@ -142,7 +142,7 @@ RowEncoder: TypeAlias = TableEncoder | CellEncoder | FrameEncoder
 
 
 class LabelledPart(NamedTuple):
-    """The rows of a batch that can be read and have targets, their numbers, and how many others are left out."""
+    """The usable rows of a batch that have targets, their numbers, and how many others are left out."""
 
     rows: pa.Table
     numbers: Int[NDArray, "n"]
@@ -151,7 +151,7 @@ class LabelledPart(NamedTuple):
 
 
 def labelled_parts(encoder: RowEncoder, batches: Batches, *, every: bool = True) -> Iterator[LabelledPart]:
-    """The rows of each batch that have a value of every target, or of any."""
+    """The rows of each batch that have a value for every target, or for any."""
     for numbers, batch in numbered(batches):
         usable = encoder.usable(batch, numbers=numbers)
         labelled = labelled_rows(batch, encoder.targets, every=every, numbers=numbers)
@@ -162,11 +162,11 @@ def labelled_parts(encoder: RowEncoder, batches: Batches, *, every: bool = True)
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Checked inputs and targets of the usable rows, and which of them train, calibrate and test.
+    """Checked inputs and targets of the usable rows, and the training, calibration and test parts.
 
-    `rows` are the numbers of the usable rows in the table, counting from 1. `n_duplicates` counts the rows that
-    repeat the case of an earlier row, `n_unlabelled` those left out because they have no target, and `mixtures` are
-    the numbers of those with a salt or a mixture. `useless` says of columns that were left out what they are.
+    `rows` are the numbers of the usable rows in the table, counting from 1. `n_duplicates` counts rows that
+    repeat the case of an earlier row, `n_unlabelled` rows left out for lack of a target, and `mixtures` holds
+    the numbers of rows with a salt or mixture. `useless` says why columns were left out.
     """
 
     encoder: RowEncoder
@@ -182,13 +182,13 @@ class Prepared:
     together: NDArray | None = None
     """Labels of the rows that a split by groups or scaffolds keeps together."""
     cells: NDArray | None = None
-    """The texts of molecules."""
+    """The SMILES texts."""
     own_means: dict[str, NDArray] = field(default_factory=dict)
-    """Of columns whose levels are pooled the training rows' mean targets, told by other rows."""
+    """For columns with pooled levels, the training rows' out-of-fold mean targets."""
 
     @property
     def training_inputs(self) -> Any:
-        """The inputs to train on; mean targets of levels in them do not know the row's own target."""
+        """The inputs to train on, with out-of-fold mean targets of levels."""
         X = self.X[self.parts[0]]
         if not self.own_means:
             return X
@@ -199,15 +199,15 @@ class Prepared:
         return X
 
     def joined(self) -> Prepared:
-        """The rows with calibration and training parts in one, which all train and all calibrate."""
+        """The rows with calibration and training parts merged, all used for both."""
         train, calib, test = self.parts
         both = np.concatenate([train, calib])
         cells = None if self.cells is None else tuple(self.cells[both])
         return replace(self, parts=(both, both, test), kept=KeptRows(self.rows[both], self.rows[test], cells))
 
     def folds(self, split: RowSplit, n_folds: Any, seed: int) -> Any:
-        """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number where rows are split at
-        random."""
+        """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number of folds for a
+        random split."""
         from sklearn.model_selection import PredefinedSplit
 
         both = self.parts[0]
@@ -235,16 +235,16 @@ def prepare_columns(
     crossed: bool = False,
     date_format: DateOrder | None = None,
 ) -> Prepared:
-    """All columns but the targets and those dropped as features, and the split, by default the paper's.
+    """All columns but the targets and dropped ones as features, with a split, by default the paper's.
 
-    Rows without a target, constant columns and identifiers are left out, unless they are to be kept. What kind of
-    column each is, is decided by all rows; levels, medians and the first moments come from the training rows alone.
-    Unless the encoder `fills` them in, missing numbers are NaN.
+    Rows without a target, constant columns and identifiers are left out, unless they are to be kept. Column
+    kinds are decided from all rows; levels, medians and first moments come from the training rows only. Missing
+    numbers are NaN unless the encoder `fills` them in.
 
-    With `crossed` the training and calibration parts are one, which trains and calibrates.
+    With `crossed` the training and calibration parts are merged and used for both.
 
-    A column that the rows are split by is an input only where it can describe rows outside the training part: of a
-    time the parts that come back, of groups nothing.
+    The column that defines the split is an input only as far as it can describe rows outside the training part:
+    the recurring parts of a time, nothing of groups.
     """
     if split.kind == "scaffold":
         raise InputError(
@@ -309,8 +309,8 @@ def prepare_cells(
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.
 
-    Two rows are the same molecule when their canonical SMILES are the same. Split by ``"scaffold"``, all molecules
-    of one are in the same part. With `crossed` training and calibration rows are one part.
+    Two rows are the same molecule if their canonical SMILES are equal. With a ``"scaffold"`` split, all
+    molecules of a scaffold are in the same part. With `crossed` training and calibration rows are one part.
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
@@ -318,7 +318,7 @@ def prepare_cells(
             " is for molecules: the regressor's estimator must be a ChempropEstimator or a TrainedMPNN, "
             f"got {type(estimator).__name__}",
         )
-    chemprop_adapter()  # fails now, not after the work
+    chemprop_adapter()  # fail now, not after the work
     encoder = CellEncoder.fit(table, target=target, column=column, skip_invalid=skip_invalid)
     if split.column is not None:
         raise InputError(Parameter("split"), " must be random or scaffold where a column holds molecules")
@@ -356,7 +356,7 @@ def prepare_cells(
 
 
 def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:
-    """A target of two values, such as 0 and 1, is a class, of which there are no intervals."""
+    """Raise for a target with two values, such as 0 and 1: it is a class, for which there are no intervals."""
     for name, column in zip(targets, y.T, strict=True):
         values = np.unique(column[~np.isnan(column)])
         if len(values) == 2 and (values == np.round(values)).all():
@@ -367,7 +367,7 @@ def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:
 
 
 def check_every_part(y: Float[NDArray, "n t"], parts: Parts, targets: Sequence[str]) -> None:
-    """Each target has some rows to learn from, to calibrate by and to test on."""
+    """Raise unless each target has rows to train, calibrate and test on."""
     for name, column in zip(targets, y.T, strict=True):
         counts = [int((~np.isnan(column[part])).sum()) for part in parts]
         if min(counts) < 2:
@@ -380,16 +380,16 @@ def check_every_part(y: Float[NDArray, "n t"], parts: Parts, targets: Sequence[s
 IDENTIFIER = re.compile(
     r"(^|[_\W])(?i:id|ids|key|uuid|guid|index|idx|nr|row|record|serial)$|[a-z](ID|Id|Key)$"
 )
-"""Names of columns that number the rows."""
+"""Common names of columns that number the rows."""
 LEAK = 0.99
-"""A column that alone explains so much of the target's variance is pointed out."""
+"""A column that alone explains this share of the target's variance is reported."""
 LEAK_ROWS, LEAK_LEAVES, LEAK_FOLDS = 2000, 64, 3
 
 
 def find_useless(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
-    """The columns that are the same in every row or number the rows, each with what it is.
+    """The columns that are constant or number the rows, each with the reason.
 
-    Whole numbers that count the rows are left in where no other column would be.
+    Integers that count the rows are kept if no other column would remain.
     """
     constant = {name: "constant" for name in names if _is_constant(table[name])}
     others = [name for name in names if name not in constant]
@@ -402,10 +402,10 @@ def find_useless(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
 def find_leaks(
     columns: Sequence[Column], X: Float[NDArray, "n p"], y: Float[NDArray, "n *t"], seed: int
 ) -> dict[str, float]:
-    """The columns that alone predict a target almost perfectly: the share of its variance that each explains.
+    """The columns that alone predict a target almost perfectly, with the share of its variance that each explains.
 
-    By a small tree on rows that it has not seen; of some of the rows, where there are many. What decides is the
-    target or its ranks: where a few values are huge, they are all of its variance, and no tree has seen them.
+    Measured with a small tree on rows it has not seen, and on a sample of large tables. The target or its ranks
+    may decide: if a few values are huge, they are all of its variance, and no tree predicts them unseen.
     """
     from scipy.stats import rankdata
     from sklearn.model_selection import KFold, cross_val_predict
@@ -431,7 +431,7 @@ def find_leaks(
 
 
 def _is_constant(values: pa.ChunkedArray) -> bool:
-    """Whether there are no two different values, missing ones aside."""
+    """Whether all non-missing values are equal."""
     if holds_levels(values.type):
         texts = pc.unique(to_texts(values)).to_pylist()
         return len({text for text in texts if text}) < 2 and (len(texts) < 2 or is_text(values.type))
@@ -462,7 +462,7 @@ def _is_identifier(name: str, values: pa.ChunkedArray) -> bool:
 
 
 def _numbers_the_rows(name: str, values: pa.ChunkedArray) -> bool:
-    """Whether almost all whole numbers differ, and they fill their range or are called an identifier."""
+    """Whether almost all integers differ, and they fill their range or are named like an identifier."""
     known = pc.drop_null(pc.unique(values))
     numbers = known.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     n_distinct = int((~np.isnan(numbers)).sum())

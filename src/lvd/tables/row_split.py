@@ -21,10 +21,11 @@ from lvd.tables.splits import Parts, random_parts, split_group_indices, split_ti
 
 @dataclass(frozen=True)
 class RowSplit:
-    """How rows are divided: at random, in time by a column, or by groups of a column that stay together.
+    """How rows are divided: at random, in time by a column, or by a column's groups, which stay together.
 
-    The cells of a column of SMILES may be divided by their scaffolds. In time, `gap` seconds before each later part
-    are left out, over which earlier rows may still know of later ones, and `n_gap` rows beside each held-out block.
+    Cells of a SMILES column may be divided by scaffold. In time, `gap` seconds before each later part are left
+    out, in which earlier rows may contain information about later ones, and `n_gap` rows next to each held-out
+    block.
     """
 
     kind: str = "random"
@@ -34,7 +35,7 @@ class RowSplit:
 
     @classmethod
     def parse(cls, text: str) -> RowSplit:
-        """``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
+        """Parse ``random``, ``scaffold``, ``time:COLUMN`` or ``group:COLUMN``."""
         kind, colon, column = text.partition(":")
         if (kind in ("random", "scaffold") and not colon) or (kind in ("time", "group") and column):
             return cls(kind, column or None)
@@ -49,7 +50,7 @@ class RowSplit:
     def parts(
         self, table: pa.Table, rows: Int[NDArray, "n"], seed: int, date_format: DateOrder | None = None
     ) -> Parts:
-        """The places in `rows` of those that train, calibrate and test."""
+        """The indices in `rows` of the training, calibration and test parts."""
         if self.column is None:
             return random_parts(len(rows), seed)
         sizes, some = usual_sizes(len(rows)), table[self.column].take(pa.array(rows))
@@ -78,7 +79,7 @@ class RowSplit:
         return early[0], early[1], test
 
     def leaves_out(self, table: pa.Table) -> set[str]:
-        """The column that rows are split by, where its values outside the training part are all new."""
+        """The column of the split, if all its values outside the training part are new."""
         if self.column is None:
             return set()
         return set() if self.kind == "time" and are_dates(table[self.column]) else {self.column}
@@ -89,11 +90,11 @@ AT_RANDOM = RowSplit()
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """What a model keeps of its table where the seed alone does not tell the split.
+    """What a model stores about its table if the seed alone does not determine the split.
 
-    The numbers of the calibration and of the test rows, counting from 1. `n_added` rows came later, by update:
-    they count on from the last row of the table of fit. Where one column alone is read, `cells` are those of the
-    calibration rows, so that neighbours can be shown without the table.
+    The numbers of the calibration and test rows, counting from 1. `n_added` rows came later, by update: their
+    numbers continue after the last row of the table of fit. If a single column is read, `cells` are those of
+    the calibration rows, so that neighbours can be shown without the table.
     """
 
     calibration: Int[NDArray, "m"]
@@ -102,7 +103,7 @@ class KeptRows:
     n_added: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
+        """The complete state, in JSON types."""
         rows: dict[str, Any] = {"calibration": self.calibration.tolist(), "test": self.test.tolist()}
         if self.n_added:
             rows["added"] = self.n_added
@@ -110,7 +111,7 @@ class KeptRows:
 
     @classmethod
     def from_dict(cls, content: Any, n_rows: Any, *, of_cells: bool) -> KeptRows:
-        """What `to_dict` described, of a table of `n_rows`; anything else is refused."""
+        """Restore the output of `to_dict` for a table of `n_rows`; anything else is an error."""
         try:
             added = content.get("added", 0)
             calibration = _row_numbers(content["calibration"], n_rows + added)
@@ -135,12 +136,12 @@ def _row_numbers(values: Any, n_rows: Any) -> Int[NDArray, "m"]:
 
 
 def row_ids(X: Any, y: Float[NDArray, "n *t"], places: Sequence[int] | None = None) -> Int[NDArray, "n t"]:
-    """A digest of each row's inputs and one of its targets, for each target; 0 where that is missing.
+    """A digest of each row's inputs and one of each target; 0 for missing targets.
 
-    The name, the order and the format of a table make no difference, and neither do columns that the model does not
-    read. `places` are those of the targets among the model's, by default all of them.
+    The name, column order and format of a table make no difference, nor do columns that the model does not
+    read. `places` are the indices of the targets among the model's, by default all of them.
     """
-    inputs, columns = row_digests(X).tolist(), y.reshape(len(y), -1).T + 0.0  # -0.0 and 0.0 are the same
+    inputs, columns = row_digests(X).tolist(), y.reshape(len(y), -1).T + 0.0  # -0.0 equals 0.0
     ids = [
         row_digests(list(zip(inputs, repeat(place), column.tolist(), strict=False)))
         for place, column in zip(range(len(columns)) if places is None else places, columns, strict=True)
@@ -149,7 +150,7 @@ def row_ids(X: Any, y: Float[NDArray, "n *t"], places: Sequence[int] | None = No
 
 
 def repeats_earlier(ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
-    """Which rows have the inputs and a target of an earlier one."""
+    """Which rows repeat the inputs and a target of an earlier one."""
     again = np.ones(ids.shape, dtype=bool)
     for number, column in enumerate(ids.T):
         again[np.unique(column, return_index=True)[1], number] = False
@@ -158,7 +159,7 @@ def repeats_earlier(ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
 
 @dataclass(frozen=True, eq=False)
 class SeenRows:
-    """The :func:`row_ids` of the training rows, and of the calibration rows as they are now, in their order."""
+    """The :func:`row_ids` of the training rows, and of the current calibration rows, in order."""
 
     train: Int[NDArray, "k t"]
     calibration: Int[NDArray, "m t"]
@@ -172,18 +173,18 @@ class SeenRows:
         return _holds(self.calibration, ids)
 
     def with_more(self, ids: Int[NDArray, "n t"], n_newest: int | None) -> SeenRows:
-        """After these rows have joined the calibration rows, of which the newest are kept."""
+        """The state after these rows have joined the calibration rows, of which the newest are kept."""
         return replace(self, calibration=np.concatenate([self.calibration, ids])[-(n_newest or 0) :])
 
     def to_dict(self) -> dict[str, str]:
-        """All there is to know, in types that JSON has."""
+        """The complete state, in JSON types."""
         return {
             name: base64.b64encode(ids.astype("<i8").tobytes()).decode() for name, ids in vars(self).items()
         }
 
     @classmethod
     def from_dict(cls, content: Any, n_targets: int, n_calib: int) -> SeenRows:
-        """What `to_dict` described, of so many targets and calibration rows; anything else is refused."""
+        """Restore the output of `to_dict` for this many targets and calibration rows; anything else is an error."""
         try:
             train, calibration = (
                 np.frombuffer(base64.b64decode(content[name], validate=True), "<i8").reshape(-1, n_targets)

@@ -1,4 +1,4 @@
-"""Rows divided into a training, a calibration and a test part."""
+"""Splitting rows into a training, a calibration and a test part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lvd._validation import InputError, seed_from, to_numpy
 from lvd.calibration.calibration_rows import MOST_SET_ASIDE
 
 Parts: TypeAlias = tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]
-"""Row numbers of the three parts."""
+"""Row indices of the three parts."""
 
 _LARGEST_SEED = 2**32 - 1
 
@@ -56,18 +56,18 @@ def three_way_split(
 
 
 def usual_sizes(n_rows: int) -> tuple[float, float, float]:
-    """60, 20 and 20% train, calibrate and test; of very many rows no more calibrate than help."""
+    """60, 20 and 20% for training, calibration and test; for very many rows, no more calibration rows than help."""
     calibrate = min(0.2, MOST_SET_ASIDE / n_rows)
     return 0.8 - calibrate, calibrate, 0.2
 
 
 def random_parts(n_rows: int, seed: int) -> Parts:
-    """The rows of a table, of which nothing else is known."""
+    """A random split of a table's rows."""
     return split_indices(n_rows, seed, sizes=usual_sizes(n_rows))
 
 
 def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)) -> Parts:
-    """The paper's split: a legacy generator's permutation, cut at the rounded shares of `n`."""
+    """The paper's split: a permutation by a legacy generator, cut at the rounded shares of `n`."""
     first, second = _cuts(n, sizes)
     if not 0 < first < second < n:
         raise InputError(
@@ -81,9 +81,9 @@ def split_indices(n: int, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)
 def split_group_indices(
     labels: NDArray, seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2), noun: str = "groups"
 ) -> Parts:
-    """A split that keeps rows of one label together; `noun` is what the labels are called where they are refused.
+    """A split that keeps rows with equal labels together; `noun` names the labels in errors.
 
-    The groups are put in random order and cut where the number of rows so far is nearest to the shares.
+    The groups are shuffled and cut where the cumulative number of rows is nearest to the shares.
     """
     try:
         names, group_of_row = np.unique(labels, return_inverse=True)
@@ -102,9 +102,9 @@ def split_group_indices(
 def split_time_indices(
     moments: Float[NDArray, "n"], seed: int, *, sizes: Sequence[float] = (0.6, 0.2, 0.2)
 ) -> Parts:
-    """A split in which no calibration row is earlier than a training row, and no test row earlier than those.
+    """A split in time: no calibration row before a training row, and no test row before a calibration row.
 
-    Rows of the same moment are in one part, in random order.
+    Rows of the same moment share a part, in random order.
     """
     names, group_of_row = np.unique(moments, return_inverse=True)
     if len(names) < 3:
@@ -119,8 +119,8 @@ def split_time_indices(
 def _cut_groups(
     rows: Int[NDArray, "n"], group_of_row: Int[NDArray, "n"], order: Int[NDArray, "g"], sizes: Sequence[float]
 ) -> Parts:
-    """The rows in this order, each in the part of its group: groups in their `order` are cut where the number of
-    rows so far is nearest to the shares, and no part is empty."""
+    """The rows in this order, each in the part of its group: groups in their `order` are cut where the
+    cumulative number of rows is nearest to the shares, and no part is empty."""
     ends = np.cumsum(np.bincount(group_of_row)[order])
     first, second = (int(np.argmin(np.abs(ends - cut))) + 1 for cut in _cuts(len(rows), sizes))
     first = min(first, len(ends) - 2)
@@ -132,7 +132,7 @@ def _cut_groups(
 
 
 def _cuts(n: int, sizes: Sequence[float]) -> tuple[int, int]:
-    """Where the second and the third part begin."""
+    """Where the second and third parts begin."""
     shares = np.asarray(sizes, dtype=np.float64)
     if shares.shape != (3,) or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
         raise InputError(f"sizes must be three positive shares that add up to 1, got {tuple(sizes)}")
