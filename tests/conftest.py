@@ -37,7 +37,7 @@ BRIEF = {
     "lvd.models.validated.MOST_ROUNDS": 4,
     "lvd.models.regressor.LEAST_BATCHES": 100,
     "lvd.methods.mc_dropout.LEAST_BATCHES": 100,
-    "lvd.scores.fold_networks.MOST_EPOCHS": 3,
+    "lvd.models.validated.MOST_EPOCHS": 3,
     "lvd.scores.scaled.MOST_TREES": 20,
     "lvd.scores.distributional.MOST_STEPS": 60,
     "lvd.scores.quantile_trees.MOST_TREES": 20,

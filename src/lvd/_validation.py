@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -259,6 +260,11 @@ def check_levels(confidence_level: Levels, name: str = "confidence_level") -> Fl
             hint = f"; did you mean {level / 100:g}?" if 1.0 < level < 100.0 else ""
             raise InputError(Parameter(name), f" must lie in (0, 1), got {level:g}{hint}")
     return levels
+
+
+def percent_name(level: float) -> str:
+    """``90`` for 0.9, ``99.9`` for 0.999; different levels have different names."""
+    return f"{(Decimal(repr(level)) * 100).normalize():f}"
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:

@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -57,32 +56,6 @@ def binomial_band(
     lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
     upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
     return lower, upper
-
-
-def percent_name(level: float) -> str:
-    """``90`` for 0.9, ``99.9`` for 0.999; different levels have different names."""
-    return f"{(Decimal(repr(level)) * 100).normalize():f}"
-
-
-def interval_columns(
-    y_pred: Float[NDArray, "n t"],
-    intervals: Float[NDArray, "n 2 l t"],
-    levels: Float[NDArray, "l"],
-    targets: Sequence[str] = ("",),
-) -> dict[str, Float[NDArray, "n"]]:
-    """``y_pred``, then ``lower_90`` and ``upper_90`` for each level; the names end in the targets' names.
-
-    >>> y_pred, intervals = np.zeros((1, 1)), np.array([[-1.0, 1.0]])[..., None, None]
-    >>> list(interval_columns(y_pred, intervals, np.array([0.9]), ["_price"]))
-    ['y_pred_price', 'lower_90_price', 'upper_90_price']
-    """
-    columns = {}
-    for t, suffix in enumerate(targets):
-        columns[f"y_pred{suffix}"] = y_pred[:, t]
-        for number, level in enumerate(levels.tolist()):
-            for side, name in enumerate(("lower", "upper")):
-                columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
-    return columns
 
 
 class Region(ABC):

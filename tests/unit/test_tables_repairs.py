@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lvd
-from lvd._validation import InputError, check_matrix, check_vector
-from lvd.intervals import percent_name
+from lvd._validation import InputError, check_matrix, check_vector, percent_name
 from lvd.molecules.smiles import canonical_smiles, valid_smiles
 from lvd.tables.column_coding import column_from_dict, example_of_formatted
 from lvd.tables.column_values import to_numbers

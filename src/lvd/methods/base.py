@@ -28,10 +28,10 @@ from lvd._validation import (
     intervals_like,
     like,
     load_errors_explained,
+    percent_name,
     seed_from,
     to_numpy,
 )
-from lvd.intervals import interval_columns
 from lvd.models import Model
 from lvd.models.coding import NEW_LEVEL
 from lvd.models.frames import FrameColumns
@@ -417,3 +417,24 @@ def take_out_unknown(value: Any) -> None:
         if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
             raise InputError(f"{name} and {name}unknown do not belong together")
         learned[name] = np.where(unknown, np.nan, learned[name])
+
+
+def interval_columns(
+    y_pred: Float[NDArray, "n t"],
+    intervals: Float[NDArray, "n 2 l t"],
+    levels: Float[NDArray, "l"],
+    targets: Sequence[str] = ("",),
+) -> dict[str, Float[NDArray, "n"]]:
+    """``y_pred``, then ``lower_90`` and ``upper_90`` for each level; the names end in the targets' names.
+
+    >>> y_pred, intervals = np.zeros((1, 1)), np.array([[-1.0, 1.0]])[..., None, None]
+    >>> list(interval_columns(y_pred, intervals, np.array([0.9]), ["_price"]))
+    ['y_pred_price', 'lower_90_price', 'upper_90_price']
+    """
+    columns = {}
+    for t, suffix in enumerate(targets):
+        columns[f"y_pred{suffix}"] = y_pred[:, t]
+        for number, level in enumerate(levels.tolist()):
+            for side, name in enumerate(("lower", "upper")):
+                columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
+    return columns

@@ -11,10 +11,9 @@ import numpy as np
 
 from lvd._files import atomic_path, refusing
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, Parameter, check_positive
+from lvd._validation import InputError, Parameter, check_positive, percent_name
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.engine.quantiles import wanted_weight
-from lvd.intervals import percent_name
 from lvd.kernels import MahalanobisKernel
 from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph

@@ -26,7 +26,7 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import present_rows
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import Parameters, forward, new_stack
-from lvd.scores.fold_networks import Schedule, fold_numbers, train_fold_networks
+from lvd.models.validated import Schedule, fold_numbers, train_fold_networks
 from lvd.scores.quantile_trees import GRID, BoostedQuantiles, pinball
 from lvd.scores.scaled import ScaledResidual, features_of
 from lvd.scores.score import BoundResidual, BoundScore, ConformityScore, EvaluatedRows, TrainingRows

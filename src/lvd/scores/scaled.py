@@ -21,7 +21,7 @@ from lvd.engine.quantiles import WeightedRows
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import forward, new_stack
 from lvd.models.trees import TreeEnsemble
-from lvd.scores.fold_networks import Schedule, fold_numbers, train_fold_networks
+from lvd.models.validated import Schedule, fold_numbers, train_fold_networks
 from lvd.scores.score import BoundResidual, ConformityScore, EvaluatedRows, TrainingRows
 
 KERNEL_ROWS, NETWORK_ROWS = 3000, 20_000

@@ -17,8 +17,7 @@ import pyarrow as pa
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, check_choice
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
-from lvd.methods.base import IntervalRegressor
+from lvd.methods.base import IntervalRegressor, interval_columns
 from lvd.methods.lvd import LVDRegressor
 from lvd.page.row_details import read_neighbors
 from lvd.serve.columns import ColumnFacts, describe_columns

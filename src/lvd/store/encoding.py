@@ -87,11 +87,11 @@ class _Encoder:
         """`value` in JSON types."""
         if value is None or type(value) in (bool, int, str):
             return value
-        if booster_library(value) is not None:
-            return self._object(value, name, path)
         for types, encode_as in self._by_type.items():
             if isinstance(value, types):
                 return encode_as(value, name, path)
+        if booster_library(value) is not None:
+            return self._object(value, name, path)
         if is_code(value):
             return {"given": [self._path(value, name, path), _called(value)]}
         raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")

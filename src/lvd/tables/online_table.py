@@ -13,7 +13,7 @@ import pyarrow as pa
 from lvd._files import refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter
-from lvd.intervals import interval_columns
+from lvd.methods.base import interval_columns
 from lvd.methods.online_intervals import OnlineIntervals
 from lvd.store import load_object, read_manifest, save_object
 from lvd.tables.column_values import as_table, check_columns, for_each_column, list_rows, to_texts

@@ -35,7 +35,7 @@ from lvd.tables.column_coding import example_of_formatted
 from lvd.tables.column_values import read_from_signs, to_numbers, to_texts
 from lvd.tables.dates import CYCLES
 from lvd.tables.inputs import Prepared
-from lvd.tables.writing import Unseen
+from lvd.tables.table_encoder import Unseen
 
 MAX_VALUES = 20
 """A numeric column with more distinct values than this is grouped into ten bins of equal counts."""

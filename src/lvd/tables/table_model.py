@@ -25,9 +25,8 @@ from lvd._validation import (
     row_digests,
 )
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
 from lvd.methods.attribution import N_ORDERS
-from lvd.methods.base import PROMISES, SIDES
+from lvd.methods.base import PROMISES, SIDES, interval_columns
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction, with_shares
 from lvd.methods.lvd import LVDRegressor
@@ -62,12 +61,9 @@ from lvd.tables.reports import (
 )
 from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, row_ids
 from lvd.tables.splits import random_parts
-from lvd.tables.table_encoder import DAMAGED, TableEncoder
+from lvd.tables.table_encoder import DAMAGED, EXAMPLES, TableEncoder, Unseen, check_names_free
 from lvd.tables.writing import (
-    EXAMPLES,
     PredictReport,
-    Unseen,
-    check_names_free,
     write_predictions,
 )
 

@@ -15,8 +15,8 @@ from lvd.tables.column_values import list_rows
 from lvd.tables.inputs import labelled_parts
 from lvd.tables.reading import Batches, counting_in_table
 from lvd.tables.row_split import KeptRows, repeats_earlier, row_ids
+from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
-from lvd.tables.writing import Unseen
 
 
 @dataclass(frozen=True)
