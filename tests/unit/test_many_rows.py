@@ -16,7 +16,7 @@ from lvd.scores import scaled as scales
 from lvd.scores import score as scores
 from lvd.scores.scaled import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
 from lvd.scores.score import EvaluatedRows, TrainingRows
-from lvd.tables import splits
+from lvd.tables import row_split as splits
 from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)
