@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from lvd._typing import ArrayLike, Float, Int, NDArray
+from lvd._typing import ArrayLike, Float, NDArray
 from lvd._validation import InputError, check_matrix, check_targets, is_matrix, is_tensor
 from lvd.models.coding import InputCoding, column_means, fill_matrix
 from lvd.models.model import (
@@ -30,7 +30,6 @@ from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
 Embed = Callable[[Any], ArrayLike]
-LeafMeans = tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]
 
 ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
     "identity": lambda a: a,
