@@ -1,4 +1,4 @@
-"""The page of ``benchmarks.beyond``: every figure comes from its results."""
+"""The page of ``benchmarks.beyond``, all of whose figures come from its results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ processor seconds of the interval method alone, the network not included.
 
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
-    """All tables."""
+    """Write all tables."""
     if missing := [name for name in (*OURS, *THEIRS) if name not in {result.method for result in results}]:
         raise InputError(f"the results lack {missing[0]!r}; run python -m benchmarks.beyond first")
     seeds = len({result.seed for result in results})
@@ -76,7 +76,7 @@ better where the model errs.
 
 
 def said_of_sides(results: Sequence[Result]) -> str:
-    """What it costs to give each end a distance of its own."""
+    """The cost of a separate distance for each end."""
     medians = "; ".join(
         f"at level {level:.0%} {median_width(results, 'concrete', 'LVD, joint sides', level)} times as wide as "
         f"split conformal in the median, plain LVD {median_width(results, 'concrete', LOCAL, level)} times"
@@ -90,7 +90,7 @@ def said_of_sides(results: Sequence[Result]) -> str:
 
 
 def said_of_each(results: Sequence[Result]) -> str:
-    """What the other packages' methods do beside the paper's."""
+    """The other packages' methods compared with the paper's."""
     ours, lines = figures(results, LOCAL), []
     for method in THEIRS:
         theirs = figures(results, method)
@@ -132,7 +132,7 @@ def comparison_table(results: Sequence[Result], dataset: str) -> str:
 
 
 def overview(results: Sequence[Result]) -> str:
-    """Means over the datasets, and on how many of them a method beats plain LVD."""
+    """Means over the datasets, and the number of datasets on which a method beats plain LVD."""
     datasets = datasets_of(results)
 
     def slab_gap(dataset: str, method: str) -> float:
@@ -160,7 +160,7 @@ def select(results: Sequence[Result], dataset: str, method: str, level: float) -
 
 
 def median_width(results: Sequence[Result], dataset: str, method: str, level: float) -> str:
-    """The median over the seeds of the rows' median width over that of split conformal."""
+    """The median over the seeds of the median width relative to split conformal's."""
     ratio = float(np.median([r.median_width for r in select(results, dataset, method, level)]))
     return f"{ratio:.2f}" if np.isfinite(ratio) else "\N{INFINITY}"
 
@@ -170,7 +170,7 @@ def percent(cell: list[Result], name: str) -> str:
 
 
 def known_mean(cell: list[Result], name: str) -> float:
-    """The mean over the seeds that have a figure: in a small test part the worst slab may hold no row to judge."""
+    """The mean over the seeds with a figure: in a small test part the worst slab may contain no row."""
     return fmean(value for r in cell if np.isfinite(value := getattr(r, name)))
 
 
