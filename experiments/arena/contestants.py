@@ -19,6 +19,7 @@ from experiments.arena.clear import clear_intervals
 from experiments.arena.crossed import boosted_errors, crossed_ten_lines
 from experiments.arena.distributional import distributional
 from experiments.arena.epicscore import learn_scores
+from experiments.arena.histograms import histogram_intervals
 from experiments.arena.normals import Moments, dropout_moments, ensemble_moments
 from experiments.arena.pcp import fit_mixture, posterior_radius
 from experiments.arena.rectified import learn_quantile
@@ -361,6 +362,12 @@ CONTESTANTS: dict[str, Contestant] = {
         "distributional, shortest",
         partial(distributional, shortest=True),
         "the same quantiles; misses are split between the ends so that intervals are short",
+    ),
+    "chr": Contestant(
+        "CHR",
+        histogram_intervals,
+        "conformal histogram regression, from the paper: the same quantiles, up to 1,000 bins, masses in steps of "
+        "0.001, not randomized; half of the bins are narrow where training rows are many",
     ),
     "clear": Contestant(
         "CLEAR",
