@@ -1,10 +1,11 @@
 """Boosted conformal prediction (Xie, Barber and Candès 2024), from the paper: a score boosted for short intervals.
 
-The score is |y - mu(x)| / sigma(x), the paper's "Local". It begins with the shared model and a model of its
-held-out errors. Trees of one cut then change sigma and mu in turn, down the gradient of the length that intervals
-have once they are calibrated on the training rows. Cross-validation there says when to stop.
+The score is |y - mu(x)| / sigma(x), the paper's "Local". It starts from the shared model and a model of its
+out-of-fold errors. Decision stumps then change sigma and mu in turn, along the gradient of the interval length
+after calibration on the training rows. Cross-validation on these rows decides when to stop.
 
-Two departures: sigma is boosted as a logarithm, so that it stays positive, and mu in units of the first sigma.
+Two departures from the paper: sigma is boosted on the log scale, so that it stays positive, and mu in units of
+the first sigma.
 """
 
 from __future__ import annotations
@@ -27,64 +28,64 @@ from lvd.intervals import from_radius
 from lvd.models.candidates import Folds, held_out_folds
 
 ROUNDS, PATIENCE, RATE = 500, 60, 0.02
-"""The most rounds, how many without shorter intervals are the last, and the share of a step that is taken."""
+"""The most rounds, the number of rounds without shorter intervals before stopping, and the learning rate."""
 CUTS = 31
-"""So many cuts of an input are looked at, at its quantiles."""
+"""How many cuts of each input are tried, at its quantiles."""
 LEAST_ROWS, LEAST_SHARE = 10, 0.02
-"""Either side of a cut has at least so many rows, and at least this share of all."""
+"""The fewest rows on either side of a cut, in number and as a share of all."""
 
 
 class Cut(NamedTuple):
-    """A tree of one cut: what it adds where the feature is at most `at`, and elsewhere."""
+    """A decision stump: its value where the feature is at most `at`, and elsewhere."""
 
     feature: int
     at: float
     values: tuple[float, float]
 
     def added(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
-        """What it adds to each row."""
+        """Its value for each row."""
         return np.where(X[:, self.feature] <= self.at, *self.values)
 
 
 Round: TypeAlias = tuple[Cut, Cut]
-"""A cut for the logarithm of sigma, and one for mu."""
+"""A cut for log sigma, and one for mu."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalScore:
-    """The centre and the scale of the score of each row, and the scale that it began with."""
+    """The centre and scale of each row's score, and the initial scale."""
 
     mu: Float[NDArray, "n"]
     sigma: Float[NDArray, "n"]
     unit: Float[NDArray, "n"]
 
     def of(self, y: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        """The scores."""
+        """The scores of these targets."""
         return np.abs(y - self.mu) / self.sigma
 
     def at(self, rows: Int[NDArray, "k"]) -> LocalScore:
-        """That of some of the rows."""
+        """The score of some of the rows."""
         return LocalScore(self.mu[rows], self.sigma[rows], self.unit[rows])
 
     def scaled(self, more: Float[NDArray, "n"]) -> LocalScore:
-        """With so much more in the logarithms of the scales."""
+        """The score with `more` added to the log scales."""
         return LocalScore(self.mu, self.sigma * np.exp(more), self.unit)
 
     def shifted(self, more: Float[NDArray, "n"]) -> LocalScore:
-        """With centres so many units higher."""
+        """The score with the centres shifted by `more` units."""
         return LocalScore(self.mu + more * self.unit, self.sigma, self.unit)
 
     def after(self, cuts: Round, X: Float[NDArray, "n p"]) -> LocalScore:
-        """That after a round."""
+        """The score after one round."""
         of_sigma, of_mu = cuts
         return self.scaled(of_sigma.added(X)).shifted(of_mu.added(X))
 
 
 def boosted_local(split: ArenaSplit, level: float, scale: Callable[[NDArray], NDArray]) -> ToIntervals:
-    """Split conformal prediction on the boosted score; `scale` is a model of the shared model's held-out errors."""
+    """Split conformal prediction on the boosted score; `scale` models the shared model's out-of-fold errors."""
     X, y, predict = split.X_train, split.y_train, split.predict
     start = split.stages.once("boosted start", lambda: held_out_start(split))
-    folds = held_out_folds(len(y), split.seed + 1)  # others than those that the start is held out by
+    folds = held_out_folds(len(y), split.seed + 1)  # different from the folds of the held-out start
     rounds = list(islice(boosting(X, y, start, level), best_rounds(X, y, start, level, folds)))
 
     def boosted(X: Float[NDArray, "n p"]) -> LocalScore:
@@ -103,7 +104,7 @@ def boosted_local(split: ArenaSplit, level: float, scale: Callable[[NDArray], ND
 
 
 def held_out_start(split: ArenaSplit) -> LocalScore:
-    """Predictions and expected errors of the training rows, by models that have not seen them."""
+    """Out-of-fold predictions and expected errors of the training rows."""
     rows, errors = np.column_stack([split.X_train, split.held_out]), split.held_out_errors
     expected = np.empty(len(errors))
     for inside, outside in held_out_folds(len(errors), split.seed):
@@ -115,7 +116,7 @@ def held_out_start(split: ArenaSplit) -> LocalScore:
 def best_rounds(
     X: Float[NDArray, "n p"], y: Float[NDArray, "n"], start: LocalScore, level: float, folds: Folds
 ) -> int:
-    """The number of rounds after which rows held out have the shortest intervals, in the mean over folds."""
+    """The number of rounds with the shortest held-out intervals, averaged over folds."""
 
     def lengths(inside: NDArray, outside: NDArray) -> Iterator[float]:
         score, weights = start.at(outside), quantile_weights(len(outside), level)
@@ -135,7 +136,7 @@ def best_rounds(
 def boosting(
     X: Float[NDArray, "n p"], y: Float[NDArray, "n"], score: LocalScore, level: float
 ) -> Iterator[Round]:
-    """Round after round, without end."""
+    """Yield one boosting round after the other, without end."""
     binned, weights = BinnedRows.of(X), quantile_weights(len(y), level)
     while True:
         of_sigma = binned.best_cut(length_gradients(y, score, weights)[0])
@@ -146,19 +147,19 @@ def boosting(
 
 
 def quantile_weights(n: int, level: float) -> Float[NDArray, "n"]:
-    """What each of n sorted scores counts in their quantile by Harrell and Davis, which is smooth in them."""
+    """The weights of n sorted scores in the Harrell-Davis quantile, which is smooth in the scores."""
     return np.diff(beta.cdf(np.linspace(0.0, 1.0, n + 1), (n + 1) * level, (n + 1) * (1.0 - level)))
 
 
 def log_length(y: Float[NDArray, "n"], score: LocalScore, weights: Float[NDArray, "n"]) -> float:
-    """The logarithm of the mean length, 2 mean(sigma) q, where q is the smooth quantile of these rows' scores."""
+    """The log mean length, 2 mean(sigma) q, where q is the smooth quantile of these rows' scores."""
     return float(np.log(2.0 * score.sigma.mean() * (np.sort(score.of(y)) @ weights)))
 
 
 def length_gradients(
     y: Float[NDArray, "n"], score: LocalScore, weights: Float[NDArray, "n"]
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
-    """n times the gradient of :func:`log_length`, in log sigma and in mu in units."""
+    """n times the gradient of :func:`log_length` with respect to log sigma, and to mu in units."""
     scores = score.of(y)
     shares = np.empty(len(y))
     shares[np.argsort(scores, kind="stable")] = weights * len(y)
@@ -169,7 +170,7 @@ def length_gradients(
 
 @dataclass(frozen=True, eq=False)
 class BinnedRows:
-    """Rows by the bins that they are in, one for each feature; a bin ends with its cut."""
+    """The bin of each row, per feature; a bin ends at its cut."""
 
     cuts: Float[NDArray, "p c"]
     bins: csr_array
@@ -188,7 +189,8 @@ class BinnedRows:
         return cls(cuts, bins, _up_to_cuts(bins.sum(axis=1)))
 
     def best_cut(self, gradient: Float[NDArray, "n"]) -> Cut:
-        """The cut whose step down the gradient is best, in squared error; where none is allowed, one that adds 0."""
+        """The cut whose step along the gradient has the least squared error; if no cut is allowed, one that
+        adds 0."""
         n, total = self.bins.shape[1], gradient.sum()
         below = _up_to_cuts(self.bins @ gradient)
         others = n - self.counts
@@ -204,5 +206,5 @@ class BinnedRows:
 
 
 def _up_to_cuts(in_bins: Float[NDArray, "_"]) -> Float[NDArray, "p c"]:
-    """Sums over all bins up to each cut."""
+    """Cumulative sums over bins up to each cut."""
     return in_bins.reshape(-1, CUTS + 1).cumsum(axis=1)[:, :-1]

@@ -1,7 +1,8 @@
 """CHR: conformal histogram regression (Sesia and Romano 2021), from the paper.
 
 Each row has a histogram of y and nested intervals in it, each as short as its mass and the nesting allow; the
-calibration rows say how much mass is needed. Intervals are not randomized, as by default in the authors' package.
+calibration rows determine how much mass is needed. Intervals are not randomized, which is also the default of
+the authors' package.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from lvd._typing import Float, NDArray
 from lvd.engine import conformal_quantile
 
 BINS = 500
-"""So many bins of one width and so many with equally many training rows are laid over each other."""
+"""This many bins of equal width are overlaid with equally many that hold equal numbers of training rows."""
 STEPS = 1000
-"""The masses of the nested intervals are multiples of one part in so many."""
+"""The masses of the nested intervals are multiples of one over this number."""
 ROUNDING = 1e-9
 
 
 def histogram_intervals(split: ArenaSplit, level: float) -> ToIntervals:
-    """In each row the interval of the smallest mass that is enough for `level` of the calibration rows."""
+    """For each row, the interval of the smallest mass that suffices for `level` of the calibration rows."""
     ask = split.stages.once("distribution", lambda: learn_distribution(split))
     known = ask(split.X_calib)
     edges, start = bin_edges(split.y_train, known), max(round(level * STEPS), 1)
@@ -42,9 +43,10 @@ def histogram_intervals(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def bin_edges(y_train: Float[NDArray, "n"], known: Quantiles) -> Float[NDArray, "b"]:
-    """From the lowest to the highest y that the distributions allow: evenly, and closer where training rows are.
+    """Edges from the lowest to the highest y of the distributions: evenly spaced, and denser where training
+    rows are.
 
-    The paper's bins all have one width. That loses detail where a few values are far from the others.
+    The paper's bins have equal widths, which loses detail if a few values are far from the others.
     """
     lowest, highest = known.values[0, [0, -1]]
     orders = np.linspace(0.0, 1.0, BINS + 1)
@@ -54,7 +56,7 @@ def bin_edges(y_train: Float[NDArray, "n"], known: Quantiles) -> Float[NDArray, 
 def needed_steps(
     masses: Float[NDArray, "n b"], edges: Float[NDArray, "b"], start: int, y: Float[NDArray, "n"]
 ) -> Float[NDArray, "n"]:
-    """The smallest step whose interval holds y, infinite where y is in no bin."""
+    """The smallest step whose interval contains y, infinite if y is in no bin."""
     steps = np.full(len(y), np.inf)
     for place, (row, one) in enumerate(zip(masses, y, strict=True)):
         ends = edges[nested_bins(row, edges, start)]
@@ -67,11 +69,11 @@ def needed_steps(
 @no_type_check
 @njit(cache=True)
 def nested_bins(below, edges, start):
-    """For masses of 1 to `STEPS` steps the first and last edge of an interval that contains all before it.
+    """For masses of 1 to `STEPS` steps, the first and last edge of nested intervals.
 
-    `below` (b) is the mass below each of the `edges` (b), and the answer has a row for each step. The interval of
-    `start` is the shortest of all with its mass. From there, a larger one is the shortest around the one before,
-    and a smaller one the shortest inside of it.
+    `below` (b) is the mass below each of the `edges` (b), and the result has one row per step. The interval of
+    `start` is the shortest of all with its mass. From there, each larger interval is the shortest around the
+    previous one, and each smaller one the shortest inside it.
     """
     ends, last = np.empty((STEPS, 2), np.int64), len(edges) - 1
     first, end = shortest(below, edges, start / STEPS, (0, last), (0, last))
@@ -89,7 +91,7 @@ def nested_bins(below, edges, start):
 @no_type_check
 @njit(cache=True)
 def shortest(below, edges, mass, firsts, lasts):
-    """The edges of the shortest interval of at least this mass that begins and ends in these ranges of edges."""
+    """The edges of the shortest interval of at least this mass, starting and ending in these ranges of edges."""
     best, end = (firsts[0], lasts[1]), lasts[0]
     for first in range(firsts[0], firsts[1] + 1):
         while end < lasts[1] and below[end] - below[first] < mass - ROUNDING:
