@@ -114,16 +114,16 @@ def page(fits: list[ModelFit]) -> str:
         cells = [GridEntry(f"{one:.4g}", emphasis="bold" if one == min(own) else "") for one in own]
         errors.append([table, *cells])
     against: dict[str, tuple[str, Callable[[str], float]]] = {
-        "`net`, beside the better of scikit-learn's MLP and the network before": (
+        "`net`, relative to the better of scikit-learn's MLP and the network before": (
             "net",
             lambda table: min(means[table, "sklearn MLP"], means[table, "network before"]),
         ),
-        "`net`, beside ridge": ("net", lambda table: means[table, "ridge"]),
-        "`auto`, beside the better of `net` and `trees`": (
+        "`net`, relative to ridge": ("net", lambda table: means[table, "ridge"]),
+        "`auto`, relative to the better of `net` and `trees`": (
             "auto",
             lambda table: min(means[table, "net"], means[table, "trees"]),
         ),
-        "`auto`, beside LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
+        "`auto`, relative to LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
     }
     lines = []
     for text, (model, other) in against.items():

@@ -98,7 +98,7 @@ BASELINES = {
 }
 
 
-PAGE = """# The baselines beside their own papers
+PAGE = """# The baselines compared with their own papers
 
 Written by `python -m benchmarks.uci_baselines --page docs/baselines.md` from `results/uci_baselines.csv`: random
 90/10 splits of ours, one hidden layer of 50 units, mean and standard deviation over the splits. "As good" means no
