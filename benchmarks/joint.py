@@ -169,7 +169,8 @@ def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
 HEAD = """# Several targets together, measured
 
 Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On
-each of up to {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and predict regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
+each of up to {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and
+predict regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
 high that all hold together. "One size" is the same region for all rows, moved to the prediction. Coverage:
 the share of test rows of which all targets are in the region. Volume: the geometric mean, relative to local
 Bonferroni's; an infinite region counts as the range of the training targets, a tenth wider on each side.
