@@ -15,10 +15,12 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from experiments.arena import rivals
+from experiments.arena.boosted import boosted_local
 from experiments.arena.clear import clear_intervals
 from experiments.arena.crossed import boosted_errors, crossed_ten_lines
 from experiments.arena.distributional import distributional
 from experiments.arena.epicscore import learn_scores
+from experiments.arena.histograms import histogram_intervals
 from experiments.arena.normals import Moments, dropout_moments, ensemble_moments
 from experiments.arena.pcp import fit_mixture, posterior_radius
 from experiments.arena.rectified import learn_quantile
@@ -361,6 +363,18 @@ CONTESTANTS: dict[str, Contestant] = {
         "distributional, shortest",
         partial(distributional, shortest=True),
         "the same quantiles; misses are split between the ends so that intervals are short",
+    ),
+    "chr": Contestant(
+        "CHR",
+        histogram_intervals,
+        "conformal histogram regression, from the paper: the same quantiles, up to 1,000 bins, masses in steps of "
+        "0.001, not randomized; half of the bins are narrow where training rows are many",
+    ),
+    "boosted": Contestant(
+        "boosted conformal",
+        lambda split, level: boosted_local(split, level, error_scale(split)),
+        "from the paper: ten lines, whose centre and scale trees of one cut boost for a small mean length, at a "
+        "rate of 0.02; up to 500 rounds, by 5 folds of the training rows",
     ),
     "clear": Contestant(
         "CLEAR",

@@ -40,6 +40,10 @@ class Quantiles:
         """The probability of at most y."""
         return np.array([np.interp(one, row, self.orders) for one, row in zip(y, self.values, strict=True)])
 
+    def masses_below(self, edges: Float[NDArray, "b"]) -> Float[NDArray, "n b"]:
+        """The probability of at most each edge, in each row."""
+        return np.array([np.interp(edges, row, self.orders) for row in self.values])
+
     def at(self, orders: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
         """The quantiles of these orders, infinite for orders outside (0, 1)."""
         found = np.array(

@@ -75,9 +75,9 @@ class StudyPart:
         return Grid(
             f"{self.table.upper()}, {SPLIT_TITLES[self.split]}",
             f"{len(self.tasks)} tasks, {number_of(self.n_seeds, 'seed')}, level 90%. Score: interval score "
-            "(Winkler) beside that of split conformal, where an infinite interval counts as the whole range of y; "
-            "best on: tasks on which it is the lowest. ERT: how far coverage is from the level where fingerprints "
-            "tell, in points. "
+            "(Winkler) relative to split conformal's, where an infinite interval counts as the whole range of y; "
+            "best on: tasks on which it is the lowest. ERT: how far coverage is from the level, as predicted from "
+            "fingerprints, in points. "
             f"Groups: functional groups and tasks with {FEWEST} test molecules or more in which coverage is not "
             "significantly below 90%; by text: groups as the paper judges them, by the text in the SMILES.",
             ("", "score", "best on", "ERT", "MCR", "TCR", "groups held", "by text", "finite"),
@@ -117,8 +117,8 @@ def overview(parts: Sequence[StudyPart]) -> Grid | None:
     total = ["groups held, both"] * (len(splits) > 1)
     return Grid(
         "Both tables together",
-        "Score: interval score at level 90% beside that of split conformal; best on: on how many tasks it is the "
-        "lowest, where of the methods around LVD's networks one takes part at a time; groups held: functional "
+        "Score: interval score at level 90% relative to split conformal's; best on: number of tasks on which it is "
+        "the lowest, with one method around LVD's networks competing at a time; groups held: functional "
         "groups and tasks in which coverage is not significantly below the level.",
         ("", *heads, *total),
         [_overview_line(method, chosen, splits) for method in chosen[0].by_method],

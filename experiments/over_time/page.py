@@ -22,8 +22,8 @@ NOTES = {
     "turbine": "NOx of a gas turbine, every third hour of five years",
     "bike": "bicycles hired, every hour of two years",
     "sml": "temperature in a house, every quarter of an hour of 40 days",
-    "abrupt": "made up: after 70% of the time half of the rows are 3 higher, and the noise doubles",
-    "slow": "made up: an input gains influence, and the noise grows",
+    "abrupt": "synthetic: after 70% of the time half of the rows are 3 higher, and the noise doubles",
+    "slow": "synthetic: an input gains influence, and the noise grows",
 }
 
 

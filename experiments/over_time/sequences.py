@@ -86,7 +86,7 @@ def _abrupt(data_dir: Path | None) -> Sequence:
     noise = (0.2 + np.abs(X[:, 2])) * np.where(changed, 2.0, 1.0) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + np.where(changed & (X[:, 1] > 0), 3.0, 0.0) + noise
     return Sequence(
-        X, y, "made up; after 70% of the time half of the rows are 3 higher, and the noise doubles"
+        X, y, "synthetic; after 70% of the time half of the rows are 3 higher, and the noise doubles"
     )
 
 
@@ -94,7 +94,7 @@ def _slow(data_dir: Path | None) -> Sequence:
     rng, X, when = _made_up()
     noise = (0.2 + np.abs(X[:, 2])) * (1.0 + 2.0 * when) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + 8.0 * np.maximum(when - TRAINED, 0.0) * X[:, 1] + noise
-    return Sequence(X, y, "made up; an input gains influence from 40% of the time on, and the noise grows")
+    return Sequence(X, y, "synthetic; an input gains influence from 40% of the time on, and the noise grows")
 
 
 SEQUENCES: dict[str, Callable[[Path | None], Sequence]] = {

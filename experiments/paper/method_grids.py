@@ -107,9 +107,9 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         f"The methods at a glance ({protocol} protocol)",
         "MCR, TCR: datasets on which the rate at 90% is not significantly below the level. AUROC: those on which "
         "the width tells large errors from small ones (significantly above 50). Finite: share of rows, mean over "
-        "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
+        "datasets. Width: at level 90%, relative to split conformal's on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
-        ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
+        ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width / split"),
         [_decision_line(values, method) for method in FEATURED if values(method, 0.9, "MCR")],
     )
 

@@ -168,7 +168,7 @@ def comparison_grids(comparisons: Sequence[ComparedCell]) -> list[Grid]:
     """Every cell next to the printed one, the counts by table and method, and the cells that disagree."""
     counted = [comparison for comparison in comparisons if comparison.counted]
     return [
-        cells_grid("Cells beside the printed ones", comparisons),
+        cells_grid("Cells compared with the printed ones", comparisons),
         counts_grid("Agreement by table and method", counted),
         cells_grid("Incompatible cells", [c for c in counted if c.incompatible]),
     ]

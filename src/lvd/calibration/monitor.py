@@ -121,8 +121,8 @@ class DriftMonitor:
     """Takes labelled rows as they arrive and reports when and how they stop resembling the calibration rows.
 
     Each new score is ranked among the calibration scores and the earlier new ones (see :class:`Martingale`),
-    and so are the coordinates of the inputs if they are monitored. The false alarm rate holds over all time,
-    for both together.
+    and so are the coordinates of the inputs if they are monitored. The false alarm rate is an upper bound over
+    all time, for both together.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     def split(self, targets: Float[NDArray, "n t"], seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
         """Row indices to train on, and to choose the epoch by.
 
-        If only validation rows have a target, one of them moves to training.
+        If only validation rows have a target, one of them is also trained on.
         """
         n_valid = max(1, round(self.validation_size * len(targets)))
         order, known = np.random.RandomState(seed).permutation(len(targets)), ~np.isnan(targets)
