@@ -1,12 +1,11 @@
-"""How deep y is in the tails of the error's distribution at its row (Chernozhukov, Wüthrich and Zhu 2021).
+"""How deep y lies in the tails of the error distribution at its row (Chernozhukov, Wüthrich and Zhu 2021).
 
-The distribution is that of errors in units of the error to expect: its quantiles, learned from errors on rows that
-the model was not trained on.
+The distribution is that of errors divided by the expected error. Its quantiles are learned from out-of-fold errors.
 
 Between the quantiles of `GRID` the distribution function F is linear, beyond them the tails are exponential. The
 depth of z is ``log2(2 F(z))`` below the median and ``-log2(2 (1 - F(z)))`` above: at a depth of d only a share of
-2^-d of the errors on its side is more extreme. Whatever shape is learned is fixed by the training rows, so depths
-keep every promise.
+2^-d of the errors on its side is more extreme. Only the training rows decide the shape, so depths keep every
+guarantee.
 """
 
 from __future__ import annotations
@@ -33,22 +32,23 @@ from lvd.scores.score import BoundResidual, BoundScore, ConformityScore, Evaluat
 
 MIDDLE = len(GRID) // 2
 TAIL = 2
-"""Beyond the outermost quantile the tail falls as it does from the quantile so many places further in."""
+"""Beyond the outermost quantile the tail decays at the rate between it and the quantile this many places further
+in."""
 LEAST_GAP = 1e-3
-"""No two quantiles are closer than this share of the distance between all errors' outer quantiles."""
+"""No two quantiles are closer than this share of the distance between the outer quantiles of all errors."""
 FEWEST_ROWS, MOST_ROWS = 100, 20_000
-"""With fewer training rows no shape is learned, and of more a part is drawn."""
+"""With fewer training rows no shape is learned; of more, a random sample is used."""
 GAIN = 0.002
-"""A shape is used if its pinball loss is smaller by this share than that of symmetric errors."""
+"""A shape is used if its pinball loss is this much smaller, relatively, than that of symmetric errors."""
 HIDDEN, MOST_STEPS = (32, 32), 1200
 FARTHEST = 5.0
 QUARTER, THREE_QUARTERS, LOW, HIGH = (int(np.flatnonzero(tau == GRID)[0]) for tau in (0.25, 0.75, 0.05, 0.95))
 UNEVEN = 1.5
-"""Errors are called uneven if those on one side are so many times as large as on the other."""
+"""Errors are called uneven if one side's are this many times as large as the other's."""
 
 
 def kept_apart(quantiles: Float[NDArray, "n k"], least: float) -> Float[NDArray, "n k"]:
-    """The quantiles in order, moved away from the median as far as it takes to be `least` apart."""
+    """The quantiles sorted, and moved away from the median until they are `least` apart."""
     ordered, steps = np.sort(quantiles, axis=1), least * np.arange(len(GRID))
     rest = ordered - steps
     above = np.maximum.accumulate(rest[:, MIDDLE:], axis=1)
@@ -57,14 +57,14 @@ def kept_apart(quantiles: Float[NDArray, "n k"], least: float) -> Float[NDArray,
 
 
 def depth_of(z: Float[NDArray, "n"], quantiles: Float[NDArray, "n k"]) -> Float[NDArray, "n"]:
-    """How deep z is in the tails of the distribution with these quantiles: negative below its median."""
+    """How deep z lies in the tails of the distribution with these quantiles: negative below its median."""
     last = len(GRID) - 1
     number = (quantiles < z[:, None]).sum(axis=1)
     cell = np.clip(number, 1, last)[:, None]
     low, high = (np.take_along_axis(quantiles, cell - side, axis=1)[:, 0] for side in (1, 0))
     tau_low, tau_high = GRID[cell[:, 0] - 1], GRID[cell[:, 0]]
     share = (z - low) / (high - low)
-    # Shares above the median are counted from 1 downwards, where small ones keep their digits.
+    # Above the median we work with 1 - F, so that small shares keep their digits.
     below = np.clip(tau_low + share * (tau_high - tau_low), GRID[0], 0.5)
     above = np.clip((1.0 - tau_low) - share * (tau_high - tau_low), 1.0 - GRID[-1], 0.5)
     inside = np.where(number <= MIDDLE, np.log2(2.0 * below), -np.log2(2.0 * above))
@@ -81,7 +81,7 @@ def error_at(depth: Float[NDArray, "n l"], quantiles: Float[NDArray, "n k"]) -> 
     tail = np.exp2(-np.minimum(size, -outer)) / 2.0
     cell = np.clip(np.searchsorted(GRID[: MIDDLE + 1], tail, side="right"), 1, MIDDLE)
     share = (tail - GRID[cell - 1]) / (GRID[cell] - GRID[cell - 1])
-    # The quantiles above the median are those below it, counted from the other end.
+    # Above the median the quantiles are indexed from the other end.
     low, high = (quantiles[rows, np.where(below, place, last - place)] for place in (cell - 1, cell))
     inside = low + share * (high - low)
     if not (size > -outer).any():
@@ -92,14 +92,14 @@ def error_at(depth: Float[NDArray, "n l"], quantiles: Float[NDArray, "n k"]) -> 
 
 
 def _tails(quantiles: Float[NDArray, "n k"]) -> tuple[tuple[NDArray, NDArray], ...]:
-    """Where the tails begin, and by how much the depth grows there with each unit of z."""
+    """Where the tails begin, and how fast the depth grows with z there."""
     falls = np.log2(GRID[TAIL] / GRID[0])
     start, end = quantiles[:, 0], quantiles[:, -1]
     return (start, falls / (quantiles[:, TAIL] - start)), (end, falls / (end - quantiles[:, -1 - TAIL]))
 
 
 def schedule_for(n_rows: int) -> Schedule:
-    """Larger batches for more rows, and no more steps."""
+    """Larger batches for more rows, at a bounded number of steps."""
     batch = int(np.clip(n_rows // 25, 64, 256))
     return Schedule(
         rate=5e-3, decay=0.3, batch=batch, epochs=max(1, MOST_STEPS * batch // n_rows), patience=8
@@ -107,10 +107,10 @@ def schedule_for(n_rows: int) -> Schedule:
 
 
 class NetworkQuantiles:
-    """The mean of small networks of all quantiles of `GRID`, one for each fold left out, trained as one.
+    """The mean of small networks, one per left-out fold, that predict all quantiles of `GRID`; trained as one.
 
-    Their outputs are the median and the distances between neighbouring quantiles, so that these are in order. Each
-    stops where the pinball loss on the rows of its fold is lowest.
+    They output the median and the gaps between neighbouring quantiles, so quantiles never cross. Each is stopped
+    where the pinball loss on its fold is lowest.
     """
 
     parameters_: Parameters
@@ -125,8 +125,8 @@ class NetworkQuantiles:
         *,
         blind: bool = False,
     ) -> Float[NDArray, "n k"]:
-        """Learn; returns the quantiles of the training rows, each by the network that was not trained on it, nor,
-        if `blind`, stopped by it. All rows count alike, whatever their `weights`."""
+        """Fit; returns out-of-fold quantiles of the training rows. If `blind`, a row's fold does not stop its
+        network either. All rows count alike, whatever their `weights`."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         start = np.quantile(z, GRID)
         self.unit_ = float(start[-3] - start[2])
@@ -178,7 +178,7 @@ class NetworkQuantiles:
 
 
 def _in_order(outputs: Float[Tensor, "m b k"]) -> Float[Tensor, "m b k"]:
-    """Quantiles from their median and the distances between them."""
+    """Quantiles from their median and the gaps between them."""
     above = torch.nn.functional.softplus(outputs[..., 1:]).cumsum(-1)
     rising = torch.cat([torch.zeros_like(above[..., :1]), above], -1)
     return outputs[..., :1] + rising - rising[..., MIDDLE, None]
@@ -196,10 +196,11 @@ MIXTURES: tuple[dict[str, float], ...] = (
 
 
 class ErrorShape:
-    """The quantiles of z, the error in units of the error to expect, at each row: a mean of up to three.
+    """The quantiles of z, the error divided by the expected error, at each row: a mixture of up to three.
 
-    Boosted trees and small networks of inputs, prediction and expected error, and the quantiles of all z, the same
-    at every row. Which of them enter is decided by the pinball loss, in units of y, on rows not learned from.
+    Boosted trees and small networks predict them from inputs, prediction and expected error; the third is the
+    quantiles of all z, the same at every row. The out-of-fold pinball loss, in units of y, decides which of them
+    enter.
     """
 
     learners_: dict[str, Any]
@@ -217,8 +218,8 @@ class ErrorShape:
         seed: int,
         fold_of: Int[NDArray, "n"] | None = None,
     ) -> tuple[ErrorShape, Float[NDArray, "n k"]] | None:
-        """The shape, and the quantiles of the training rows by what has not seen their fold; None where symmetric
-        errors, of one distribution at every row, do as well."""
+        """The shape and the out-of-fold quantiles of the training rows; None if one symmetric distribution for
+        every row does as well."""
         every, some = features, np.arange(len(z))
         if len(z) > MOST_ROWS:
             some = np.random.default_rng(seed).permutation(len(z))[:MOST_ROWS]
@@ -239,7 +240,7 @@ class ErrorShape:
         def learn(learner: Any) -> Float[NDArray, "n k"]:
             return learner.fit(features, z, weights, folds, seed, blind=blind)
 
-        with workers(min(len(learners), usable_threads())) as run:  # each on a thread of its own
+        with workers(min(len(learners), usable_threads())) as run:  # each on its own thread
             found |= dict(zip(learners, run(learn, list(learners.values())), strict=True))
         own = [
             mixed(found, one) if one == SYMMETRIC else kept_apart(mixed(found, one), shape.least_)
@@ -257,7 +258,7 @@ class ErrorShape:
         return shape, quantiles
 
     def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
-        """The quantiles of each row, at least a little apart."""
+        """The quantiles of each row, at least `least_` apart."""
         found = {name: learner.predict(features) for name, learner in self.learners_.items()}
         for name in ("constant", "symmetric"):
             if name in self.weights_:
@@ -266,19 +267,19 @@ class ErrorShape:
 
 
 def symmetric_quantiles(z: Float[NDArray, "n"]) -> Float[NDArray, "k"]:
-    """Those of errors that are alike on both sides."""
+    """The quantiles of a symmetric distribution with these absolute errors."""
     return np.quantile(np.abs(z), np.abs(2.0 * GRID - 1.0)) * np.sign(GRID - 0.5)
 
 
 def best_mixture(losses: Float[NDArray, "c n"]) -> int:
-    """The number of the mixture with the smallest loss; 0, symmetric errors, unless another gains enough."""
+    """The index of the mixture with the smallest loss; 0, symmetric errors, unless another gains enough."""
     totals = losses.sum(axis=1)
     best = 1 + int(totals[1:].argmin())
     return best if totals[best] < (1.0 - GAIN) * totals[0] else 0
 
 
 def chosen_by_other_folds(losses: Float[NDArray, "c n"], folds: Int[NDArray, "n"]) -> Int[NDArray, "n"]:
-    """For each row the best mixture of the rows outside its fold."""
+    """For each row the mixture that is best on the rows outside its fold."""
     best = [best_mixture(losses[:, folds != fold]) for fold in range(folds.max() + 1)]
     return np.array(best)[folds]
 
@@ -298,10 +299,10 @@ def mixed(found: Mapping[str, Float[NDArray, "n k"]], weights: Mapping[str, floa
 
 @dataclass(frozen=True, eq=False)
 class BoundDistribution(BoundScore):
-    """The size of the depth of y; see :func:`depth_of`.
+    """The absolute depth of y; see :func:`depth_of`.
 
-    `quantiles` are those of the errors of each target, in the units of `residual`; a target without them is scored
-    by `residual` itself.
+    `quantiles` are each target's error quantiles in the units of `residual`; a target without them is scored by
+    `residual` itself.
     """
 
     residual: BoundResidual
@@ -335,8 +336,7 @@ class BoundDistribution(BoundScore):
     def intervals(
         self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
     ) -> Float[NDArray, "n 2 l t"]:
-        """All y at most as deep as `radius`, and what is between them and the prediction; an empty set shrinks to
-        the prediction."""
+        """All y at most as deep as `radius`, extended to the prediction; an empty set shrinks to the prediction."""
         depth, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
         ends = self.targets_at(np.concatenate([-depth, depth], axis=1))
         lower, upper = np.minimum(ends[:, : len(levels)], y_pred), np.maximum(ends[:, len(levels) :], y_pred)
@@ -347,7 +347,8 @@ class BoundDistribution(BoundScore):
         return result
 
     def remark(self, row: int, target: int) -> str | None:
-        """In one sentence, on which side of the prediction errors are larger, or that it is too low or too high."""
+        """One sentence: on which side of the prediction errors are larger, or that the prediction is too low or
+        high."""
         quantiles = self.quantiles[target]
         if quantiles is None:
             return None
@@ -376,23 +377,22 @@ class BoundDistribution(BoundScore):
 
 
 class DistributionalResidual(ConformityScore):
-    """How deep y is in the tails of the distribution that its error has at the row, for errors that are not alike
-    on both sides.
+    """How deep y lies in the tails of the error distribution at its row, for errors that are not symmetric.
 
-    Errors in units of those to expect, as in :class:`ScaledResidual`, have a distribution of their own at each row:
-    skewed, with other tails, or around another value than zero where the model is biased. It is learned from the
-    errors on training rows held out, by boosted trees and small networks of quantiles, and used where it serves
-    rows that were not learned from; a target whose errors are symmetric and all of one shape is scored as by
-    :class:`ScaledResidual`, to the bit. One radius moves both ends by the distribution's quantiles; intervals are
+    Errors divided by the expected error, as in :class:`ScaledResidual`, may still be distributed differently at
+    each row: skewed, with heavier tails, or off zero where the model is biased. Boosted trees and small networks
+    learn the quantiles of that distribution from out-of-fold errors, and are used only if they help on rows they
+    were not trained on. A target whose errors are symmetric and have the same shape everywhere is scored exactly
+    as by :class:`ScaledResidual`. One radius moves both ends along the distribution's quantiles; intervals are
     extended to hold the prediction.
 
     Parameters
     ----------
-    scales : which scales may enter the units, as in :class:`ScaledResidual`.
+    scales : the scales to choose from, as in :class:`ScaledResidual`.
 
     Attributes
     ----------
-    shapes_ : for each target the :class:`ErrorShape`; None where the scaled error does as well.
+    shapes_ : the :class:`ErrorShape` of each target; None where the scaled error does as well.
 
     Examples
     --------
@@ -419,17 +419,17 @@ class DistributionalResidual(ConformityScore):
 
     @property
     def typical(self) -> float:
-        """The mean of a depth, which is exponential; that of a scaled error where no shape was learned."""
+        """The mean of a depth, which is exponential; that of a scaled error if no shape was learned."""
         return 1.0 if all(shape is None for shape in self.shapes_) else float(1.0 / np.log(2.0))
 
     def measure_of(self, target: int) -> str:
-        """A depth, where there is a shape."""
+        """A depth if the target has a shape."""
         return self.measure if self.shapes_[target] is None else "depth"
 
     def fit(self, training: TrainingRows) -> None:
-        """Learn the scales, and the shape of the errors in units of them.
+        """Learn the scales, and the shape of the scaled errors.
 
-        Of a model with a spread of its own it is learned from the rows that it was not trained on.
+        If the model predicts its own spread, the shape is learned from rows that the model was not trained on.
         """
         self.residual_ = ScaledResidual(self.scales)
         units = self.residual_.learn(training)
@@ -443,7 +443,7 @@ class DistributionalResidual(ConformityScore):
             self._learn_shapes(training, y_pred, bound.below, bound.above)
 
     def fit_crossed(self, training: TrainingRows) -> BoundScore:
-        """Learn; the training rows are measured by scales and shapes that have not seen their fold."""
+        """Fit; training rows are scored by scales and shapes that have not seen their fold."""
         self.residual_ = ScaledResidual(self.scales)
         residual = self.residual_.fit_crossed(training)
         quantiles = self._learn_shapes(training, residual.y_pred, residual.below, residual.above)
@@ -458,7 +458,7 @@ class DistributionalResidual(ConformityScore):
         below: Float[NDArray, "n t"],
         above: Float[NDArray, "n t"],
     ) -> tuple[Float[NDArray, "n k"] | None, ...]:
-        """Learn the shape of each target; returns the training rows' quantiles, by what has not seen their fold."""
+        """Learn the shape of each target; returns the training rows' out-of-fold quantiles."""
         errors = training.y - y_pred
         z = errors / np.where(errors < 0.0, below, above)
         shared, folds = features_of(training.rows, y_pred), training.fold_of
@@ -491,7 +491,7 @@ class DistributionalResidual(ConformityScore):
 
 
 def _at_rows(quantiles: Float[NDArray, "m k"], rows: Any, n_rows: int) -> Float[NDArray, "n k"]:
-    """The quantiles at their rows; rows without the target, whose score is NaN, get any."""
+    """The quantiles spread to all rows; rows without the target, whose score is NaN, get arbitrary ones."""
     result = np.tile(quantiles[:1], (n_rows, 1))
     result[rows] = quantiles
     return result
@@ -500,5 +500,5 @@ def _at_rows(quantiles: Float[NDArray, "m k"], rows: Any, n_rows: int) -> Float[
 def _features(
     shared: Float[NDArray, "n f"], below: Float[NDArray, "n t"], above: Float[NDArray, "n t"], target: int
 ) -> Float[NDArray, "n g"]:
-    """Predictions, inputs, and the errors to expect below and above."""
+    """Predictions, inputs, and the expected errors below and above."""
     return np.column_stack([shared, np.log(below[:, target]), np.log(above[:, target])])

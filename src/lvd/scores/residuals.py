@@ -1,4 +1,4 @@
-"""Errors as scores: absolute, normalized by a second model, and with a measure of their own on either side."""
+"""Errors as scores: absolute, signed, normalized by a second model, or measured separately on either side."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ERROR_OFFSET = 1e-5
 
 
 def error_unit(error_pred: Float[NDArray, "n *t"]) -> Float[NDArray, "n *t"]:
-    """What an error is measured by: a predicted error, kept off zero."""
+    """The unit of an error: the predicted error, kept off zero."""
     return ERROR_OFFSET + np.abs(error_pred)
 
 
 @dataclass(frozen=True, eq=False)
 class BoundSigned(BoundScore):
-    """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has a radius of its own."""
+    """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has its own radius."""
 
     def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 2 t"]:
         """Two columns."""
@@ -70,13 +70,13 @@ class AbsoluteResidual(ConformityScore):
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """A model of the absolute error, on the rows themselves or on the first model's embeddings."""
+    """A model of the absolute error, of the rows themselves or of the first model's embeddings."""
 
     model: Model
     on_embeddings: bool
 
     def predict(self, rows: EvaluatedRows) -> Float[NDArray, "n t"]:
-        """The expected absolute error of each row and target; it may come out negative."""
+        """The predicted absolute error of each row and target; it may be negative."""
         return self.model.evaluate(rows.embeddings if self.on_embeddings else rows.inputs).y_pred
 
 
@@ -87,11 +87,10 @@ class NormalizedResidual(ConformityScore):
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first,
-        or, for a prefit estimator, the built-in MLP on the embeddings. A function is trained already.
-    errors : which errors it learns: ``"held_out"``, those of models that have not seen the row, where lvd trains
-        the estimator; or ``"in_sample"``, the estimator's own on its training rows, which are too small but are
-        what the paper used.
+    error_estimator : the second model, fitted to the first one's absolute errors; by default a copy of the first
+        or, for a prefit estimator, the built-in MLP on the embeddings. A function is used as it is.
+    errors : which errors it learns from: ``"held_out"``, out-of-fold errors, if lvd trains the estimator; or
+        ``"in_sample"``, errors on the training rows, which are too small but are what the paper used.
     """
 
     error_model_: ErrorModel
@@ -105,7 +104,7 @@ class NormalizedResidual(ConformityScore):
 
     @property
     def learns_errors(self) -> bool:
-        """Unless the second model is trained already, or learns from the estimator's own errors."""
+        """Unless the second model is already trained, or learns from in-sample errors."""
         given = self.error_estimator
         return self.errors == "held_out" and (given is None or not as_model(given).prefit)
 
@@ -117,8 +116,8 @@ class NormalizedResidual(ConformityScore):
     def fit(self, training: TrainingRows) -> None:
         """Train the second model on absolute errors.
 
-        A trained model cannot be trained again as a second one: without an `error_estimator` the built-in
-        MLP is then trained on its embeddings.
+        A prefit model cannot be trained again as the second one: without an `error_estimator`, the built-in MLP
+        is trained on its embeddings.
         """
         on_embeddings = self.error_estimator is None and training.model.prefit
         if self.error_estimator is None and not on_embeddings:
@@ -133,15 +132,15 @@ class NormalizedResidual(ConformityScore):
         self.error_model_ = ErrorModel(model, on_embeddings)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
-        """The errors in units of the predicted ones."""
+        """The errors divided by the predicted errors."""
         unit = error_unit(self.error_model_.predict(rows))
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
 
 class SignedResidual(ConformityScore):
-    """The signed error, each end of an interval with a quantile of its own at ``(1 - level) / 2``.
+    """The signed error; each end of an interval has its own quantile at ``(1 - level) / 2``.
 
-    For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
+    For asymmetric errors. It bounds the misses on either side, and needs twice the rows.
     """
 
     def bind(self, rows: EvaluatedRows) -> BoundSigned:
@@ -149,17 +148,17 @@ class SignedResidual(ConformityScore):
         return BoundSigned(rows.y_pred, np.ones_like(rows.y_pred))
 
     def plan(self, level: float) -> Plan:
-        """Two columns, each of which may miss half of what both together may."""
+        """Two columns, each with half of the miscoverage."""
         return Plan((0, 1), (1.0 + level) / 2.0)
 
 
 class SidedResidual(ConformityScore):
-    """Errors measured by what is usual on their side among the training rows like this one.
+    """Errors divided by their usual size on the same side among similar training rows.
 
-    For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The
-    measures are roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with
-    weight 1 on the squares' means. Squares, because errors that average to zero have equal plain means on
-    both sides however skewed they are. Without a kernel all training rows are alike.
+    For asymmetric errors. One quantile serves both ends, and bounds the sum of the misses. The sizes are roots of
+    kernel regressions of ``max(-error, 0)^2`` and ``max(error, 0)^2``, with weight 1 on their overall means. They
+    are squared because errors that average to zero have equal means on both sides, however skewed they are.
+    Without a kernel, all training rows count alike.
     """
 
     measure: ClassVar[str] = "score"
@@ -172,7 +171,7 @@ class SidedResidual(ConformityScore):
         return 1.0
 
     def fit(self, training: TrainingRows) -> None:
-        """Keep the errors of the training rows that each kernel has learned from."""
+        """Store the errors of the training rows that each kernel was learned from."""
         self.train_errors_ = training.errors
         n_learned = [len(kernel.train_points_) for kernel in training.rows.kernels]
         if n_learned and n_learned != np.isfinite(self.train_errors_).sum(axis=0).tolist():
@@ -180,7 +179,7 @@ class SidedResidual(ConformityScore):
             self.train_errors_ = np.where(unseen, self.train_errors_, np.nan)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
-        """The errors in units of what is usual on their side."""
+        """The errors divided by their usual size on the same side."""
         ones, scales = np.ones_like(rows.y_pred), []
         if not rows.kernels:
             sides = np.maximum([-self.train_errors_, self.train_errors_], 0.0)

@@ -1,6 +1,6 @@
-"""Errors divided by the error to expect at each row, and what learns which error to expect.
+"""Errors divided by the expected error at each row, and the scales that learn the expected error.
 
-All scales are fixed by the training rows, so whatever they are, a score divided by them keeps every promise.
+Only the training rows decide the scales, so a score divided by them keeps every guarantee.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from lvd.models.validated import Schedule, fold_numbers, train_fold_networks
 from lvd.scores.score import BoundResidual, ConformityScore, EvaluatedRows, TrainingRows
 
 KERNEL_ROWS, NETWORK_ROWS = 3000, 20_000
-"""Of more rows a part is drawn."""
+"""Of more rows, a random sample is used."""
 BANDWIDTHS, STRENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0), (1.0, 3.0, 10.0)
 LEAST_SHARE = 0.05
 """No scale is below this share of the median error."""
 MOST_TREES = 200
 HIDDEN = (64, 64)
 MANY_ROWS, ROWS_PER_BATCH, MOST_STEPS = 10_000, 80, 4000
-"""Networks take more than so many rows in larger batches, and no more steps than this."""
+"""With more rows than the first, networks take larger batches, but at most this many steps."""
 FEWEST_ROWS = 50
-"""With fewer training rows than this no scale is learned."""
+"""With fewer training rows, no scale is learned."""
 GAIN = 0.01
-"""Scales are used if they predict the errors better than a constant by so much, in log likelihood a row."""
+"""Scales are used if they beat a constant by this much, in log likelihood per row."""
 KERNEL_WEIGHTS = (0.0, 1 / 6, 1 / 3)
-"""A third at most: the kernel's metric was learned from the same errors, which flatters it."""
+"""At most a third: the kernel's metric was learned from the same errors, so it looks better than it is."""
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def misfit(scale: Float[NDArray, "n"], errors: Float[NDArray, "n"]) -> float:
-    """How badly a scale fits the sizes of errors: the Laplace likelihood's, at the best constant factor."""
+    """The negative Laplace log likelihood of the error sizes, at the best constant factor."""
     return float(np.log(scale).mean() + np.log((errors / scale).mean()))
 
 
 class KernelScale:
     """``s(x) = (sum_j K_h(x, x_j) e_j + a c) / (sum_j K_h(x, x_j) + a)`` with c the mean error.
 
-    The bandwidth h and the strength a of the mean are those of the best leave-one-out likelihood. Learned in
-    the errors' kernel, it knows the embedding; far from all training rows it is c.
+    The bandwidth h and the strength a maximise the leave-one-out likelihood. The kernel is the one learned from
+    errors, so this scale knows the embedding; far from all training rows it is c.
     """
 
     points_: Float[NDArray, "r k"]
@@ -64,7 +64,7 @@ class KernelScale:
         seed: int,
         folds: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
-        """Learn; returns the scales of the training rows without the row itself, or without its fold."""
+        """Fit; returns leave-one-out scales of the training rows, or out-of-fold ones."""
         rows = np.random.default_rng(seed).permutation(len(errors))[:KERNEL_ROWS]
         self.points_, self.errors_, self.mean_ = points[rows], errors[rows], float(errors[rows].mean())
         self.__dict__.pop("_rows", None)
@@ -110,7 +110,7 @@ class KernelScale:
 
 
 class BoostedScale:
-    """The mean of boosted models of the error on inputs and prediction, one for each fold left out."""
+    """The geometric mean of boosted models of the error, one per left-out fold, on inputs and prediction."""
 
     models_: list[TreeEnsemble]
 
@@ -121,7 +121,7 @@ class BoostedScale:
         seed: int,
         folds: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
-        """Learn; returns the scales of the training rows, each by the model that has not seen it."""
+        """Fit; returns out-of-fold scales of the training rows."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         strict = folds is not None
@@ -148,15 +148,16 @@ class BoostedScale:
         return np.maximum(crossed, self.least_)
 
     def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n"]:
-        """The geometric mean of what the models expect."""
+        """The geometric mean of the models' predictions."""
         logs = [np.log(np.maximum(model.predict(features), self.least_)) for model in self.models_]
         return np.exp(np.mean(logs, axis=0))
 
 
 class NetworkScale:
-    """The mean of small networks of the error on inputs and prediction, one for each fold left out, trained as one.
+    """The geometric mean of small networks of the error, one per left-out fold, trained as one, on inputs and
+    prediction.
 
-    Their loss is ``log s + e / s``; each stops where the loss on the rows of its fold is lowest.
+    Their loss is ``log s + e / s``; each is stopped where the loss on its fold is lowest.
     """
 
     parameters_: dict[str, Tensor]
@@ -168,7 +169,7 @@ class NetworkScale:
         seed: int,
         fold_of: Int[NDArray, "n"] | None = None,
     ) -> Float[NDArray, "n"]:
-        """Learn; returns the scales of the training rows, each by the network that was not trained on it."""
+        """Fit; returns out-of-fold scales of the training rows."""
         self.x_mean_, self.x_scale_ = mean_and_scale(features)
         self.unit_ = float(errors.mean())
         clipped = np.minimum(errors, np.quantile(errors, 0.995)) / self.unit_
@@ -189,7 +190,7 @@ class NetworkScale:
         return outputs[folds, torch.arange(len(folds))].numpy() * self.unit_
 
     def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n"]:
-        """The geometric mean of what the networks expect."""
+        """The geometric mean of the networks' predictions."""
         with workers(1):
             outputs = self._outputs(self._inputs(features))
         return outputs.log().mean(0).exp().numpy() * self.unit_
@@ -209,7 +210,7 @@ def _positive(outputs: Float[Tensor, "m n 1"]) -> Float[Tensor, "m n"]:
 
 
 def scale_schedule(n_rows: int) -> Schedule:
-    """Larger batches and a higher rate for very many rows: as good after a third of the time."""
+    """Larger batches and a higher rate for very many rows: as good in a third of the time."""
     if n_rows <= MANY_ROWS:
         return Schedule()
     batch = min(n_rows // ROWS_PER_BATCH, 512)
@@ -225,27 +226,27 @@ SCALES: dict[str, Any] = {"kernel": KernelScale, "boosted": BoostedScale, "netwo
 
 
 class ScaledResidual(ConformityScore):
-    """``|y - y_pred| / s(x)``, s the model's own, or a geometric mean of up to three scales of held-out errors.
+    """``|y - y_pred| / s(x)``, with s the model's own or a geometric mean of up to three scales.
 
-    A kernel regression of the errors knows the embedding, a boosted model and small networks know inputs and
-    prediction; the mean of their logarithms is steadier than each. Whether they enter, and with which weights, is
-    decided on the training rows, by the likelihood of errors on rows that they have not seen: on a few hundred rows
-    a constant may win. Of a model that tells itself which errors to expect, as :class:`lvd.ChempropEstimator` does,
-    that is s, below and above the prediction, and nothing is learned.
+    Three scales learn the size of out-of-fold errors: a kernel regression on the embedding, and a boosted model
+    and small networks on inputs and prediction; their geometric mean is more stable than each. The out-of-fold
+    likelihood decides whether they enter and with which weights: on a few hundred rows a constant may win. If the
+    model predicts its own errors, as :class:`lvd.ChempropEstimator` does, s is that prediction, below and above,
+    and nothing is learned.
 
-    With ``calibration="cross"`` the rows that calibrate are those that the scales were learned from, so each row
-    is measured by what has not seen its fold: by its fold's scales, with weights that the other folds choose. The
-    kernel takes no part, as its metric was learned from all errors. New rows get the mean of the folds.
+    With ``calibration="cross"`` the scales are learned from the rows that calibrate. Each row is therefore
+    divided by out-of-fold scales, with weights chosen on the other folds. The kernel is left out, as its metric
+    was learned from all errors. New rows get the mean over the folds.
 
     Parameters
     ----------
-    scales : which scales may enter, among ``"own"``, which is the model's where it has one, ``"kernel"``,
-        ``"boosted"`` and ``"network"``.
+    scales : the scales to choose from, among ``"own"``, the model's if it has one, ``"kernel"``, ``"boosted"``
+        and ``"network"``.
 
     Attributes
     ----------
-    scales_, weights_ : for each target the scales that enter, by name, and their weights in the mean; none where a
-        constant does as well. With ``calibration="cross"`` a constant may enter, as ``"constant"``.
+    scales_, weights_ : for each target the scales in use, by name, and their weights in the mean; empty if a
+        constant does as well. With ``calibration="cross"`` a constant may take part, as ``"constant"``.
 
     Examples
     --------
@@ -279,12 +280,12 @@ class ScaledResidual(ConformityScore):
         return 1.0
 
     def fit(self, training: TrainingRows) -> None:
-        """Learn the scales of each target, and keep them where they are worth it."""
+        """Learn the scales of each target, and keep them if they beat a constant."""
         self.learn(training)
 
     def learn(self, training: TrainingRows) -> Float[NDArray, "n t"]:
-        """Fit; returns the scales of the training rows, by models that have not seen them, unless they are the
-        model's own; NaN where the target is not known."""
+        """Fit; returns out-of-fold scales of the training rows, or the model's own; NaN where the target is
+        unknown."""
         self.scales_, self.weights_, self.typical_, self.least_ = [], [], [], []
         spread = self.own_spread(training.rows)
         if spread is not None:
@@ -303,7 +304,7 @@ class ScaledResidual(ConformityScore):
         return crossed
 
     def fit_crossed(self, training: TrainingRows) -> BoundResidual:
-        """Learn; the training rows are measured by scales that have not seen their fold."""
+        """Fit; the training rows are divided by out-of-fold scales."""
         own = self.own_spread(training.rows) is not None
         if not own and not {"boosted", "network"} & set(self.scales):
             raise InputError(
@@ -327,12 +328,12 @@ class ScaledResidual(ConformityScore):
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
     def _in_spread(self, y_pred: Float[NDArray, "n t"], spread: Float[NDArray, "n 2 t"]) -> BoundResidual:
-        """Errors in units of what the model expects below and above."""
+        """Errors divided by the sizes that the model itself expects below and above."""
         below, above = (np.maximum(spread[:, side], self.least_) for side in (0, 1))
         return BoundResidual(y_pred, (below + above) / 2.0, below, above)
 
     def own_spread(self, rows: EvaluatedRows) -> Float[NDArray, "n 2 t"] | None:
-        """What the model itself expects, where that is asked for."""
+        """The error sizes that the model itself expects, if ``"own"`` is among the scales."""
         return rows.evaluation.spread if "own" in self.scales else None
 
     def _learn(
@@ -387,9 +388,9 @@ def geometric_mean(
 
 
 def worth_scaling(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> bool:
-    """Whether the mean of the scales predicts the errors better than a constant does.
+    """Whether the geometric mean of the scales predicts the errors better than a constant.
 
-    The kernel takes part in the decision only where there is no other.
+    The kernel takes part in the decision only if there is no other scale.
     """
     judged = [name for name in crossed if name != "kernel"] or list(crossed)
     if not judged:
@@ -399,7 +400,7 @@ def worth_scaling(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDAr
 
 
 def best_weights(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"]) -> dict[str, float]:
-    """The weights of the best likelihood of errors on rows that the scales have not seen; zeros are left out."""
+    """The weights with the best out-of-fold likelihood; zeros are left out."""
     others = [name for name in crossed if name != "kernel"]
     of_kernel = KERNEL_WEIGHTS if others and "kernel" in crossed else (float("kernel" in crossed),)
     of_others = [(first, 1.0 - first) for first in QUARTERS] if len(others) == 2 else [(1.0,) * len(others)]
@@ -416,10 +417,10 @@ def best_weights(crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArr
 def weighed_by_other_folds(
     crossed: Mapping[str, Float[NDArray, "n"]], errors: Float[NDArray, "n"], folds: Int[NDArray, "n"]
 ) -> tuple[Float[NDArray, "n"], dict[str, float]]:
-    """The scale of each row, with weights chosen by the errors of the other folds, and the folds' mean weights.
+    """The scale of each row, with weights chosen on the other folds, and the mean weights over the folds.
 
-    Chosen by all errors, the weights would suit those that calibrate better than any new ones. Where a constant
-    does as well, a fold gives it all the weight; none is returned if all folds do.
+    Weights chosen on all errors would fit the calibrating rows better than new ones. Where a constant does as
+    well, a fold gives it all the weight; no weights are returned if all folds do.
     """
     n_folds = int(folds.max()) + 1
     every = {**crossed, "constant": np.full_like(errors, errors.mean())}
@@ -437,6 +438,6 @@ def weighed_by_other_folds(
 
 
 def features_of(rows: EvaluatedRows, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n f"]:
-    """Predictions, and the inputs where they are numbers, else the embedding."""
+    """Predictions, and the inputs if they are numbers, otherwise the embedding."""
     inputs = rows.embeddings if rows.numbers is None else rows.numbers
     return np.concatenate([y_pred, inputs], axis=1)
