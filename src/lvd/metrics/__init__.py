@@ -1,4 +1,4 @@
-"""Measures of prediction intervals; all of them know infinity.
+"""Measures of prediction intervals; all of them handle infinite ends.
 
 Everywhere: `y` and `y_pred` are vectors, `intervals` has shape (n, 2), or (n, 2, L) where several levels are
 asked for; numpy, pandas and torch are welcome; rates are fractions, and an interval is closed.

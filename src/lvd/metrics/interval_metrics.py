@@ -59,7 +59,7 @@ def joint_coverage_rate(y: ArrayLike, region: Region | ArrayLike) -> float:
 def tail_coverage_rate(y: ArrayLike, intervals: ArrayLike, *, tail: float = 0.1) -> float:
     """TCR: coverage of the floor(tail n) smallest and the n - floor((1 - tail) n) largest y.
 
-    Of equal y at the border of a tail, earlier rows come first.
+    Ties at the border of a tail go to earlier rows.
 
     >>> y = list(range(10))
     >>> tail_coverage_rate(y, [[1, 20]] * 10)
@@ -79,7 +79,7 @@ def calibration_curve(
 ) -> CalibrationCurve:
     """Coverage against level: `intervals` of shape (n, 2, L), one slice per level.
 
-    The bands are those of `n_distinct` rows where some are copies of others.
+    If some rows are copies, the bands are those of `n_distinct` rows.
 
     >>> y, intervals = [0, 1, 2, 3], [[[0, 0], [1, 3]]] * 4
     >>> curve = calibration_curve(y, intervals, [0.5, 0.9])
@@ -97,7 +97,7 @@ def calibration_curve(
 
 
 def finite_rows(intervals: ArrayLike, *others: ArrayLike) -> Bool[NDArray, "n"]:
-    """Which rows are finite in all of the given intervals: those on which the widths can be compared.
+    """Which rows are finite in all given intervals, so that their widths can be compared.
 
     >>> split, local = [[0, 1], [0, 1]], [[0, 1], [-float("inf"), float("inf")]]
     >>> finite_rows(split, local).tolist()
@@ -139,9 +139,9 @@ def winkler_score(
 ) -> float:
     """Mean Winkler score: (u - l) + (2 / alpha) ((l - y)+ + (y - u)+) with alpha = 1 - confidence_level.
 
-    An infinite interval has an infinite score, and so has a mean that contains it. To compare methods on all rows,
-    give a `y_range`, to which intervals are cut, so that infinity counts as that range; or give the rows on which
-    all methods are finite as `where` and report `finite_fraction` beside it. NaN when `where` selects no row.
+    An infinite interval makes its score and the mean infinite. To compare methods on all rows, give a `y_range`
+    to which intervals are clipped, so that an infinite one counts as that range; or pass as `where` the rows on
+    which all methods are finite, and report `finite_fraction` with it. NaN if `where` selects no row.
 
     >>> intervals = [[0, 2], [0, 2], [-float("inf"), float("inf")]]
     >>> winkler_score([1, 3, 0], intervals, 0.5)
@@ -173,9 +173,9 @@ def winkler_scores(
 def mean_log_volume(region: Region | ArrayLike, *, y_range: Bounds | None = None) -> float:
     """Mean of the natural logarithms of the volumes; +inf where one of the regions is infinite.
 
-    To count infinity, give the `y_range` to which regions are cut, ``(lowest, highest)``, each a number or one for
-    each target: an infinite region then counts as that box, and an ellipsoid as no more than the box of its
-    projections within it.
+    To include infinite regions, give a `y_range`, ``(lowest, highest)``, each a number or one per target, to
+    which regions are clipped: an infinite one then counts as that box, and an ellipsoid as at most the box of its
+    clipped projections.
 
     >>> intervals = [[[0, 0], [1, 1]], [[-float("inf"), 0], [float("inf"), 1]]]
     >>> mean_log_volume(intervals)
@@ -191,16 +191,16 @@ def mean_log_volume(region: Region | ArrayLike, *, y_range: Bounds | None = None
 
 
 def widened_range(y: Float[NDArray, "n"]) -> tuple[float, float]:
-    """What an infinite interval counts as: the range of these y, a tenth wider on each side."""
+    """The stand-in for an infinite interval: the range of these y, a tenth wider on each side."""
     margin = 0.1 * float(np.ptp(y))
     return float(y.min()) - margin, float(y.max()) + margin
 
 
 def tied_widths(intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n"]:
-    """Widths for ranking: those that differ by no more than the rounding of their ends are made equal.
+    """Widths for ranking: those that differ only by the rounding of their ends become equal.
 
-    The ends y_pred - r and y_pred + r are rounded, so one constant radius r gives widths that differ in their
-    last digits; a ranking must not read anything into that. Infinite widths stay +inf.
+    The ends y_pred - r and y_pred + r are rounded, so a constant radius r gives widths that differ in their last
+    digits, which must not affect a ranking. Infinite widths stay +inf.
     """
     width = widths(intervals).astype(np.float64)
     finite = np.isfinite(width)
@@ -249,7 +249,7 @@ def mean_absolute_deviation(y: ArrayLike, y_pred: ArrayLike) -> float:
 def residual_auroc(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike) -> float:
     """AUROC of the width as a detector of large errors, those above the median of |y - y_pred|.
 
-    Infinite widths rank highest, tied. NaN when no error is above the median (all errors equal): there is
+    Infinite widths rank highest, as ties. NaN if no error is above the median (all errors equal), as there is
     nothing to detect.
 
     >>> intervals = [[-1, 1], [-1, 1], [-4, 4], [-float("inf"), float("inf")]]
@@ -271,7 +271,7 @@ def residual_auroc(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike) -> flo
 def width_error_correlation(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike) -> float:
     """Spearman's rank correlation between width and |y - y_pred|.
 
-    Ranks, so that infinite widths take part: highest, tied. NaN when all widths or all errors are equal.
+    Infinite widths rank highest, as ties. NaN if all widths or all errors are equal.
 
     >>> intervals = [[-1, 1], [-2, 2], [-4, 4], [-float("inf"), float("inf")]]
     >>> width_error_correlation([0, 0.5, 3, 9], [0, 0, 0, 0], intervals)
@@ -286,8 +286,8 @@ def width_error_correlation(y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLik
 def width_coverage_correlation(y: ArrayLike, intervals: ArrayLike) -> float:
     """Pearson's correlation between width and "y is covered", over the rows with finite intervals.
 
-    Where coverage holds at every x it is 0 (Feldman et al. 2021). NaN when all widths are equal, or all rows are
-    covered, or none is.
+    It is 0 if coverage holds at every x (Feldman et al. 2021). NaN if all widths are equal, or if all rows or
+    none are covered.
 
     >>> round(width_coverage_correlation([0, 0, 0, 9], [[-1, 1], [-2, 2], [-1, 1], [-2, 2]]), 3)
     -0.577
@@ -346,7 +346,7 @@ def _errors_and_widths(
 
 
 def _pearson(a: Float[NDArray, "n"], b: Float[NDArray, "n"]) -> float:
-    """Pearson's correlation; NaN where a side does not vary."""
+    """Pearson's correlation; NaN if a side is constant."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
     return float(np.corrcoef(a, b)[0, 1])
@@ -355,7 +355,7 @@ def _pearson(a: Float[NDArray, "n"], b: Float[NDArray, "n"]) -> float:
 def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
     """`intervals` of shape (n, 2) or (n, 2, L) as an array of shape (n, 2, L).
 
-    float32 stays float32: the rounding of the ends decides which widths count as tied (`tied_widths`).
+    float32 stays float32, since the rounding of the ends decides which widths are ties (`tied_widths`).
     """
     array = to_numpy(intervals)
     if array.dtype.kind not in "fiu":
@@ -420,7 +420,7 @@ def check_boxes(intervals: ArrayLike) -> Float[NDArray, "n 2 t"]:
 def check_hits(y: ArrayLike, intervals: Region | ArrayLike) -> Bool[NDArray, "n"]:
     """Whether each row is covered: y by its interval, or all targets of a row, y of shape (n, t), by its region.
 
-    `intervals` may also be the answer itself, a boolean for each row; y is then not looked at.
+    `intervals` may also be the result itself, one boolean per row; y is then ignored.
     """
     if isinstance(intervals, Region):
         return intervals.contains(y)
@@ -447,7 +447,7 @@ def check_level(confidence_level: Levels) -> float:
 
 
 def check_levels_of(intervals: Float[NDArray, "n 2 l"], levels: Levels) -> Float[NDArray, "l"]:
-    """Levels, one for each slice of `intervals`."""
+    """Levels, one per slice of `intervals`."""
     vector = check_levels(levels)
     if len(vector) != intervals.shape[2]:
         raise InputError(
