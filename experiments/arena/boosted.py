@@ -188,7 +188,7 @@ class BinnedRows:
         return cls(cuts, bins, _up_to_cuts(bins.sum(axis=1)))
 
     def best_cut(self, gradient: Float[NDArray, "n"]) -> Cut:
-        """The cut whose step down the gradient is best, in squared error; where none is allowed, one that adds 0."""
+        """The cut whose step down the gradient is best in squared error; where none is allowed, one of 0."""
         n, total = self.bins.shape[1], gradient.sum()
         below = _up_to_cuts(self.bins @ gradient)
         others = n - self.counts

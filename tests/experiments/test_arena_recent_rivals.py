@@ -14,7 +14,18 @@ from experiments.arena.split import ArenaSplit
 from experiments.arena.tables import ArenaTable, load_arena_table
 
 pytestmark = pytest.mark.slow  # rivals of the arena alone, most of them networks
-RECENT = ("pcp", "rcp", "cpcp", "epicscore", "dcp", "dcp-optimal", "chr", "clear", "cv-plus-ten-lines")
+RECENT = (
+    "pcp",
+    "rcp",
+    "cpcp",
+    "epicscore",
+    "dcp",
+    "dcp-optimal",
+    "chr",
+    "boosted",
+    "clear",
+    "cv-plus-ten-lines",
+)
 
 
 @pytest.fixture(scope="module")
