@@ -374,7 +374,7 @@ CONTESTANTS: dict[str, Contestant] = {
         "boosted conformal",
         lambda split, level: boosted_local(split, level, error_scale(split)),
         "from the paper: ten lines, whose centre and scale trees of one cut boost for a small mean length; rate "
-        "0.02; 5 folds of the training rows choose up to 500 rounds",
+        "0.02; 5 folds of the training rows choose up to 500 rounds; not the paper's form for even coverage",
     ),
     "clear": Contestant(
         "CLEAR",
