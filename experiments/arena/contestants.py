@@ -357,7 +357,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "dcp": Contestant(
         "distributional",
         partial(distributional, shortest=False),
-        "11 quantiles of y by the network or by boosted trees of 8 leaves; as published, without local weights",
+        "11 quantiles of y by the network, or by boosted trees as those of CQR; as published, no local weights",
     ),
     "dcp-optimal": Contestant(
         "distributional, shortest",
