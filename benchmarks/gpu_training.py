@@ -21,7 +21,7 @@ from benchmarks import rivals
 from benchmarks.timing import median_seconds, timed
 from lvd.engine import Queries, SortedRows, local_quantile
 from lvd.kernels import training
-from lvd.kernels.leave_one_out import LeaveOneOut
+from lvd.kernels.training import LeaveOneOut
 
 N_TRAIN, N_CALIB, N_TEST, N_COLUMNS, N_TARGETS = 78_394, 26_744, 26_744, 300, 12
 LEVELS = np.array([0.5, 0.9])

@@ -21,7 +21,7 @@ import lvd
 from lvd.calibration import GlobalConformal
 from lvd.intervals import from_radius
 from lvd.metrics import winkler_score
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 
 TABLES, LEVEL, MOST_ROWS = ("concrete", "kin8nm", "bike"), 0.9, 4000
 MODEL = {"n_estimators": 200, "num_leaves": 15, "learning_rate": 0.05, "verbosity": -1, "n_jobs": 1}

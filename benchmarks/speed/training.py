@@ -14,9 +14,8 @@ from benchmarks.speed.cases import race
 from benchmarks.speed.figures import Recorder
 from benchmarks.timing import timed
 from lvd._parallel import workers
-from lvd.kernels import leave_one_out
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import initial_components
+from lvd.kernels import training as leave_one_out
+from lvd.kernels.training import LeaveOneOut, initial_components
 
 N_COLUMNS, BATCH, N_LATENT, NOISE, N_TEST = 100, 100, 8, 0.2, 2_000
 TILES = f"lvd, in tiles, as up to {leave_one_out.FEW_ROWS:,} rows"

@@ -18,7 +18,7 @@ from experiments.arena.split import ArenaSplit
 from lvd import NetRegressor
 from lvd._typing import Float, NDArray
 from lvd.engine import conformal_quantile
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.models.losses import quantile_loss
 
 ORDERS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)

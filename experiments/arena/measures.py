@@ -14,7 +14,7 @@ from experiments.paper.result_store import processor_name
 from lvd import metrics
 from lvd._typing import Bool, Float, NDArray
 from lvd.intervals import covered, widths
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 
 ERT_ROWS = 600
 """With fewer test rows a classifier is not informative."""

@@ -25,7 +25,7 @@ from lvd._progress import Progress, silent
 from lvd._typing import NDArray
 from lvd._validation import check_choice
 from lvd.intervals import covered, widths
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.molecules.domain import count_fingerprints
 
 STUDY_METHODS = (*AROUND_MEMBERS, MAIN_VARIANT, "split", HELD_OUT_MADSPLIT, "CQR", "DE")

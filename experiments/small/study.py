@@ -27,7 +27,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import check_positive
 from lvd.engine import jackknife_plus_intervals
 from lvd.intervals import covered
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.models.candidates import held_out_folds
 
 SMALL_SIZES = ("60", "120", "250", "500")

@@ -12,9 +12,9 @@ from sklearn.tree import DecisionTreeRegressor
 import lvd
 from lvd.models.candidates import folds_of_cases
 from lvd.models.quantile_model import QuantileModel
-from lvd.scores.scales import BoostedScale, KernelScale
+from lvd.scores.distributional import ErrorShape
+from lvd.scores.scaled import BoostedScale, KernelScale
 from lvd.scores.score import TrainingRows
-from lvd.scores.shapes import ErrorShape
 from lvd.wrap import as_model
 
 SCALES = ("boosted",)

@@ -12,11 +12,11 @@ from sklearn.tree import DecisionTreeRegressor
 import lvd
 from lvd.calibration import calibration_rows
 from lvd.methods import conformal
-from lvd.scores import scales
+from lvd.scores import scaled as scales
 from lvd.scores import score as scores
-from lvd.scores.scales import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
+from lvd.scores.scaled import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
 from lvd.scores.score import EvaluatedRows, TrainingRows
-from lvd.tables import splits
+from lvd.tables import row_split as splits
 from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)

@@ -8,9 +8,17 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import lvd
 from lvd.models.trees import TreeEnsemble
-from lvd.scores import scales
-from lvd.scores.scaled import best_weights, weighed_by_other_folds, worth_scaling
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale, fold_numbers, misfit
+from lvd.scores import scaled as scales
+from lvd.scores.scaled import (
+    BoostedScale,
+    KernelScale,
+    NetworkScale,
+    best_weights,
+    fold_numbers,
+    misfit,
+    weighed_by_other_folds,
+    worth_scaling,
+)
 
 
 @pytest.fixture(scope="module")

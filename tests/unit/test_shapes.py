@@ -12,11 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 import lvd
 from lvd.models import Evaluation, Model
-from lvd.scores import shapes
-from lvd.scores.distributional import BoundDistribution
-from lvd.scores.quantile_trees import QuantileTrees, boosted_quantiles, pinball
-from lvd.scores.residuals import BoundResidual
-from lvd.scores.shapes import COARSE, GRID, MIDDLE, ErrorShape, depth_of, error_at, kept_apart
+from lvd.scores import distributional as shapes
+from lvd.scores.distributional import MIDDLE, BoundDistribution, ErrorShape, depth_of, error_at, kept_apart
+from lvd.scores.quantile_trees import COARSE, GRID, QuantileTrees, boosted_quantiles, pinball
+from lvd.scores.score import BoundResidual
 
 UNIFORM = (100.0 * GRID)[None]
 """Quantiles of errors that are uniform on 0 to 100."""

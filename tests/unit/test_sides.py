@@ -10,7 +10,8 @@ import torch
 
 import lvd
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
-from lvd.scores.residuals import BoundResidual, BoundSigned, _side_scales
+from lvd.scores.residuals import BoundSigned, _side_scales
+from lvd.scores.score import BoundResidual
 
 LEVELS = [0.5, 0.8, 0.9]
 

@@ -20,10 +20,9 @@ from lvd.molecules.smiles import canonical_smiles, valid_smiles
 from lvd.tables.column_coding import column_from_dict, example_of_formatted
 from lvd.tables.column_values import to_numbers
 from lvd.tables.dates import to_moments
-from lvd.tables.inputs import CellEncoder
+from lvd.tables.inputs import CellEncoder, find_useless
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
-from lvd.tables.review import find_useless
-from lvd.tables.splits import split_indices
+from lvd.tables.row_split import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 

@@ -20,6 +20,7 @@ from lvd._validation import (
     check_same_length,
     check_vector,
     resolve_device,
+    row_digests,
     to_numpy,
 )
 from lvd.engine import Queries, SortedRows
@@ -336,3 +337,26 @@ def put_together(conformal: Any) -> None:
     if vars(conformal).setdefault("max_weight_", None) is not None:
         check_positive(conformal.max_weight_, "max_weight")
     conformal._take(Rows.of(points, saved.get("groups"), saved.get("weights")), scores)
+
+
+def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None) -> Float[Tensor, "n"]:
+    """One uniform number in (0, 1) per query, independent of its centre."""
+    return queries.new_tensor(row_uniforms(queries, seed, queries.shape[1] + 1, keys)[:, -1])
+
+
+def row_uniforms(
+    rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
+) -> Float[NDArray, "n c"]:
+    """Uniform numbers in (0, 1) determined by a row's 64-bit key, by default its digest, and the seed."""
+    keys = row_digests(rows.cpu().numpy()) if keys is None else keys
+    state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
+    mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
+    return (np.right_shift(mixed, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mix(state: NDArray) -> NDArray:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import row_digests
+from lvd.calibration.calibration_rows import draw_shares, row_uniforms
 from lvd.engine import Queries, SortedRows, local_quantile
 
 GUARANTEES = ("local", "randomized", "calibrated", "transductive")
@@ -78,29 +78,6 @@ def draw_centres(
     """One centre per query, from the normal density proportional to the kernel ``exp(-||u||^2 / h^2)``."""
     normals = queries.new_tensor(ndtri(row_uniforms(queries, seed, queries.shape[1], keys)) * 0.5**0.5)
     return queries + (normals if bandwidths is None else normals * bandwidths[:, None])
-
-
-def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None) -> Float[Tensor, "n"]:
-    """One uniform number in (0, 1) per query, independent of its centre."""
-    return queries.new_tensor(row_uniforms(queries, seed, queries.shape[1] + 1, keys)[:, -1])
-
-
-def row_uniforms(
-    rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
-) -> Float[NDArray, "n c"]:
-    """Uniform numbers in (0, 1) determined by a row's 64-bit key, by default its digest, and the seed."""
-    keys = row_digests(rows.cpu().numpy()) if keys is None else keys
-    state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
-    mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
-    return (np.right_shift(mixed, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-
-
-def _mix(state: NDArray) -> NDArray:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
 
 
 @dataclass(frozen=True, eq=False)

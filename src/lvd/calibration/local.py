@@ -56,7 +56,7 @@ from lvd.calibration.guarantees import (
 from lvd.calibration.local_distribution import LocalDistribution
 from lvd.calibration.transductive import Prior, sum_others, transductive_radius
 from lvd.engine import LocalSummary, SortedRows, local_quantile
-from lvd.engine.sums import TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.kernels.mahalanobis import placed_far_out
 from lvd.store import register, save_object

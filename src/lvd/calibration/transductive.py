@@ -25,7 +25,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.engine import Queries, SortedRows, similarities
 from lvd.engine.finite_sample import finite_sample_ranks
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 
 GPU_WEIGHTS_AT_ONCE = 2**25
 """This many weights keep a GPU busy."""

@@ -24,8 +24,8 @@ from lvd._json import to_json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from lvd.tables.table_encoder import Unseen
     from lvd.tables.table_model import TableModel
-    from lvd.tables.writing import Unseen
 
 _WIDE = 1000
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

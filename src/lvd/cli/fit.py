@@ -336,9 +336,9 @@ def fit(
     the molecules, of which 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20%
     test.
     """
-    from lvd import LVDRegressor
     from lvd._validation import InputError, resolve_device
     from lvd.kernels import Kernel
+    from lvd.methods import LVDRegressor
     from lvd.scores import ConformityScore
     from lvd.support import SupportRule
     from lvd.tables.column_values import guess_types
@@ -551,7 +551,7 @@ def _as_bandwidth(text: str) -> float | str:
 
 def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
     """The name of a model, or a network to train for this many epochs."""
-    from lvd import NetRegressor
+    from lvd.models import NetRegressor
 
     return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lvd.methods import LVDRegressor
-    from lvd.tables.reports import FitReport, TargetReport, Together
+    from lvd.tables.reports import FitReport, TargetReport, Together, Verdict
     from lvd.tables.table_model import TableModel
-    from lvd.tables.verdict import Verdict
 
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
@@ -184,7 +183,7 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
 
 def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
     from lvd.models.candidates import MANY_ROWS
-    from lvd.tables.verdict import percent, rows_to_tell
+    from lvd.tables.reports import percent, rows_to_tell
 
     verdicts = [verdict for one in report.targets for verdict in one.verdicts]
     level = max((one.confidence_level for one in verdicts if one.kind == "cannot tell"), default=None)
@@ -205,7 +204,7 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
 
 
 def _verdict_lines(report: FitReport) -> Iterator[str]:
-    from lvd.tables.verdict import percent
+    from lvd.tables.reports import percent
 
     for one, median_error in zip(report.targets, report.median_errors, strict=True):
         for verdict, row in zip(one.verdicts, one.summary.rows, strict=True):
@@ -273,7 +272,7 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by:
 
 def together_lines(together: Sequence[Together], joint: str | None) -> Iterator[str]:
     """Sentences on how often all targets are covered at once, and whether the intervals are made for that."""
-    from lvd.tables.verdict import percent
+    from lvd.tables.reports import percent
 
     made = (
         "each interval is made for its target alone; lvd fit --joint box makes them hold together"

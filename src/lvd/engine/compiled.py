@@ -24,9 +24,9 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic, overload
 
-from lvd._checked import ArrayCheck, MisfitError, Sizes, checked
 from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
+from lvd._validation import ArrayCheck, MisfitError, Sizes, checked
 
 BLOCK_BYTES, WHOLE, STRETCH = 20 * 1024, 64, 16
 """Blocks of so many bytes stay in the first-level cache, with what is computed of them; they have a multiple of 64

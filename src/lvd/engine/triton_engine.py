@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lvd._progress import perhaps_compiling
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.engine import fused
+from lvd.engine import gpu
 from lvd.engine import triton_kernels as kernels
 
 WORKSPACE = 2**28
@@ -139,7 +139,7 @@ class FusedCalibration:
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
         share_far = float((self._product_errors(norms) > limits.tolerance).double().mean())
-        self.double = share_far > FEW_FAR and fused.multiplies_float64(points.device)
+        self.double = share_far > FEW_FAR and gpu.multiplies_float64(points.device)
         if not self.double:
             # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
             shifted = shifted.float()

@@ -1,9 +1,13 @@
-"""The learned Gaussian kernel on embeddings, ``K(a, b) = exp(-||A(z_a - z_b)||^2 / k)``."""
+"""The learned Gaussian kernel on embeddings, ``K(a, b) = exp(-||A(z_a - z_b)||^2 / k)``.
+
+It is a :class:`Kernel`: any class that learns coordinates in which similarity is Gaussian can take its place.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, TypeAlias
@@ -11,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -24,19 +28,19 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_vector,
-    constant_columns,
     is_tensor,
     keep,
     like,
-    mean_and_deviation,
     resolve_device,
     seed_from,
     to_numpy,
 )
-from lvd.engine.sums import WeightedRows, squared_distances
-from lvd.kernels.kernel import Kernel
-from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
+from lvd.engine.gpu import squared_distances
+from lvd.engine.quantiles import WeightedRows
 from lvd.kernels.training import (
+    SMALLEST_DENOMINATOR,
+    LeaveOneOut,
+    SampledLeaveOneOut,
     descend,
     draw_batches,
     draw_samples,
@@ -44,6 +48,7 @@ from lvd.kernels.training import (
     keep_average,
     keep_best,
 )
+from lvd.models.scaling import constant_columns, mean_and_deviation
 
 PIECE_ROWS = 2**16
 """Copies as wide as the embeddings are made of so many rows at a time."""
@@ -57,6 +62,47 @@ Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
 
 
 _PLACED: WeakKeyDictionary[Any, tuple[NDArray, Any, Any]] = WeakKeyDictionary()
+
+
+class Kernel(BaseEstimator, ABC):
+    """``K(a, b) = exp(-||u(a) - u(b)||^2)``, with coordinates u learned from the training rows.
+
+    The constructor stores settings and `fit` learns, as in scikit-learn. :func:`lvd.testing.check_kernel` tests a
+    kernel of your own.
+
+    Attributes
+    ----------
+    train_points_ : the coordinates (r, k) of the training rows, or of a sample of them; adaptive bandwidths and
+        the kernel's own scale of the errors are learned from them.
+    """
+
+    train_points_: Float[NDArray, "r k"]
+    device: str = "cpu"
+    """Where coordinates are computed."""
+    average: bool = False
+    """Whether it is the mean of several learned kernels, in which fewer rows are near each other."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether anything has been learned."""
+        return any(name.endswith("_") for name in vars(self))
+
+    @property
+    def knows_training_rows(self) -> bool:
+        """Whether it has the coordinates of training rows."""
+        return "train_points_" in vars(self)
+
+    @abstractmethod
+    def fit(self, embeddings: ArrayLike, y: ArrayLike) -> Any:
+        """Learn which rows are similar: those with similar `y`, which may be the sizes of errors."""
+
+    @abstractmethod
+    def coordinates(self, embeddings: ArrayLike) -> Any:
+        """The rows' coordinates (n, k), float64; a row's coordinates must not depend on the rows beside it."""
+
+    def frozen(self) -> Any:
+        """The kernel as it is now, whatever becomes of this one: what a calibration keeps."""
+        return copy.deepcopy(self)
 
 
 class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kernel):

@@ -28,10 +28,10 @@ from lvd._validation import (
     intervals_like,
     like,
     load_errors_explained,
+    percent_name,
     seed_from,
     to_numpy,
 )
-from lvd.intervals import interval_columns
 from lvd.models import Model
 from lvd.models.coding import NEW_LEVEL
 from lvd.models.frames import FrameColumns
@@ -62,6 +62,10 @@ PROMISES = {
     "none": "Nothing is promised: check the coverage on rows of your own.",
 }
 """One sentence for each guarantee that intervals can have."""
+CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
+"""The attributes with one entry per calibration row."""
+MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
+"""Attributes with a column per target, which hold NaN for unknown targets."""
 
 
 @dataclass(eq=False, repr=False)
@@ -238,6 +242,16 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         """Save to a folder that :func:`lvd.load` reads, replacing a model saved there; nothing is pickled."""
         save_object(self, folder)
 
+    def _check_loaded(self) -> None:
+        """Refuse settings and calibration rows that were not saved by a method that worked."""
+        check_levels(self.confidence_level)
+        self._check_bounds()
+        self._check_parameters()
+        learned = vars(self)
+        lengths = {len(learned[name]) for name in CALIBRATION_COLUMNS & learned.keys()}
+        if lengths - {learned.get("n_calib_")}:
+            raise InputError("the numbers of calibration rows and of their errors differ")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -381,3 +395,46 @@ def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
             f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "
             "LVDRegressor"
         )
+
+
+def fill_in_unknown(value: Any) -> dict[str, Any]:
+    """The attributes with NaN replaced by 0, since files hold no NaN, and masks of the replaced values."""
+    attributes = dict(vars(value))
+    for name in MAY_BE_UNKNOWN & attributes.keys():
+        unknown = np.isnan(attributes[name])
+        if unknown.any() and not unknown.all(axis=0).any():
+            attributes |= {name: np.where(unknown, 0.0, attributes[name]), f"{name}unknown": unknown}
+    return attributes
+
+
+def take_out_unknown(value: Any) -> None:
+    """Restore the NaN that :func:`fill_in_unknown` replaced."""
+    learned = vars(value)
+    for name in MAY_BE_UNKNOWN & learned.keys():
+        unknown = learned.pop(f"{name}unknown", None)
+        if unknown is None:
+            continue
+        if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
+            raise InputError(f"{name} and {name}unknown do not belong together")
+        learned[name] = np.where(unknown, np.nan, learned[name])
+
+
+def interval_columns(
+    y_pred: Float[NDArray, "n t"],
+    intervals: Float[NDArray, "n 2 l t"],
+    levels: Float[NDArray, "l"],
+    targets: Sequence[str] = ("",),
+) -> dict[str, Float[NDArray, "n"]]:
+    """``y_pred``, then ``lower_90`` and ``upper_90`` for each level; the names end in the targets' names.
+
+    >>> y_pred, intervals = np.zeros((1, 1)), np.array([[-1.0, 1.0]])[..., None, None]
+    >>> list(interval_columns(y_pred, intervals, np.array([0.9]), ["_price"]))
+    ['y_pred_price', 'lower_90_price', 'upper_90_price']
+    """
+    columns = {}
+    for t, suffix in enumerate(targets):
+        columns[f"y_pred{suffix}"] = y_pred[:, t]
+        for number, level in enumerate(levels.tolist()):
+            for side, name in enumerate(("lower", "upper")):
+                columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
+    return columns

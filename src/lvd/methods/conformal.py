@@ -77,8 +77,6 @@ CALIB_SIZE = 0.25
 """The default share of rows set aside to calibrate a model trained here, at most `MOST_SET_ASIDE` rows."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
 """How many rows are predicted twice, and how far the answers may differ, relative to their range."""
-CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
-"""The attributes with one entry per calibration row."""
 SET_ASIDE = 1 / 3
 """The share of calibration rows used for learning if a trained model interpolates its training rows."""
 

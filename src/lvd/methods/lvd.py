@@ -34,13 +34,13 @@ from lvd.engine import conformal_quantile
 from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.methods.attribution import ColumnPlaces
-from lvd.methods.base import PROMISES, SIDES, local_choices
-from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score, rows_of_labels
+from lvd.methods.base import CALIBRATION_COLUMNS, PROMISES, SIDES, local_choices
+from lvd.methods.conformal import ConformalMethod, as_score, rows_of_labels
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y, with_shares
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
 from lvd.models.candidates import BlockFolds, Candidates, Folds, folds_of_cases
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 from lvd.support import SupportRule, TrainingSupport

@@ -9,7 +9,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 
 from lvd._typing import ArrayLike
 from lvd._validation import InputError, check_levels, check_targets, to_numpy
-from lvd.metrics.width import widened_range, winkler_score
+from lvd.metrics.interval_metrics import widened_range, winkler_score
 
 
 class IntervalScorer:

@@ -18,8 +18,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.intervals import binomial_band, covered
-from lvd.metrics._check import check_level, check_targets_and_intervals
-from lvd.metrics.width import tied_widths
+from lvd.metrics.interval_metrics import check_level, check_targets_and_intervals, tied_widths
 
 
 @dataclass(frozen=True)

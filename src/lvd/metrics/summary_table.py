@@ -10,12 +10,18 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import InputError, check_same_length, check_vector, to_numpy
-from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.metrics.conditional import excess_risk_of_target_coverage
-from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
-from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
 from lvd.metrics.distribution import pit_histogram
-from lvd.metrics.width import finite_fraction, mean_finite_width
+from lvd.metrics.interval_metrics import (
+    check_intervals,
+    check_levels_of,
+    finite_fraction,
+    marginal_coverage_rate,
+    mean_absolute_deviation,
+    mean_finite_width,
+    residual_auroc,
+    tail_coverage_rate,
+)
 
 _COLUMNS = {
     "target": ("target", "g"),

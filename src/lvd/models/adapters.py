@@ -11,11 +11,14 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix, is_tensor
 from lvd.models.coding import InputCoding, column_means, fill_matrix
-from lvd.models.kinds import (
+from lvd.models.model import (
+    Evaluation,
+    Model,
     before_last_step,
+    check_each_row,
     is_of,
     is_pipeline,
     last_step,
@@ -23,12 +26,10 @@ from lvd.models.kinds import (
     unfitted_copy,
     weight_name,
 )
-from lvd.models.model import Evaluation, Model, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
 Embed = Callable[[Any], ArrayLike]
-LeafMeans = tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]
 
 ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
     "identity": lambda a: a,
@@ -262,3 +263,10 @@ def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
+
+
+def own_copy(rows: Any) -> Any:
+    """A copy for an estimator that may modify its input."""
+    if is_tensor(rows):
+        return rows.clone()
+    return rows.copy() if hasattr(rows, "copy") else rows

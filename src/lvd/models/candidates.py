@@ -16,9 +16,8 @@ from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, Labels, NDArray
 from lvd._validation import InputError, check_matrix, is_matrix
 from lvd.models.coding import MOST_LEVELS, InputCoding
-from lvd.models.kinds import takes
 from lvd.models.level_coding import LevelCodes, TargetCoding
-from lvd.models.model import Evaluation, Model
+from lvd.models.model import Evaluation, Model, takes
 from lvd.models.scaling import refuse_unknown
 
 N_FOLDS, FEWEST_ROWS = 5, 20

@@ -7,8 +7,7 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-from lvd._checked import check_of_arrays, checked
-from lvd._validation import InputError
+from lvd._validation import InputError, check_of_arrays, checked
 
 check_trees = check_of_arrays(
     (

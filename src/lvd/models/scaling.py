@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lvd._typing import Bool, Float, NDArray
-from lvd._validation import InputError, constant_columns, mean_and_deviation
+from lvd._validation import InputError
 
 
 def mean_and_scale(
@@ -42,3 +42,19 @@ def refuse_unknown(targets: Float[NDArray, "n t"]) -> None:
             f"target {int(unknown.argmax())} is known for none of {len(targets)} rows, counting targets from 0; "
             "leave it out, or give rows that have it"
         )
+
+
+def mean_and_deviation(array: Float[NDArray, "n *p"]) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
+    """Mean and standard deviation of each column.
+
+    Columns are first scaled by a power of 2, so that squares do not overflow and no digit changes.
+    """
+    exponents = np.frexp(np.abs(array).max(0))[1]
+    near_one = np.ldexp(array, -exponents)
+    return np.ldexp(near_one.mean(0), exponents), np.ldexp(near_one.std(0), exponents)
+
+
+def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bool[NDArray, "*p"]:
+    """Columns whose values differ by no more than a few roundings of their size."""
+    highest, lowest = array.max(0), array.min(0)
+    return highest / 2.0 - lowest / 2.0 <= 2.0 * eps * np.maximum(np.abs(highest), np.abs(lowest))

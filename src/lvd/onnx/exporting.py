@@ -13,7 +13,7 @@ from lvd._files import atomic_path, refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, check_positive, percent_name
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.engine.sums import wanted_weight
+from lvd.engine.quantiles import wanted_weight
 from lvd.kernels import MahalanobisKernel
 from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph

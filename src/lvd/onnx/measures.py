@@ -21,18 +21,10 @@ from lvd.scores import (
     ScaledResidual,
     SignedResidual,
 )
+from lvd.scores.distributional import FARTHEST, MIDDLE, TAIL, ErrorShape, NetworkQuantiles
+from lvd.scores.quantile_trees import CARRIED, GRID, BoostedQuantiles
 from lvd.scores.residuals import ERROR_OFFSET
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
-from lvd.scores.shapes import (
-    CARRIED,
-    FARTHEST,
-    GRID,
-    MIDDLE,
-    TAIL,
-    BoostedQuantiles,
-    ErrorShape,
-    NetworkQuantiles,
-)
+from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
 
 SCORES_OF_GRAPHS = "'distributional', 'scaled', 'absolute', 'normalized' or 'signed'"
 
@@ -161,7 +153,7 @@ def _last_axis(node: Node, places: Any) -> Node:
 
 
 def _kept_apart(quantiles: Node, least: float) -> Node:
-    """:func:`lvd.scores.shapes.kept_apart` in the graph: running maxima up from the median, minima down from it."""
+    """:func:`lvd.scores.distributional.kept_apart`: running maxima up from the median, minima down from it."""
     graph, places = quantiles.graph, np.arange(len(GRID))
     count = graph.constant([len(GRID)], INTEGER)
     ordered = quantiles.then("TopK", count, axis=1, largest=0, sorted=1, unused=["i"])
@@ -180,7 +172,7 @@ def split_columns(node: Node, n: int) -> list[Node]:
 
 
 def errors_at(depth: Node, quantiles: Node) -> tuple[Node, Node]:
-    """Both z at these depths, as in :func:`lvd.scores.shapes.error_at`."""
+    """Both z at these depths, as in :func:`lvd.scores.distributional.error_at`."""
     last, outer = len(GRID) - 1, float(np.log2(2.0 * GRID[0]))
     graph = depth.graph
     tail = (depth.at_most(-outer) * -float(np.log(2.0))).then("Exp") * 0.5

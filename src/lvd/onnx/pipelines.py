@@ -10,7 +10,7 @@ import numpy as np
 from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.models.coding import is_missing
-from lvd.models.kinds import is_pipeline
+from lvd.models.model import is_pipeline
 from lvd.onnx.categories import of_level
 from lvd.onnx.graph import DOUBLE, Node
 

@@ -12,8 +12,7 @@ from lvd.models.adapters import SklearnModel
 from lvd.models.boosted import TreesRegressor
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
-from lvd.models.kinds import is_of
-from lvd.models.model import Fitted
+from lvd.models.model import Fitted, is_of
 from lvd.models.regressor import NetRegressor
 from lvd.onnx.categories import code_columns, level_means, level_numbers
 from lvd.onnx.forests import (

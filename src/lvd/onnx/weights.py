@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lvd._typing import Float, NDArray
-from lvd.engine.sums import GRID
+from lvd.engine.quantiles import GRID
 from lvd.onnx.graph import DOUBLE, INTEGER, SINGLE, Node
 
 BEYOND = 1e12
@@ -44,7 +44,7 @@ def minus_distances(
 
 
 def adaptive_precisions(queries: Node, sample: Float[NDArray, "r k"], wanted: float) -> Node:
-    """``1 / h^2`` for the h of :func:`lvd.engine.sums.adaptive_bandwidths`, also from float32 weights.
+    """``1 / h^2`` for the h of :func:`lvd.engine.quantiles.adaptive_bandwidths`, also from float32 weights.
 
     Part of the sample guesses the position in the grid; the full sample confirms it, or else searches.
     """

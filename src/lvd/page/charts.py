@@ -15,7 +15,7 @@ from lvd.metrics import CalibrationCurve, PitHistogram
 from lvd.metrics.strata import quantile_bins
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 24.0, 12.0, 46.0

@@ -61,9 +61,9 @@ from lvd.page.row_details import (
 )
 from lvd.page.together import TogetherView, view_together
 from lvd.tables.column_values import check_columns
+from lvd.tables.reports import Verdict, judge, says_nothing, tolerated
+from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
-from lvd.tables.writing import Unseen
 
 MOST_GROUPS = 60
 """At most this many groups of a column, or slabs of all features, are listed."""

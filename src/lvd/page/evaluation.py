@@ -14,11 +14,10 @@ from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError
 from lvd.intervals import Region
 from lvd.methods.conformal import ConformalMethod
-from lvd.tables.reports import DistributionReport, report_distribution
-from lvd.tables.seen_rows import row_ids
+from lvd.tables.reports import DistributionReport, JudgedRows, report_distribution, says_nothing
+from lvd.tables.row_split import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import MOST_SCORED_ROWS, TableModel
-from lvd.tables.verdict import JudgedRows, says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 """The levels of the calibration curve."""

@@ -17,7 +17,7 @@ from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits, digits_for
 from lvd.tables.column_values import check_columns, for_each_column, list_rows, to_numbers
 from lvd.tables.dates import DAY, are_dates, to_moments
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 MONTHS, HOURS = 400.0, 5.0
 """An axis of more days is labelled by months, one of fewer by hours."""

@@ -24,7 +24,7 @@ from lvd._validation import (
 )
 from lvd.methods import IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
-from lvd.metrics._check import check_intervals, check_levels_of
+from lvd.metrics.interval_metrics import check_intervals, check_levels_of
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns, target_names
 from lvd.page.content import assemble, make_report, only_target
@@ -35,8 +35,8 @@ from lvd.page.rivals import make_methods
 from lvd.page.row_details import has_texts
 from lvd.tables.column_values import as_columns, check_columns, to_texts
 from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.reports import Verdict
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import Verdict
 
 By: TypeAlias = Sequence[str] | Mapping[str, ArrayLike]
 GIVEN = (

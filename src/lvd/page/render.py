@@ -22,7 +22,7 @@ from lvd.page.numbers import digits_for
 from lvd.page.over_time import OverTimeView
 from lvd.page.row_details import cut, to_script_json
 from lvd.tables.online_table import OnlineTable
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 N_STATIC_ROWS = 20
 """How many rows are in the page itself, for readers without JavaScript."""

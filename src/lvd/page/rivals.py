@@ -21,8 +21,8 @@ from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
 from lvd.page.evaluation import PROMISED, Evaluated
+from lvd.tables.reports import split_intervals
 from lvd.tables.table_encoder import labelled_rows
-from lvd.tables.verdict import split_intervals
 
 
 def _rival_label(method: type[IntervalRegressor]) -> str:

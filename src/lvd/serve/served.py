@@ -17,14 +17,12 @@ import pyarrow as pa
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, check_choice
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
-from lvd.methods import saving
-from lvd.methods.base import IntervalRegressor
+from lvd.methods.base import IntervalRegressor, interval_columns
 from lvd.methods.lvd import LVDRegressor
 from lvd.page.row_details import read_neighbors
 from lvd.serve.columns import ColumnFacts, describe_columns
 from lvd.serve.refusals import RefusedError
-from lvd.store import locked
+from lvd.store import load_object, locked, read_manifest
 from lvd.store.folder import MANIFEST
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import RowEncoder
@@ -282,12 +280,12 @@ def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served
 
 
 def _load_once(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
-    columns = saving.load_columns(folder)
+    columns = read_manifest(folder).get("columns")
     if isinstance(columns, dict) and "key" in columns:
         return ServedOnline(folder, OnlineTable.load(folder))
     if columns is not None:
         return ServedTable(folder, TableModel.load(folder, trusted=trusted))
-    method = saving.load_method(folder, trusted=trusted)
+    method = load_object(folder, {}, trusted)
     if not isinstance(method, IntervalRegressor):
         raise InputError(
             f"a {type(method).__name__} cannot be served, as {os.fspath(folder)} holds one; give a folder that "

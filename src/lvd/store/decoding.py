@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from lvd._validation import InputError, MissingExtraError, Parameter, note_origin, resolve_device
 from lvd.store.boosters import load_booster
-from lvd.store.encoding import DTYPES
+from lvd.store.encoding import DTYPES, STORABLES, Storable, class_named, extension, full_name, is_code
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name, is_code
 
 MOST_TIMES, LEAST_BYTES = 4, 1 << 24
 """What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the
@@ -34,8 +33,9 @@ def load_object(
     """The object that :func:`save_object` wrote; of classes that are not lvd's, only `trusted` ones are made.
 
     `given` holds, by the names of its constructor's parameters, the functions and torch modules that the object was
-    made with: they are not in the folder.
+    made with: they are not in the folder. None stands for nothing given.
     """
+    given = {name: part for name, part in given.items() if part is not None}
     contents = read_folder(folder)
     decoder = _Decoder(contents, given, [class_named(one) for one in trusted])
     try:

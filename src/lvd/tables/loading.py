@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lvd.methods import saving
+import lvd.methods  # noqa: F401  # which registers what can be loaded
+from lvd.store import load_object, read_manifest
 from lvd.tables.table_encoder import TableEncoder
 
 
@@ -40,8 +41,8 @@ def load(
     >>> bool((loaded.predict(X) == reg.predict(X)).all())
     True
     """
-    loaded = saving.load_method(folder, estimator, trusted=trusted, **parts)
-    columns = saving.load_columns(folder)
+    loaded = load_object(folder, {"estimator": estimator, **parts}, trusted)
+    columns = read_manifest(folder).get("columns")
     content = columns.get("encoder") if isinstance(columns, dict) else None
     if isinstance(content, dict) and "columns" in content:
         encoder = TableEncoder.from_dict(content)

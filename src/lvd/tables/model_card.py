@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport

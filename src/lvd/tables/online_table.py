@@ -13,9 +13,9 @@ import pyarrow as pa
 from lvd._files import refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter
-from lvd.intervals import interval_columns
-from lvd.methods import saving
+from lvd.methods.base import interval_columns
 from lvd.methods.online_intervals import OnlineIntervals
+from lvd.store import load_object, read_manifest, save_object
 from lvd.tables.column_values import as_table, check_columns, for_each_column, list_rows, to_texts
 from lvd.tables.dates import DAY, to_moments
 from lvd.tables.reading import Batches, numbered
@@ -77,12 +77,12 @@ class OnlineTable:
         """Write a folder that :meth:`load` reads, atomically."""
         columns = {"encoder": self.encoder.to_dict(), "key": self.key, "time": self.time}
         with refusing(folder):
-            saving.save(self.online, folder, columns=columns, replace=replace)
+            save_object(self.online, folder, columns=columns, replace=replace)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> OnlineTable:
         """Load what :meth:`save` wrote."""
-        columns, online = saving.load_columns(folder), saving.load_method(folder)
+        columns, online = read_manifest(folder).get("columns"), load_object(folder, {})
         if not isinstance(online, OnlineIntervals) or not isinstance(columns, dict) or "key" not in columns:
             raise InputError(
                 f"{os.fspath(folder)} holds no intervals over time of a table; make some with lvd online init"

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +31,12 @@ from lvd.tables.column_coding import (
 from lvd.tables.column_values import RowNumbers, as_columns, check_columns, for_each_column, to_numbers
 from lvd.tables.dates import DateOrder
 from lvd.tables.reading import BATCH_ROWS
-from lvd.tables.review import check_some_left
 
 register(Column)
 DAMAGED = "the description of the table's columns is damaged"
+
+EXAMPLES = 5
+"""How many unseen levels to name per column."""
 
 
 class Encoder:
@@ -270,3 +273,47 @@ def check_targets_vary(table: pa.Table, targets: Sequence[str]) -> None:
             )
 
     for_each_column(targets, check, noun="target")
+
+
+def check_some_left(names: Sequence[str], useless: dict[str, str]) -> None:
+    """Raise unless at least one column is an input."""
+    if not names:
+        raise InputError("no column is left to predict from besides the target and those dropped; keep one")
+    if len(useless) == len(names):
+        listed = ", ".join(f"{name!r} ({what})" for name, what in list(useless.items())[:10])
+        raise InputError(
+            f"no column is left to predict from: {listed}; to use one nevertheless: ",
+            Parameter("keep", list(useless)[:1]),
+        )
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """How many rows are of a group without calibration rows, or hold a level that no training row has.
+
+    `levels` names the columns of such levels, each with a few of them.
+    """
+
+    n_groups: int = 0
+    n_levels: int = 0
+    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __add__(self, other: Unseen) -> Unseen:
+        levels = {
+            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
+            for name in {**self.levels, **other.levels}
+        }
+        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
+
+
+def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
+    """Raise if a required column has the name of one that :meth:`TableModel.predict` adds, at any level."""
+    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
+    predicted = rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}|above_-?[\d.]+(e[+-]?\d+)?(_p_value)?"
+    added = re.compile(rf"{'|'.join(['known', *more])}|{predicted}")
+    for noun, names in (("target", targets), ("column", inputs)):
+        for name in filter(added.fullmatch, names):
+            raise InputError(
+                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table",
+                *((", or leave it out with ", Parameter("drop", [name])) if noun == "column" else ()),
+            )

@@ -25,16 +25,15 @@ from lvd._validation import (
     row_digests,
 )
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
-from lvd.methods import saving
 from lvd.methods.attribution import N_ORDERS
-from lvd.methods.base import PROMISES, SIDES
+from lvd.methods.base import PROMISES, SIDES, interval_columns
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction, with_shares
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.molecules.domain import KnownMolecules
+from lvd.store import load_object, read_manifest, save_object
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.dates import DateOrder
@@ -43,6 +42,7 @@ from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
     RowEncoder,
+    find_leaks,
     labelled_parts,
     prepare_cells,
     prepare_columns,
@@ -50,24 +50,19 @@ from lvd.tables.inputs import (
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
+    MOST_ERT_ROWS,
     EvaluateReport,
     FitReport,
+    JudgedRows,
     hits_together,
     report_distribution,
     report_target,
     report_together,
 )
-from lvd.tables.review import find_leaks
-from lvd.tables.row_split import KeptRows, RowSplit
-from lvd.tables.seen_rows import SeenRows, row_ids
-from lvd.tables.splits import random_parts
-from lvd.tables.table_encoder import DAMAGED, TableEncoder
-from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
+from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, random_parts, row_ids
+from lvd.tables.table_encoder import DAMAGED, EXAMPLES, TableEncoder, Unseen, check_names_free
 from lvd.tables.writing import (
-    EXAMPLES,
     PredictReport,
-    Unseen,
-    check_names_free,
     write_predictions,
 )
 
@@ -257,7 +252,7 @@ class TableModel:
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
         with refusing(folder):
-            saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
+            save_object(self.regressor, folder, columns=columns, card=card, replace=replace)
 
     def _facts(self) -> list[str]:
         """What the card says about the model's current state."""
@@ -276,8 +271,8 @@ class TableModel:
 
         A user's own classes are only loaded if `trusted`, as in :func:`lvd.load`.
         """
-        columns = saving.load_columns(folder)
-        regressor = saving.load_method(folder, trusted=trusted)
+        columns = read_manifest(folder).get("columns")
+        regressor = load_object(folder, {}, trusted)
         if not isinstance(regressor, LVDRegressor):
             raise InputError(
                 f"the model in {os.fspath(folder)} is a {type(regressor).__name__}, and only an LVDRegressor works "

@@ -14,10 +14,9 @@ from lvd.calibration.monitor import MonitorReport
 from lvd.tables.column_values import list_rows
 from lvd.tables.inputs import labelled_parts
 from lvd.tables.reading import Batches, counting_in_table
-from lvd.tables.row_split import KeptRows
-from lvd.tables.seen_rows import repeats_earlier, row_ids
+from lvd.tables.row_split import KeptRows, repeats_earlier, row_ids
+from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
-from lvd.tables.writing import Unseen
 
 
 @dataclass(frozen=True)

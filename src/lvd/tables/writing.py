@@ -8,9 +8,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,32 +23,12 @@ import pyarrow.parquet as pq
 from lvd._files import atomic_path, refusing
 from lvd._progress import STANDARD_OUTPUT, WRITTEN
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._validation import InputError
 from lvd.tables.column_values import as_table
 from lvd.tables.reading import table_format
+from lvd.tables.table_encoder import Unseen
 
 QUOTE, NEEDS_QUOTES = '"', re.compile(r'[",\r\n]')
-EXAMPLES = 5
-"""How many unseen levels to name per column."""
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """How many rows are of a group without calibration rows, or hold a level that no training row has.
-
-    `levels` names the columns of such levels, each with a few of them.
-    """
-
-    n_groups: int = 0
-    n_levels: int = 0
-    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __add__(self, other: Unseen) -> Unseen:
-        levels = {
-            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
-            for name in {**self.levels, **other.levels}
-        }
-        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
 
 
 @dataclass(frozen=True)
@@ -182,19 +162,6 @@ def write_predictions(
     n_predicted = n_rows - n_skipped
     shares = {name: count / n_predicted if n_predicted else math.nan for name, count in n_finite.items()}
     return PredictReport(n_rows, n_skipped, n_unknown, new, shares)
-
-
-def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
-    """Raise if a required column has the name of one that :meth:`TableModel.predict` adds, at any level."""
-    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    predicted = rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}|above_-?[\d.]+(e[+-]?\d+)?(_p_value)?"
-    added = re.compile(rf"{'|'.join(['known', *more])}|{predicted}")
-    for noun, names in (("target", targets), ("column", inputs)):
-        for name in filter(added.fullmatch, names):
-            raise InputError(
-                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table",
-                *((", or leave it out with ", Parameter("drop", [name])) if noun == "column" else ()),
-            )
 
 
 def to_csv(table: pa.Table) -> bytes:
