@@ -68,9 +68,9 @@ def test_a_module_that_is_put_off(monkeypatch, tmp_path):
 def test_the_first_garbage_is_collected_late_and_the_next_as_ever(monkeypatch):
     """Loading packages makes hardly any: what costs time is to look for it."""
     before = gc.get_threshold()
+    monkeypatch.setattr(sys, "argv", ["lvd", "--version"])
     try:
         with pytest.raises(SystemExit):
-            monkeypatch.setattr(sys, "argv", ["lvd", "--version"])
             app.main()
         assert gc.get_threshold()[0] == app.FIRST_COLLECTED
         assert gc.callbacks.count(app.collect_more_often) == 1
