@@ -161,6 +161,8 @@ class Prepared:
     kept: KeptRows | None = None
     n_duplicates: int = 0
     n_unlabelled: int = 0
+    n_spared: int = 0
+    """Calibration rows that are left out, because no more than so many are to calibrate."""
     mixtures: tuple[int, ...] = ()
     useless: dict[str, str] = field(default_factory=dict)
     together: NDArray | None = None
@@ -181,6 +183,18 @@ class Prepared:
                 means = self.own_means[name]
                 X[:, places[-means.shape[1] :]] = means
         return X
+
+    def calibrated_by(self, some: Int[NDArray, "k"]) -> Prepared:
+        """The rows with these of the calibration rows; the others are left out, and still are no test rows."""
+        train, calib, test = self.parts
+        kept, cells = calib[some], None if self.cells is None else tuple(self.cells[calib[some]])
+        n_spared = len(calib) - len(some)
+        return replace(
+            self,
+            parts=(train, kept, test),
+            kept=KeptRows(self.rows[kept], self.rows[test], cells),
+            n_spared=n_spared,
+        )
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts in one, which all train and all calibrate."""

@@ -89,7 +89,8 @@ class FitReport:
     `median_errors` are the mean errors of a model that predicts the training rows' median for every row. `together`
     is about all targets at once, where there are several. A `case` is what rows with the same inputs are rows of.
     `read_from` names the columns whose numbers are written with signs, each with one of them, and `ordered` those
-    of dates that begin with the day or the month.
+    of dates that begin with the day or the month. `n_spared` counts the calibration rows beyond the most that are
+    to calibrate.
     """
 
     n_train: int
@@ -118,6 +119,7 @@ class FitReport:
     dated: tuple[str, ...] = ()
     read_from: dict[str, str] = field(default_factory=dict)
     ordered: dict[str, str] = field(default_factory=dict)
+    n_spared: int = 0
 
     @classmethod
     def of(
@@ -163,6 +165,7 @@ class FitReport:
             read_from=read_from_signs(cells.select([one for one in cells.column_names if one in used])),
             ordered={one.name: one.order for one in columns if one.order is not None},
             dated=tuple(one.name for one in columns if set(one.parts) - set(CYCLES)),
+            n_spared=prepared.n_spared,
         )
 
 
