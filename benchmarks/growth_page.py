@@ -94,7 +94,7 @@ def write_page(docs: Path, paths: Sequence[Path]) -> None:
         curves=curves(points) if points else None,
         defaults=defaults(points) if points else None,
         claims=claims(points),
-        tables=tables(points),
+        tables=[f"{table} {n_rows:,} rows" for table, n_rows in tables(points)],
         levels=", ".join(f"{level:.0%}" for level in LEVELS),
     )
     write_text(docs / "growth.md", text)
@@ -307,9 +307,7 @@ def _changes(points: Sequence[Point], way: str, rows: int | None, level: float =
     """The mean over the seeds by what share the score is above that of all rows of the same seed."""
     n_learn, at_level = _n_learn(points), [one for one in points if one.level == level]
     every = {
-        one.seed: one.interval_score
-        for one in at_level
-        if (one.way, one.rows) == (learning.ROWS, n_learn)
+        one.seed: one.interval_score for one in at_level if (one.way, one.rows) == (learning.ROWS, n_learn)
     }
     wanted = n_learn if rows is None else rows
     found = [

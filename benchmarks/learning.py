@@ -1,9 +1,9 @@
 """How many rows teach how wrong a model is: ``python -m benchmarks.learning --out FILE.csv --data FOLDER``.
 
-One model predicts; what says how wrong it is (kernel, scales, shape of the errors, support) learns from 5,000, 10,000
-and more rows that the model has not seen, up to all there are, and once from all rows as lvd does by default, which
-draws parts of them. The same rows calibrate and judge all of these. A run that was broken off goes on where it
-stopped. The figures are a section of docs/growth.md, which ``python -m benchmarks.million --page`` writes.
+One model predicts. What says how wrong it is (kernel, scales, shape of the errors, support) learns from 5,000,
+10,000 and more rows that the model has not seen, up to all there are, and once from all rows as lvd does by
+default, which draws parts of them. The same rows calibrate and judge all of these. A run that was broken off goes
+on where it stopped. The figures are a section of docs/growth.md, which ``python -m benchmarks.million --page`` writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEEDS, N_SYNTHETIC = (0, 1), 200_000
 SHARES, MOST = {"model": 0.1, "calib": 0.1, "test": 0.2}, {"model": 10_000, "calib": 10_000, "test": 20_000}
 """What part of a table trains the model, calibrates and judges, and at most how many rows; the others teach."""
 MOST_SQUARE = 20_000
-"""Where time grows with the square of the rows, in one of the three scales and in the support, no more than so many."""
+"""No more rows than this where time grows with their square: in one of the three scales, and in the support."""
 DEFAULT, ROWS = "default", "rows"
 COMMAND = "python -m benchmarks.learning --out"
 
@@ -162,7 +162,12 @@ def run(
     """Measure what the file does not hold yet, and write it each time."""
     warnings.simplefilter("ignore", lvd.CalibrationWarning)
     points = read_points(out) if out.exists() else []
-    versions = (*date_and_machine(on_gpu=False), version_of("numpy"), version_of("scikit-learn"), lvd.__version__)
+    versions = (
+        *date_and_machine(on_gpu=False),
+        version_of("numpy"),
+        version_of("scikit-learn"),
+        lvd.__version__,
+    )
     for name in tables:
         X, y = load(name)
         for seed in seeds:

@@ -1,9 +1,10 @@
 """What an interval costs beside its model, up to a million rows: ``python -m benchmarks.million --out FILE.csv``.
 
 Each fit has a process of its own, whose seconds and peak of memory count, the table's included. "Ten lines" is what
-users write themselves: the model, its out-of-fold errors in five folds, and one boosted model of their sizes. crepes
-and MAPIE split calibrate on as many rows as lvd does. Then one lvd is calibrated by more and by fewer rows, and
-predicts. A run that was broken off goes on where it stopped; ``--page`` measures nothing and writes docs/growth.md.
+users write themselves: the model, its out-of-fold errors in five folds, and one boosted model of their sizes.
+crepes and MAPIE split calibrate on as many rows as lvd does. Then one lvd is calibrated by more and by fewer rows,
+and predicts. A run that was broken off goes on where it stopped; ``--page`` measures nothing and writes
+docs/growth.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import cross_val_predict
 
 import lvd
-from benchmarks.results import date_and_machine, version_of
+from benchmarks.results import date_and_machine, duration, version_of
 from benchmarks.timing import timed
 from experiments.paper.result_store import read_dataclasses, write_dataclasses
 from lvd import InputError
@@ -154,9 +155,11 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost(Environment):
-    """One line of the file: of `part` "growth" a fit of `who` on so many rows; of "calibration" that of lvd by so many
-    rows, `who` saying how many of them are used. `predictions` are those that `predict_seconds` took, and
-    `effective_rows` is the median effective sample size of such predictions."""
+    """One line of the file: of `part` "growth" a fit of `who` on so many rows; of "calibration" that of lvd by so
+    many rows, of which `who` says how many are used.
+
+    `predictions` are those that `predict_seconds` took, and `effective_rows` is their median effective sample size.
+    """
 
     part: str
     who: str
@@ -181,7 +184,7 @@ def this_environment() -> Environment:
 
 
 def measure(who: str, n_rows: int) -> Found:
-    """Seconds of the fit and of predicting `N_TEST` fresh rows, peak memory, and how good the intervals are there."""
+    """Seconds of the fit and of predicting `N_TEST` fresh rows, peak memory, and how good their intervals are."""
     warnings.simplefilter("ignore")
     FITS[who](*rows_of(2000))  # compiles
     X, y = rows_of(n_rows + N_TEST)
@@ -196,7 +199,7 @@ def measure(who: str, n_rows: int) -> Found:
 
 
 def judged(truth: np.ndarray, intervals: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """The interval score, in which an infinite interval counts as the range of y, and the mean width of the others."""
+    """The interval score, where an infinite interval counts as the range of y, and the mean width of the others."""
     ends, y_range = np.reshape(intervals, (len(truth), 2)), (float(y.min()), float(y.max()))
     return winkler_score(truth, ends, LEVEL, y_range=y_range), mean_finite_width(ends)
 
@@ -236,9 +239,8 @@ class Request(NamedTuple):
         words = [sys.executable, "-m", "benchmarks.million", "--one", *map(str, self)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise InputError(
-                f"{self.who} failed at {self.rows:,} rows: {(done.stderr.strip() or 'it was killed').splitlines()[-1]}"
-            )
+            reason = (done.stderr.strip() or "it was killed").splitlines()[-1]
+            raise InputError(f"{self.who} failed at {self.rows:,} rows: {reason}")
         return Found(*map(float, done.stdout.split()[-len(Found._fields) :]))
 
 
@@ -271,9 +273,10 @@ def read_costs(path: Path) -> list[Cost]:
 
 
 def tell(cost: Cost) -> None:
+    predicted = f"{cost.predictions:,} predictions {duration(cost.predict_seconds)}"
+    memory = "" if np.isnan(cost.peak_gb) else f", {cost.peak_gb:.2f} GB"
     print(
-        f"{cost.part}, {cost.who}, {cost.rows:,} rows: fit {cost.fit_seconds:.1f} s, "
-        f"{cost.predictions:,} predictions {cost.predict_seconds:.2f} s, {cost.peak_gb:.2f} GB",
+        f"{cost.part}, {cost.who}, {cost.rows:,} rows: fit {duration(cost.fit_seconds)}, {predicted}{memory}",
         flush=True,
     )
 
@@ -310,7 +313,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, nargs="+", metavar="FILE", help="write the page from these files"
     )
-    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the page, default: the repository's")
+    parser.add_argument(
+        "--docs", type=Path, default=DOCS, help="folder of the page, default: the repository's"
+    )
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

@@ -30,9 +30,7 @@ def test_neighbours_are_rows_of_the_table(lvd_here, tables):
     assert "240 training, 50 calibration (drawn from 80) and 80 test rows" in outcome.out
     assert "400 rows," in outcome.out
     assert "max calibration rows: 50" in (tables / "model" / "card.md").read_text()
-    (found,) = json.loads(
-        lvd_here("explain", tables / "model", tables / "new.csv", "--row", 3, "--json").out
-    )
+    (found,) = json.loads(lvd_here("explain", tables / "model", tables / "new.csv", "--row", 3, "--json").out)
     with (tables / "homes.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert found["evidence"]["neighbors"]

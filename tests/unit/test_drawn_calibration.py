@@ -68,7 +68,7 @@ class TestWhichRowsAreDrawn:
 
 
 class TestTheLevelIsKept:
-    """A table is often sorted, so that the first rows are not like the others. In each trial there is one new row."""
+    """A table is often sorted, so that its first rows are not like the others. Each trial has one new row."""
 
     N_TRIALS, N_ROWS, MOST = 4000, 150, 39
 
@@ -113,7 +113,7 @@ class TestARegressor:
         assert set(first.y_calib_[:, 0]) != set(other.y_calib_[:, 0])
 
     def test_the_rows_set_aside_by_fit(self):
-        X, y = rows_of(1)
+        X, _ = rows_of(1)
         reg = fitted(30, calib_size=0.5)
         assert (reg.n_calib_, len(reg.train_digests_)) == (30, 200)
         whole = fitted(calib_size=0.5)
@@ -131,7 +131,7 @@ class TestARegressor:
         np.testing.assert_array_equal(known.weights.numpy(), 2.0 + X[some, 2])
 
     def test_cross_validated_errors(self):
-        X, y = rows_of(0)
+        X, _ = rows_of(0)
         settings = {"calibration": "cross", "calib_size": "auto"}
         scaled = lvd.scores.ScaledResidual(("boosted",))
         whole, drawn = (fitted(most, scaled, **settings) for most in (None, 90))

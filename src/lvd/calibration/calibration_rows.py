@@ -203,9 +203,7 @@ class GlobalConformal:
         ]
 
 
-def drawn_rows(
-    n_rows: int, most: int | None, seed: int, groups: Labels = None
-) -> Int[NDArray, "k"] | None:
+def drawn_rows(n_rows: int, most: int | None, seed: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
     """Which rows calibrate where there are more than `most`, in their order; None if all do.
 
     They are drawn uniformly, whatever their scores, so that rows exchangeable with a new one stay so. With groups

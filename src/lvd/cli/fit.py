@@ -304,7 +304,8 @@ def fit(
 
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
     intervals, and 20% test them; no step sees the test rows. At most 50,000 rows calibrate: from 250,000 rows on
-    the others train. --max-calibration-rows bounds them further, for faster predictions. Rows without a target are left out and counted.
+    the others train; --max-calibration-rows bounds them further, for faster predictions. Rows without a target are
+    left out and counted.
 
     Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; if a column has
     more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and another

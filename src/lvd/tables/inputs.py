@@ -184,17 +184,21 @@ class Prepared:
                 X[:, places[-means.shape[1] :]] = means
         return X
 
-    def calibrated_by(self, some: Int[NDArray, "k"]) -> Prepared:
-        """The rows with these of the calibration rows; the others are left out, and still are no test rows."""
+    def calibrated_by(
+        self, some: Int[NDArray, "k"] | None, labels: NDArray | None
+    ) -> tuple[Prepared, Int[NDArray, "_"], NDArray | None]:
+        """The rows with these of the calibration rows, which they are, and their labels; None stands for all.
+
+        The others are left out, and still are no test rows.
+        """
         train, calib, test = self.parts
-        kept, cells = calib[some], None if self.cells is None else tuple(self.cells[calib[some]])
-        n_spared = len(calib) - len(some)
-        return replace(
-            self,
-            parts=(train, kept, test),
-            kept=KeptRows(self.rows[kept], self.rows[test], cells),
-            n_spared=n_spared,
-        )
+        if some is None:
+            return self, calib, labels
+        left = calib[some]
+        cells = None if self.cells is None else tuple(self.cells[left])
+        kept = KeptRows(self.rows[left], self.rows[test], cells)
+        drawn = replace(self, parts=(train, left, test), kept=kept, n_spared=len(calib) - len(left))
+        return drawn, left, None if labels is None else labels[some]
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts in one, which all train and all calibrate."""

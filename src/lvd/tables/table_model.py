@@ -184,10 +184,7 @@ class TableModel:
             regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(folds=folds)
             if prepared.own_means:  # rows are recognised by what they become where nobody knows their targets
                 regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(X[train])))
-        some = regressor._drawn(len(calib), labels)
-        if some is not None:
-            prepared, labels = prepared.calibrated_by(some), None if labels is None else labels[some]
-            calib = prepared.parts[1]
+        prepared, calib, labels = prepared.calibrated_by(regressor._drawn(len(calib), labels), labels)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
             X, learned = encoder.filled(X), encoder.filled(learned)
