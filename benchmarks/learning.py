@@ -3,7 +3,8 @@
 One model predicts. What says how wrong it is (kernel, scales, shape of the errors, support) learns from 5,000,
 10,000 and more rows that the model has not seen, up to all there are, and once from all rows as lvd does by
 default, which draws parts of them. The same rows calibrate and judge all of these. A run that was broken off goes
-on where it stopped. The figures are a section of docs/growth.md, which ``python -m benchmarks.million --page`` writes.
+on where it stopped. The figures are a section of docs/growth.md, which ``python -m benchmarks.million --page``
+writes.
 """
 
 from __future__ import annotations
