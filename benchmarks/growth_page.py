@@ -59,12 +59,13 @@ def write_page(docs: Path, paths: Sequence[Path]) -> None:
     if not images.is_dir():
         raise InputError(f"--docs: there is no folder {images}; give the folder of the documentation")
     costs: list[Cost] = []
-    points: list[Point] = []
+    found: list[Point] = []
     for path in paths:
         if _first_line(path).startswith("date,machine,threads"):
             costs += read_costs(path)
         else:
-            points += read_points(path)
+            found += read_points(path)
+    points = complete(found)
     grown = [one for one in costs if one.part == GROWTH]
     several = [one for one in costs if one.part == CALIBRATION]
     if grown:
@@ -97,7 +98,7 @@ def write_page(docs: Path, paths: Sequence[Path]) -> None:
         tables=[f"{table} {n_rows:,} rows" for table, n_rows in tables(points)],
         levels=", ".join(f"{level:.0%}" for level in LEVELS),
     )
-    write_text(docs / "growth.md", text)
+    write_text(docs / "growth.md", f"{text}\n")
 
 
 def fits(costs: Sequence[Cost]) -> Grid:
@@ -214,6 +215,12 @@ def claims(points: Sequence[Point]) -> dict[str, list[str]]:
             text = f"{table} (at most {worst:+.2%}, at {level:.0%})"
             (held if worst <= WITHIN else missed).append(text)
     return {"held": held, "missed": missed}
+
+
+def complete(points: Sequence[Point]) -> list[Point]:
+    """The points of tables and seeds that were measured to the end, which is the default."""
+    ended = {(one.table, one.n_rows, one.seed) for one in points if one.way == DEFAULT}
+    return [one for one in points if (one.table, one.n_rows, one.seed) in ended]
 
 
 def tables(points: Sequence[Point]) -> list[tuple[str, int]]:

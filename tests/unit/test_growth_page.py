@@ -238,6 +238,13 @@ class TestThePage:
         assert "| corner, 20,000 | +10.0% | -1.0% |" in text.replace("| +0.0% ", "")
         assert (tmp_path / "images" / "learning_curves.png").stat().st_size > 10_000
 
+    def test_a_table_that_was_not_measured_to_the_end_is_left_out(self, tmp_path):
+        ended = [point(way, 20_000, level, 10.0) for way in ("rows", "default") for level in learning.LEVELS]
+        begun = [point("rows", 5_000, level, 9.0, table="house") for level in learning.LEVELS]
+        text = self.page(tmp_path, points=[*ended, *begun])
+        assert "house" not in text
+        assert "corner 40,000 rows" in text
+
     def test_the_page_in_the_documentation_holds_the_results(self, tmp_path):
         (tmp_path / "images").mkdir()
         growth_page.write_page(tmp_path, [RESULTS / "growth.csv", RESULTS / "learning_curves.csv"])
