@@ -32,7 +32,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.calibration.calibration_rows import MOST_SET_ASIDE
+from lvd.calibration.calibration_rows import MOST_SET_ASIDE, drawn_rows
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES, rows_missing
 from lvd.intervals import Region
@@ -141,6 +141,11 @@ class ConformalMethod(IntervalRegressor):
         """Whether unknown rows get infinite intervals."""
         return False
 
+    @property
+    def _most_calibrating(self) -> int | None:
+        """How many rows calibrate at most; None for all."""
+        return None
+
     def _calibrator(self, kernel: Kernel | None) -> GlobalConformal | LocalConformal:
         """The calibrator that turns a target's calibration scores into radii."""
         return GlobalConformal(self.quantile)
@@ -196,7 +201,7 @@ class ConformalMethod(IntervalRegressor):
             self.train_digests_ = np.sort(row_digests(train_inputs))
             self.crossed_ = crossed is not None
             if crossed is not None:
-                self._take_calibration(*crossed, targets, labels)
+                self._calibrate_crossed(*crossed, targets, labels)
             elif len(calib):
                 chosen = rows_of_labels(labels, calib)
                 self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
@@ -332,7 +337,23 @@ class ConformalMethod(IntervalRegressor):
         """Calibrate, replacing any earlier calibration."""
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            X, y, labels = _safe_indexing(X, some), y[some], rows_of_labels(labels, some)
         self._take_calibration(*self._bind(X), y, labels)
+
+    def _calibrate_crossed(
+        self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
+    ) -> None:
+        """Calibrate by cross-validated errors of the training rows."""
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            rows, bound, y, labels = rows[some], bound[some], y[some], rows_of_labels(labels, some)
+        self._take_calibration(rows, bound, y, labels)
+
+    def _drawn(self, n_rows: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
+        """Which of so many rows calibrate, where not all do."""
+        return drawn_rows(n_rows, self._most_calibrating, self.seed_, groups)
 
     def _take_calibration(
         self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]

@@ -41,6 +41,16 @@ class EvaluatedRows:
     kernels: Sequence[Kernel] = ()
     unknown: Bool[NDArray, "n"] | None = None
 
+    def __getitem__(self, indices: Int[NDArray, "k"]) -> EvaluatedRows:
+        """Some of the rows."""
+        answers: Any = (None if part is None else part[indices] for part in self.evaluation)
+        return replace(
+            self,
+            inputs=_safe_indexing(self.inputs, indices),
+            evaluation=Evaluation(*answers),
+            unknown=None if self.unknown is None else self.unknown[indices],
+        )
+
     @property
     def y_pred(self) -> Float[NDArray, "n t"]:
         """The model's predictions."""

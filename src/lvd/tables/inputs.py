@@ -176,6 +176,8 @@ class Prepared:
     kept: KeptRows | None = None
     n_duplicates: int = 0
     n_unlabelled: int = 0
+    n_spared: int = 0
+    """Calibration rows that are left out, because no more than so many are to calibrate."""
     mixtures: tuple[int, ...] = ()
     useless: dict[str, str] = field(default_factory=dict)
     together: NDArray | None = None
@@ -196,6 +198,22 @@ class Prepared:
                 means = self.own_means[name]
                 X[:, places[-means.shape[1] :]] = means
         return X
+
+    def calibrated_by(
+        self, some: Int[NDArray, "k"] | None, labels: NDArray | None
+    ) -> tuple[Prepared, Int[NDArray, "_"], NDArray | None]:
+        """The rows with these of the calibration rows, which they are, and their labels; None stands for all.
+
+        The others are left out, and still are no test rows.
+        """
+        train, calib, test = self.parts
+        if some is None:
+            return self, calib, labels
+        left = calib[some]
+        cells = None if self.cells is None else tuple(self.cells[left])
+        kept = KeptRows(self.rows[left], self.rows[test], cells)
+        drawn = replace(self, parts=(train, left, test), kept=kept, n_spared=len(calib) - len(left))
+        return drawn, left, None if labels is None else labels[some]
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts merged, all used for both."""

@@ -179,6 +179,7 @@ class TableModel:
             regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(folds=folds)
             if prepared.own_means:  # rows are recognised by their features if their targets are unknown
                 regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(X[train])))
+        prepared, calib, labels = prepared.calibrated_by(regressor._drawn(len(calib), labels), labels)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
             X, learned = encoder.filled(X), encoder.filled(learned)
