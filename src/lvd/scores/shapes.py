@@ -10,7 +10,7 @@ keep every promise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import NormalDist
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import usable_threads, workers
+from lvd._parallel import Jobs, at_once, usable_threads, workers
 from lvd._typing import Float, Int, NDArray
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import Parameters, forward, new_stack
@@ -263,13 +263,10 @@ class ErrorShape:
             inside, outside = z[folds != fold], folds == fold
             crossed[outside], symmetric[outside] = np.quantile(inside, GRID), symmetric_quantiles(inside)
         found = {"symmetric": symmetric, "constant": crossed}
-        learners, blind = {name: learner() for name, learner in LEARNERS.items()}, fold_of is not None
-
-        def learn(learner: Any) -> Float[NDArray, "n k"]:
-            return learner.fit(features, z, weights, folds, seed, blind=blind)
-
-        with workers(min(len(learners), usable_threads())) as run:  # each on a thread of its own
-            found |= dict(zip(learners, run(learn, list(learners.values())), strict=True))
+        blind = fold_of is not None
+        jobs = Jobs(partial(_learn_quantiles, features, z, weights, folds, seed, blind), list(LEARNERS))
+        learned = dict(zip(LEARNERS, at_once(jobs, usable_threads(), features), strict=True))
+        found |= {name: quantiles for name, (_, quantiles) in learned.items()}
         own = [
             mixed(found, one) if one == SYMMETRIC else kept_apart(mixed(found, one), shape.least_)
             for one in (SYMMETRIC, *MIXTURES)
@@ -280,7 +277,7 @@ class ErrorShape:
             return None
         shape.weights_ = _mean_mixture(best, folds)
         shape.symmetric_ = symmetric_quantiles(z)
-        shape.learners_ = {name: learners[name] for name in shape.weights_ if name in learners}
+        shape.learners_ = {name: learned[name][0] for name in shape.weights_ if name in learned}
         quantiles = shape.predict(every) if len(some) < len(every) else np.empty((len(every), len(GRID)))
         quantiles[some] = kept_apart(np.stack(own)[best, np.arange(len(z))], shape.least_)
         return shape, quantiles
@@ -292,6 +289,20 @@ class ErrorShape:
             if name in self.weights_:
                 found[name] = np.tile(vars(self)[f"{name}_"], (len(features), 1))
         return kept_apart(mixed(found, self.weights_), self.least_)
+
+
+def _learn_quantiles(
+    features: Float[NDArray, "n f"],
+    z: Float[NDArray, "n"],
+    weights: Float[NDArray, "n"],
+    folds: Int[NDArray, "n"],
+    seed: int,
+    blind: bool,
+    name: str,
+) -> tuple[Any, Float[NDArray, "n k"]]:
+    """A learner of quantiles, and those of the rows by what has not seen their fold."""
+    learner = LEARNERS[name]()
+    return learner, learner.fit(features, z, weights, folds, seed, blind=blind)
 
 
 def symmetric_quantiles(z: Float[NDArray, "n"]) -> Float[NDArray, "k"]:
