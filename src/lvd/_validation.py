@@ -201,7 +201,7 @@ def check_matrix(
             "give at least one row and one column"
         )
     if finite:
-        _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
+        _check_finite(array, name, columns, missing=missing)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
             f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "
@@ -408,8 +408,10 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
         ) from None
 
 
-def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
+def _check_finite(array: NDArray, name: str, columns: list[str], *, missing: bool = False) -> None:
     finite = np.isfinite(array)
+    if missing:
+        finite |= np.isnan(array)
     if finite.all():
         return
     bad = np.argwhere(~finite)

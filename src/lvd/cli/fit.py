@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -424,7 +424,15 @@ def fit(
     _check_range(y_min, y_max)
     check_free(out, force=force)
     resolve_device(device)
-    cells = read_table(data, as_text=True)
+    # A page shows all columns of its rows.
+    unread = _unread(
+        data,
+        drop or (),
+        [*target, smiles, groups, RowSplit.parse(split).column],
+        whole=forecasts or report is not None,
+        only_used=smiles is not None,
+    )
+    cells = read_table(data, as_text=True, unread=unread)
     table = cells if table_format(data) == "parquet" else guess_types(cells)
     check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
     plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
@@ -469,7 +477,8 @@ def fit(
             )
         if test_file is not None:
             in_file = _as_in_file(test_file.path, table, cells, groups)
-            test_file.write(_test_rows(in_file, fitted))
+            rows = _test_rows(in_file, fitted)
+            test_file.write(_read_again(rows, data, fitted.test_rows - 1, unread) if unread else rows)
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
@@ -482,6 +491,29 @@ def fit(
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
         show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+
+
+def _unread(
+    data: Path, drop: Sequence[str], used: Sequence[str | None], *, whole: bool, only_used: bool
+) -> set[str]:
+    """The columns of a Parquet file that need not be read: those dropped, or all that are not used."""
+    from lvd.tables.column_values import check_names
+    from lvd.tables.reading import read_schema, table_format
+
+    if whole or table_format(data) != "parquet":
+        return set()
+    names, needed = read_schema(data).names, {name for name in used if name is not None}
+    check_names(names, [*needed, *drop])
+    return {name for name in names if only_used or name in drop} - needed
+
+
+def _read_again(rows: pa.Table, data: Path, places: Any, unread: set[str]) -> pa.Table:
+    """These rows with the columns that have not been read, from the file."""
+    from lvd.tables.reading import read_places
+
+    whole = read_places(data, places)
+    columns = {name: (whole if name in unread else rows)[name] for name in rows.column_names}
+    return rows.from_pydict(columns, metadata=rows.schema.metadata)
 
 
 def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None) -> pa.Table:

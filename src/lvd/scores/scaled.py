@@ -152,7 +152,7 @@ class ScaledResidual(ConformityScore):
 
         learnable = [len(errors) >= FEWEST_ROWS and errors.any() for _, errors in known]
         items = [(target, name) for target, enough in enumerate(learnable) if enough for name in names]
-        learn = partial(_learn_scale, points, features, known, folds, seed)
+        learn = partial(_learn_scale, points, features, known, (folds, seed))
         jobs = Jobs(learn, items, lambda job: announce(f"learning how large errors are: {job[1]} scale"))
         found: list[dict[str, tuple[Any, NDArray]]] = [{} for _ in known]
         for (target, name), (scale, own) in zip(items, at_once(jobs, None, features), strict=True):
@@ -198,12 +198,11 @@ def _learn_scale(
     points: Sequence[NDArray],
     features: Float[NDArray, "n f"],
     known: Sequence[tuple[Any, NDArray]],
-    folds: Int[NDArray, "n"] | None,
-    seed: int,
+    settings: tuple[Int[NDArray, "n"] | None, int],
     job: tuple[int, str],
 ) -> tuple[Any, Float[NDArray, "k"]]:
-    """A scale of a target, and what it expects of the rows that it learned from."""
-    target, name = job
+    """A scale of a target, and what it expects of the rows that it learned from; `settings` are folds and seed."""
+    (folds, seed), (target, name) = settings, job
     rows, errors = known[target]
     inputs = (points[target] if name == "kernel" else features)[rows]
     scale = SCALES[name]()

@@ -139,7 +139,7 @@ class TrainingRows:
         asked = enumerate(folds, start=1)
         left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
         jobs = Jobs(
-            partial(_evaluate_fold, template, self.rows.inputs, self.y, self.sample_weight, folds),
+            partial(_evaluate_fold, template, (self.rows.inputs, self.y, self.sample_weight), folds),
             left,
             lambda number: announce(f"errors on rows held out: fold {number} of {len(folds)}"),
         )
@@ -210,14 +210,10 @@ class TrainingRows:
 
 
 def _evaluate_fold(
-    template: Model,
-    inputs: Any,
-    y: Float[NDArray, "n t"],
-    sample_weight: Float[NDArray, "n"] | None,
-    folds: Folds,
-    number: int,
+    template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, number: int
 ) -> Evaluation:
-    """What a model like the template, trained without a fold, says of it."""
+    """What a model like the template, trained without a fold of inputs, targets and weights, says of it."""
+    inputs, y, sample_weight = data
     inside, outside = folds[number - 1]
     model = template.untrained()
     model.fit(_safe_indexing(inputs, inside), y[inside], **weights_for(sample_weight, inside))

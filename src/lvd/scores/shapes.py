@@ -264,7 +264,8 @@ class ErrorShape:
             crossed[outside], symmetric[outside] = np.quantile(inside, GRID), symmetric_quantiles(inside)
         found = {"symmetric": symmetric, "constant": crossed}
         blind = fold_of is not None
-        jobs = Jobs(partial(_learn_quantiles, features, z, weights, folds, seed, blind), list(LEARNERS))
+        learn = partial(_learn_quantiles, (features, z, weights, folds, seed), blind)
+        jobs = Jobs(learn, list(LEARNERS))
         learned = dict(zip(LEARNERS, at_once(jobs, usable_threads(), features), strict=True))
         found |= {name: quantiles for name, (_, quantiles) in learned.items()}
         own = [
@@ -291,18 +292,10 @@ class ErrorShape:
         return kept_apart(mixed(found, self.weights_), self.least_)
 
 
-def _learn_quantiles(
-    features: Float[NDArray, "n f"],
-    z: Float[NDArray, "n"],
-    weights: Float[NDArray, "n"],
-    folds: Int[NDArray, "n"],
-    seed: int,
-    blind: bool,
-    name: str,
-) -> tuple[Any, Float[NDArray, "n k"]]:
+def _learn_quantiles(given: tuple[Any, ...], blind: bool, name: str) -> tuple[Any, Float[NDArray, "n k"]]:
     """A learner of quantiles, and those of the rows by what has not seen their fold."""
     learner = LEARNERS[name]()
-    return learner, learner.fit(features, z, weights, folds, seed, blind=blind)
+    return learner, learner.fit(*given, blind=blind)
 
 
 def symmetric_quantiles(z: Float[NDArray, "n"]) -> Float[NDArray, "k"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -154,7 +155,8 @@ class Prepared:
     """
 
     encoder: RowEncoder
-    X: Any
+    read: Callable[[Int[NDArray, "k"]], Any]
+    """The inputs of the usable rows at these places, made when they are asked for."""
     y: Float[NDArray, "n *t"]
     parts: Parts
     rows: Int[NDArray, "n"]
@@ -171,9 +173,14 @@ class Prepared:
     """Of columns whose levels are pooled the training rows' mean targets, told by other rows."""
 
     @property
+    def X(self) -> Any:  # noqa: N802
+        """The inputs of all usable rows."""
+        return self.read(np.arange(len(self.rows)))
+
+    @property
     def training_inputs(self) -> Any:
         """The inputs to train on; mean targets of levels in them do not know the row's own target."""
-        X = self.X[self.parts[0]]
+        X = self.read(self.parts[0])
         if not self.own_means:
             return X
         for name, places in self.encoder.column_places:
@@ -265,7 +272,7 @@ def prepare_columns(
         kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
     prepared = Prepared(
         encoder=encoder,
-        X=encoder.transform(table)[rows],
+        read=partial(_read_rows, encoder, table, rows),
         y=y,
         parts=parts,
         rows=rows + 1,
@@ -278,6 +285,13 @@ def prepare_columns(
         else None,
     )
     return prepared.joined() if crossed else prepared
+
+
+def _read_rows(
+    encoder: TableEncoder, table: pa.Table, rows: Int[NDArray, "n"], places: Int[NDArray, "k"]
+) -> Float[NDArray, "k p"]:
+    """The features of some of the rows of a table."""
+    return encoder.transform(table, numbers=rows[places] + 1, rows=rows[places])
 
 
 def prepare_cells(
@@ -325,7 +339,7 @@ def prepare_cells(
     _, calib, test = parts
     prepared = Prepared(
         encoder=replace(encoder, skip_invalid=False),
-        X=molecules,
+        read=molecules.__getitem__,
         y=y,
         parts=parts,
         rows=rows + 1,
