@@ -369,12 +369,17 @@ def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bo
     return highest / 2.0 - lowest / 2.0 <= 2.0 * eps * np.maximum(np.abs(highest), np.abs(lowest))
 
 
+DIGESTED_ROWS = 65_536
+"""Of so many rows at a time there is a copy."""
+
+
 def row_digests(X: ArrayLike) -> NDArray:
     """A 64-bit digest of each row, of any kind, to find rows that occur in two sets."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
-        numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number
-        encoded = (row.tobytes() for row in numbers)
+        blocks = (rows[start : start + DIGESTED_ROWS] for start in range(0, len(rows), DIGESTED_ROWS))
+        # -0.0 and 0.0 are the same number.
+        encoded = (row.tobytes() for block in blocks for row in block.astype(np.float64, order="C") + 0.0)
     else:
         encoded = (repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows)
     digests = (hashlib.blake2b(row, digest_size=8).digest() for row in encoded)
