@@ -90,6 +90,15 @@ SkipInvalid = Annotated[
         help="Skip and count rows that the model cannot read, instead of stopping with an error.",
     ),
 ]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster (extra ray).")]
+Address = Annotated[
+    str | None,
+    option(
+        "HOST:PORT",
+        "The Ray cluster to use; auto finds the one that runs on this machine.",
+        "a new one on this machine",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(
@@ -123,6 +132,14 @@ def load_fitted(
     trusted = [own_class(name) for name in trust or ()]
     fitted = TableModel.load(folder, skip_invalid=skip_invalid, trusted=trusted)
     return fitted if guarantee is None else replace(fitted, guarantee=guarantee)
+
+
+def check_engine(engine: str, address: str | None) -> None:
+    """Refuse the address of a cluster that would not be used."""
+    from lvd._validation import InputError
+
+    if address is not None and engine != "ray":
+        raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
 
 
 def check_files(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import Data, Guarantee, Json, SkipInvalid, check_files, check_free, option, own_class
+from lvd.cli.console import (
+    Address,
+    Data,
+    Engine,
+    Guarantee,
+    Json,
+    SkipInvalid,
+    check_engine,
+    check_files,
+    check_free,
+    option,
+    own_class,
+)
 from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
 
@@ -59,6 +71,7 @@ EXAMPLES = console.examples(
     "lvd fit sales.csv --target price --impute median --report report.html --out model  # from file to page",
     "lvd fit sales.csv --target price --split time:sold --out sales-model",
     "lvd fit demand.csv --target load --time hour --lags 1,24,168 --horizon 24 --out demand-model  # forecasts",
+    "lvd fit homes.parquet --target price --engine ray --address auto --out homes-model",
     "lvd fit homes.csv --target price --kernel my_parts:LeafKernel --out homes-model  # a part of your own",
 )
 
@@ -291,6 +304,8 @@ def fit(
         int, typer.Option(min=0, max=2**32 - 1, help="Seed of the split and of all randomness in training.")
     ] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1...")] = "auto",
+    engine: Engine = "local",
+    address: Address = None,
     test_out: Annotated[
         Path | None, option("FILE", "Also write the test rows, to evaluate by group.")
     ] = None,
@@ -334,6 +349,10 @@ def fit(
     Training, calibration and test rows follow each other in time, with gaps as long as the longest horizon. lvd
     predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure the
     horizons on a table of the past.
+
+    With --engine ray the models that predict held-out rows, and those that learn how large errors are, are trained
+    at the same time, on the processors of this machine or of a cluster. The model written is the same. A job whose
+    worker is killed is done again.
 
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
     errors are, and each target has its own kernel. --preset paper has one network, trained on squared errors. Rows
@@ -411,10 +430,19 @@ def fit(
     for applies, message in refusals:
         if applies:
             raise InputError(message)
+    check_engine(engine, address)
     _check_range(y_min, y_max)
     check_free(out, force=force)
     resolve_device(device)
-    cells = read_table(data, as_text=True)
+    # A page shows all columns of its rows.
+    unread = _unread(
+        data,
+        drop or (),
+        [*target, smiles, groups, RowSplit.parse(split).column],
+        whole=forecasts or report is not None,
+        only_used=smiles is not None,
+    )
+    cells = read_table(data, as_text=True, unread=unread)
     table = cells if table_format(data) == "parquet" else guess_types(cells)
     check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
     plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
@@ -444,7 +472,8 @@ def fit(
         random_state=seed,
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        with _showing(table.num_rows, preset, of_molecules=smiles is not None):
+        showing = _showing(table.num_rows, preset, of_molecules=smiles is not None)
+        with showing, _training_on(engine, address):
             fitted, found = _fit_table(
                 *(table, regressor, plan),
                 {"target": target, "split": split, "column": smiles, "skip_invalid": skip_invalid},
@@ -459,7 +488,8 @@ def fit(
             )
         if test_file is not None:
             in_file = _as_in_file(test_file.path, table, cells, groups)
-            test_file.write(_test_rows(in_file, fitted))
+            rows = _test_rows(in_file, fitted)
+            test_file.write(_read_again(rows, data, fitted.test_rows - 1, unread) if unread else rows)
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
@@ -472,6 +502,29 @@ def fit(
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
         show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+
+
+def _unread(
+    data: Path, drop: Sequence[str], used: Sequence[str | None], *, whole: bool, only_used: bool
+) -> set[str]:
+    """The columns of a Parquet file that need not be read: those dropped, or all that are not used."""
+    from lvd.tables.column_values import check_names
+    from lvd.tables.reading import read_schema, table_format
+
+    if whole or table_format(data) != "parquet":
+        return set()
+    names, needed = read_schema(data).names, {name for name in used if name is not None}
+    check_names(names, [*needed, *drop])
+    return {name for name in names if only_used or name in drop} - needed
+
+
+def _read_again(rows: pa.Table, data: Path, places: Any, unread: set[str]) -> pa.Table:
+    """These rows with the columns that have not been read, from the file."""
+    from lvd.tables.reading import read_places
+
+    whole = read_places(data, places)
+    columns = {name: (whole if name in unread else rows)[name] for name in rows.column_names}
+    return rows.from_pydict(columns, metadata=rows.schema.metadata)
 
 
 def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None) -> pa.Table:
@@ -599,6 +652,15 @@ def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
         raise InputError(f"{checkpoint} predicts {', '.join(names)}, in this order; give {options}")
     network.module.to(resolve_device(device))
     return network
+
+
+def _training_on(engine: str, address: str | None) -> AbstractContextManager[None]:
+    """Where the models are trained that do not depend on each other."""
+    if engine == "local":
+        return nullcontext()
+    from lvd.tables.distributed import on_ray
+
+    return on_ray(address)
 
 
 @contextmanager

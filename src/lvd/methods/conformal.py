@@ -194,7 +194,7 @@ class ConformalMethod(IntervalRegressor):
             )
         train, calib = split_cases(self.model_.same_case(inputs), calib_size, seed)
         self.__dict__.pop("n_calib_", None)
-        train_inputs = _safe_indexing(inputs, train)
+        train_inputs = _safe_indexing(inputs, train) if len(calib) else inputs
         with few_threads(train_inputs):
             some = None if row_weights is None else row_weights[train]
             crossed = self._train(train_inputs, targets[train], score, seed, folds, sample_weight=some)
@@ -308,7 +308,6 @@ class ConformalMethod(IntervalRegressor):
         """Learn the kernels and the score, from rows that will not calibrate unless there are folds."""
         if self._kernel_target == "errors":
             training = training.part_to_learn_from()
-        announce("learning the kernel")
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
         located = training.located(self.kernels_)
@@ -352,7 +351,7 @@ class ConformalMethod(IntervalRegressor):
         self._take_calibration(rows, bound, y, labels)
 
     def _drawn(self, n_rows: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
-        """Which of so many rows calibrate, where not all do."""
+        """The indices of the rows that calibrate, None for all."""
         return drawn_rows(n_rows, self._most_calibrating, self.seed_, groups)
 
     def _take_calibration(
@@ -684,6 +683,7 @@ def fit_kernels(
     learned = (
         training.y if of_y else np.sqrt(score.error_sizes(training.out_of_fold_errors(joint=score.joint)))
     )
+    announce("learning the kernel")
     placed = training.located([template]).rows.placed
     check_known(learned, joint=score.joint)
     known = [(column, present_rows(column)) for column in learned.T]

@@ -6,8 +6,9 @@ Columns that a person would leave out are found: constants, identifiers, and lea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -169,7 +170,8 @@ class Prepared:
     """
 
     encoder: RowEncoder
-    X: Any
+    read: Callable[[Int[NDArray, "k"]], Any]
+    """The inputs of the usable rows at these places, made when they are asked for."""
     y: Float[NDArray, "n *t"]
     parts: Parts
     rows: Int[NDArray, "n"]
@@ -188,9 +190,14 @@ class Prepared:
     """For columns with pooled levels, the training rows' out-of-fold mean targets."""
 
     @property
+    def X(self) -> Any:  # noqa: N802
+        """The inputs of all usable rows."""
+        return self.read(np.arange(len(self.rows)))
+
+    @property
     def training_inputs(self) -> Any:
         """The inputs to train on, with out-of-fold mean targets of levels."""
-        X = self.X[self.parts[0]]
+        X = self.read(self.parts[0])
         if not self.own_means:
             return X
         for name, places in self.encoder.column_places:
@@ -202,9 +209,9 @@ class Prepared:
     def calibrated_by(
         self, some: Int[NDArray, "k"] | None, labels: NDArray | None
     ) -> tuple[Prepared, Int[NDArray, "_"], NDArray | None]:
-        """The rows with these of the calibration rows, which they are, and their labels; None stands for all.
+        """Keep `some` of the calibration rows, None for all; returns them with indices and labels.
 
-        The others are left out, and still are no test rows.
+        The other calibration rows are not used, not even for testing.
         """
         train, calib, test = self.parts
         if some is None:
@@ -298,7 +305,7 @@ def prepare_columns(
         kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
     prepared = Prepared(
         encoder=encoder,
-        X=encoder.transform(table)[rows],
+        read=partial(_read_rows, encoder, table, rows),
         y=y,
         parts=parts,
         rows=rows + 1,
@@ -311,6 +318,13 @@ def prepare_columns(
         else None,
     )
     return prepared.joined() if crossed else prepared
+
+
+def _read_rows(
+    encoder: TableEncoder, table: pa.Table, rows: Int[NDArray, "n"], places: Int[NDArray, "k"]
+) -> Float[NDArray, "k p"]:
+    """The features of some of the rows of a table."""
+    return encoder.transform(table, numbers=rows[places] + 1, rows=rows[places])
 
 
 def prepare_cells(
@@ -358,7 +372,7 @@ def prepare_cells(
     _, calib, test = parts
     prepared = Prepared(
         encoder=replace(encoder, skip_invalid=False),
-        X=molecules,
+        read=molecules.__getitem__,
         y=y,
         parts=parts,
         rows=rows + 1,
