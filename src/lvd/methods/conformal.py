@@ -331,6 +331,7 @@ class ConformalMethod(IntervalRegressor):
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
         """Calibrate, replacing an earlier calibration."""
+        announce("calibrating the intervals")
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
         self._take_calibration(*self._bind(X), y, labels)
