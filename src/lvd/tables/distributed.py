@@ -376,11 +376,9 @@ def _join_for_good(address: str | None) -> Iterator[None]:
 
 def _train_jobs(finished_tasks: Callable[..., Iterator[tuple[int, bytes]]], jobs: Jobs) -> list[Any]:
     """The answers of all jobs, as tasks; of errors that of the first item, as without Ray."""
-    import_ray()
-    from ray import cloudpickle
-
+    dumps = import_ray().cloudpickle.dumps
     # As bytes: Ray would give arrays that cannot be written to.
-    function, items = cloudpickle.dumps(jobs.function), [cloudpickle.dumps(item) for item in jobs.items]
+    function, items = dumps(jobs.function), [dumps(item) for item in jobs.items]
     answers: list[Any] = [None] * len(items)
     upcoming = iter(jobs.items)
     jobs.begins(next(upcoming))
@@ -422,8 +420,6 @@ def _share_of_task(ray: Any, n_tasks: int) -> dict[str, float]:
 
 def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) -> bytes:
     """What a worker does for one item: its error or None, its answer, and its warnings."""
-    from ray import cloudpickle
-
     threads.take(n_processors)
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
@@ -435,7 +431,7 @@ def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) 
         {"message": one.message, "category": one.category, "filename": one.filename, "lineno": one.lineno}
         for one in noted
     ]
-    return cast("bytes", cloudpickle.dumps((*found, told)))
+    return cast("bytes", import_ray().cloudpickle.dumps((*found, told)))
 
 
 class Predictor:
