@@ -36,19 +36,9 @@ if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
     from lvd.tables.table_model import TableModel
 
-WEIGHTS = {
-    "choosing the model": 2.0,
-    "training the model": 1.0,
-    "learning the kernel": 0.5,
-    "errors on rows held out": 5.0,
-    "learning how large errors are": 1.0,
-    "learning the shape of errors": 1.0,
-    "testing the intervals": 0.5,
-}
-"""About how long the stages of a fit take, relative to each other."""
-QUICK = {
-    name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
-}
+OF_SHAPES = {None, "distributional"}
+OF_SCALES = OF_SHAPES | {"scaled"}
+"""The scores that learn the shape of errors, and how large they are."""
 CalibrationName = Literal["split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
@@ -472,7 +462,18 @@ def fit(
         random_state=seed,
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        showing = _showing(table.num_rows, preset, of_molecules=smiles is not None)
+        showing = _showing(
+            table.num_rows,
+            None
+            if smiles is not None
+            else expected_seconds(
+                *(table.num_rows, table.num_columns - len(drop or ())),
+                n_targets=len(target if plan is None else plan.targets),
+                model=model or ("net" if epochs is not None or preset == "paper" else "auto"),
+                preset=preset,
+                score=score,
+            ),
+        )
         with showing, _training_on(engine, address):
             fitted, found = _fit_table(
                 *(table, regressor, plan),
@@ -664,15 +665,63 @@ def _training_on(engine: str, address: str | None) -> AbstractContextManager[Non
 
 
 @contextmanager
-def _showing(n_rows: int, preset: PresetName, *, of_molecules: bool) -> Iterator[None]:
+def _showing(n_rows: int, expected: dict[str, float] | None) -> Iterator[None]:
     """Show the stages and the time left; those of graph networks, which have their own bar, as lines."""
     from lvd._progress import listening
 
-    if of_molecules:
+    if expected is None:
         console.show_stage(f"reading {n_rows:,} molecules")
         with listening(console.show_stage):
             yield
     else:
-        weights = QUICK if preset == "paper" else WEIGHTS
-        with console.stages(f"fitting {n_rows:,} rows", weights) as show_stage, listening(show_stage):
+        with console.stages(f"fitting {n_rows:,} rows", expected) as show_stage, listening(show_stage):
             yield
+
+
+def expected_seconds(
+    n_rows: int,
+    n_columns: int,
+    n_targets: int = 1,
+    *,
+    model: ModelName = "auto",
+    preset: PresetName = "default",
+    score: str | None = None,
+) -> dict[str, float]:
+    """About how many seconds each stage of a fit takes on one processor, in their order.
+
+    Straight lines through what was measured on tables of 500 to 50,000 rows and 5 to 60 columns. How fast the
+    machine is, is learned while it runs.
+    """
+    from lvd.models.candidates import JUDGED_ROWS, N_FOLDS
+    from lvd.scores.score import LEARNED_ROWS
+
+    thousands, n_train = n_rows / 1000.0, max(1.0, 0.6 * n_rows)
+    # From 10,000 rows on trees stop early.
+    few, more = min(thousands, 10.0), max(0.0, thousands - 10.0)
+    of_trees = 0.05 + few * (0.008 + 0.0006 * n_columns) + 0.005 * more
+    seconds = {"net": 0.2 + 0.06 * thousands, "trees": of_trees}
+    n_judged = math.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / n_train)) if model == "auto" else 0
+    trained = seconds["net" if model == "auto" else model]
+    n_folds = math.ceil(N_FOLDS * min(1.0, LEARNED_ROWS / n_train))
+    learned = min(thousands, 20.0 / 0.6)
+    n_test = 0.2 * n_rows
+    stages = {
+        "reading the columns": 1e-4 * thousands * n_columns,
+        "choosing the model": 0.9 * n_judged * sum(seconds.values()),
+        "training the model": trained,
+        "errors on rows held out": 0.8 * max(0, n_folds - n_judged) * trained,
+        "learning the kernel": n_targets * (0.1 + 0.035 * few),
+        "learning how large errors are": n_targets * (0.3 + 0.06 * learned),
+        "learning the shape of errors": n_targets * (0.1 + learned * (0.03 + 0.0042 * n_columns)),
+        "calibrating the intervals": 0.004 * thousands,
+        "testing the intervals": 0.04
+        + 0.02 * thousands
+        + 1.2e-7 * min(n_test, 2000.0) * min(n_test, 50_000.0),
+    }
+    if preset == "paper":
+        del stages["errors on rows held out"]
+    if preset == "paper" or score not in OF_SHAPES:
+        del stages["learning the shape of errors"]
+    if preset == "paper" or score not in OF_SCALES:
+        del stages["learning how large errors are"]
+    return {name: taken for name, taken in stages.items() if taken > 0.0}

@@ -334,6 +334,7 @@ class ConformalMethod(IntervalRegressor):
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
         """Calibrate, replacing any earlier calibration."""
+        announce("calibrating the intervals")
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
         some = self._drawn(len(y), labels.get("groups"))

@@ -377,11 +377,8 @@ def _join_for_good(address: str | None) -> Iterator[None]:
 
 def _train_jobs(finished_tasks: Callable[..., Iterator[tuple[int, bytes]]], jobs: Jobs) -> list[Any]:
     """Run the jobs as tasks and return their answers, or raise the error of the first item that failed."""
-    import_ray()
-    from ray import cloudpickle
-
+    dumps = import_ray().cloudpickle.dumps
     # As bytes: Ray would give arrays that cannot be written to.
-    dumps: Any = cloudpickle.dumps
     function, items = dumps(jobs.function), [dumps(item) for item in jobs.items]
     answers: list[Any] = [None] * len(items)
     upcoming = iter(jobs.items)
@@ -424,9 +421,6 @@ def _share_of_task(ray: Any, n_tasks: int) -> dict[str, float]:
 
 def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) -> bytes:
     """Run one item in a worker: its error or None, its answer, and its warnings."""
-    from ray import cloudpickle
-
-    dumps: Any = cloudpickle.dumps
     threads.take(n_processors)
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
@@ -438,7 +432,7 @@ def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) 
         {"message": one.message, "category": one.category, "filename": one.filename, "lineno": one.lineno}
         for one in noted
     ]
-    return cast("bytes", dumps((*found, issued)))
+    return cast("bytes", import_ray().cloudpickle.dumps((*found, issued)))
 
 
 class Predictor:

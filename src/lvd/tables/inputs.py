@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.models.candidates import BlockFolds, folds_of_cases, number_of_folds
@@ -274,6 +275,7 @@ def prepare_columns(
         raise InputError(
             Parameter("split"), " must be random, time:COLUMN or group:COLUMN where no column holds molecules"
         )
+    announce("reading the columns")
     targets = name_targets(target)
     check_columns(table, [*targets, *drop, *keep, *([split.column] if split.column else [])])
     names = [name for name in table.column_names if name not in {*targets, *drop}]

@@ -139,7 +139,6 @@ class TableModel:
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         crossed = regressor.calibration == "cross"
         if column is None:
-            announce("reading the columns")
             fills = not takes(regressor, "allow_nan")
             prepared = prepare_columns(
                 *(table,),
@@ -189,7 +188,6 @@ class TableModel:
             seen = SeenRows(row_ids(trained, y[train]), row_ids(calibrating, y[calib]))
             model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups, seen=seen)
             if not crossed:
-                announce("calibrating the intervals")
                 regressor.conformalize(calibrating, y[calib], groups=labels)
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
