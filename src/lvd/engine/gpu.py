@@ -18,15 +18,15 @@ MOST_COMPONENTS = 62
 
 
 def fuses_on(device: torch.device, n_components: int) -> bool:
-    """Whether points of so many components on this device go to Triton rather than to plain torch."""
+    """Whether points with this many components on this device are handled by Triton rather than plain torch."""
     return device.type == "cuda" and n_components <= MOST_COMPONENTS and _serves(device)
 
 
 @cache
 def multiplies_float64(device: torch.device) -> bool:
-    """Whether Triton forms products of float64 matrices on tensor cores there.
+    """Whether Triton multiplies float64 matrices on tensor cores there.
 
-    It does from 3.5 on, on GPUs of compute capability 8.0 and 9.0 (Triton's pull request 7310).
+    It does since 3.5, on GPUs of compute capability 8.0 and 9.0 (Triton's pull request 7310).
     """
     import triton
 
@@ -50,17 +50,17 @@ def _serves(device: torch.device) -> bool:
 
 
 def squared_differences(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-    """The squares of all distances, by differences: exact to the last digits, however far points are out."""
+    """All squared distances from differences: accurate to the last digits, however far out points are."""
     return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
 
 
 def squared_distances(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-    """The squares of all distances, on a GPU by products, which take a small part of the time of differences."""
+    """All squared distances; on a GPU from products, which are many times faster than differences."""
     return squared_differences(a, b) if a.device.type == "cpu" else distances_by_products(a, b)
 
 
 def distances_by_products(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
-    """The squares of all distances; by products up to `FAR`, where they err by about 1e-9, else by differences."""
+    """All squared distances; from products up to `FAR`, with errors of about 1e-9, else from differences."""
     centre = b.mean(0)
     left, right = a - centre, b - centre
     norms_left, norms_right = left.square().sum(1), right.square().sum(1)

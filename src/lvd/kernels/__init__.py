@@ -1,4 +1,4 @@
-"""Kernels: the contract, and the metric that is learned by leave-one-out regression."""
+"""Kernels: the interface, and the metric learned by leave-one-out regression."""
 
 from lvd.kernels.mahalanobis import Kernel, MahalanobisKernel
 

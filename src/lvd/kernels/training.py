@@ -1,7 +1,7 @@
 """Training of the metric by stochastic gradient descent on the leave-one-out loss (the paper's Eqs. 4-6).
 
-The gradient is written out by hand, because it needs only sums over tiles of weights: no tensor of
-rows x batch x components is ever held.
+The gradient is derived by hand: it needs only sums over tiles of weights, so no tensor of rows x batch x
+components is ever stored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 SMALLEST_DENOMINATOR = 1e-7
 TILE_POINTS = 4096
 FEW_ROWS = 16_384
-"""Up to so many rows a step on the CPU is done in tiles, by whose last digits the paper's numbers were made."""
+"""Up to this many rows a step on the CPU uses tiles, which reproduce the paper's numbers to the last digit."""
 LEAST_EXPONENTS = {torch.float32: -80.0, torch.float64: -700.0}
-"""Exponentials of less count as 0: those that underflow take fifty times as long."""
+"""Exponentials of smaller numbers count as 0: computing ones that underflow takes fifty times as long."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LeaveOneOut:
 
     `scale` divides the squared distance: the number of components for a mean over them, 1 for their sum.
     With `smoothness` a row keeps its own weight 1, on the mean of the other targets.
-    `max_neighbors` limits a prediction to the rows of largest weight, the row itself counted; None takes all.
+    `max_neighbors` limits a prediction to the rows of largest weight, counting the row itself; None uses all.
     """
 
     rows: Float[Tensor, "n h"]
@@ -50,7 +50,7 @@ class LeaveOneOut:
     max_neighbors: int | None
 
     def fuses(self, n_components: int) -> bool:
-        """Whether the fused GPU kernels serve: all rows count, in float32, on a GPU with Triton."""
+        """Whether the fused GPU kernels apply: all rows count, in float32, on a GPU with Triton."""
         return (
             self._n_kept() == len(self.y) - 1
             and self.rows.dtype == torch.float32
@@ -91,7 +91,7 @@ class LeaveOneOut:
     def _predict(
         self, batch: Int[Tensor, "b"], numerator: Float[Tensor, "b"], denominator: Float[Tensor, "b"]
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"], Bool[Tensor, "b"]]:
-        """Leave-one-out predictions, their denominators, and where these had to be raised."""
+        """Leave-one-out predictions, their denominators, and which of these were clamped."""
         if self.smoothness:
             numerator = numerator + (self.y.sum() - self.y[batch]) / (len(self.y) - 1)
             denominator = denominator + 1.0
@@ -100,7 +100,7 @@ class LeaveOneOut:
         return numerator / denominator, denominator, clamped
 
     def _n_kept(self) -> int:
-        """How many other rows enter a prediction; with smoothness the row itself counts as one."""
+        """How many other rows enter a prediction; with smoothness the row itself is one of `max_neighbors`."""
         n_others = len(self.y) - 1
         if self.max_neighbors is None:
             return n_others
@@ -109,18 +109,18 @@ class LeaveOneOut:
 
 @dataclass(frozen=True)
 class SampledLeaveOneOut:
-    """The same problem on a sample of the rows, drawn anew for each step (the paper's B_2).
+    """The same problem on a fresh sample of the rows in each step (the paper's B_2).
 
-    `take` gives the rows and targets of a sample as a :class:`LeaveOneOut`; its first `batch_size` rows are the
-    batch. This is an unbiased estimate of the loss of a problem with as many rows as the sample, not of the whole
-    one: see `max_rows` of :class:`MahalanobisKernel`.
+    `take` returns a sample as a :class:`LeaveOneOut`; its first `batch_size` rows are the batch. This estimates,
+    without bias, the loss of a problem of the sample's size, not of the whole one: see `max_rows` of
+    :class:`MahalanobisKernel`.
     """
 
     take: Callable[[Int[Tensor, "s"]], LeaveOneOut]
     batch_size: int
 
     def fuses(self, n_components: int) -> bool:
-        """Never as one recorded step: the rows change."""
+        """Never: a recorded step needs the same rows each time."""
         return False
 
     def loss_and_gradient(
@@ -133,7 +133,7 @@ class SampledLeaveOneOut:
 
 @dataclass(frozen=True)
 class TiledNeighborhood:
-    """The rows of a batch among all projected rows, in plain torch: weights in tiles of some columns."""
+    """A batch and all projected rows in plain torch, with the weights in tiles of columns."""
 
     points: Float[Tensor, "n k"]
     batch: Int[Tensor, "b"]
@@ -142,7 +142,7 @@ class TiledNeighborhood:
 
     @classmethod
     def of(cls, points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], run: ChunkMap) -> TiledNeighborhood:
-        """The weights are computed once, for sums and gradient."""
+        """Compute the weights, which both sums and gradient use."""
         slices = chunk_slices(len(points), TILE_POINTS)
         return cls(
             points,
@@ -185,7 +185,7 @@ class TiledNeighborhood:
         offset: Float[Tensor, "b 1"],
         tile: tuple[slice, Float[Tensor, "b t"]],
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "k h"]]:
-        """How the loss pulls at the projected points of the batch, and, carried to A, at those of the columns."""
+        """The gradient at the projected points of the batch, and that at the columns' points, multiplied into A."""
         (columns, weights), points, batch = tile, self.points, self.batch
         pull = torch.addcmul(offset, slope, y[columns]).mul_(weights)
         on_batch = pull.sum(1)[:, None] * points[batch] - pull @ points[columns]
@@ -196,7 +196,7 @@ class TiledNeighborhood:
 def tile_weights(
     points: Float[Tensor, "n k"], batch: Int[Tensor, "b"], columns: slice
 ) -> Float[Tensor, "b t"]:
-    """Kernel weights of the batch rows to a stretch of rows; a row's weight to itself is 0."""
+    """Kernel weights of the batch rows to a range of rows; a row's weight to itself is 0."""
     rows, others = points[batch], points[columns]
     norms = rows.square().sum(1, keepdim=True) + others.square().sum(1)
     exponents = norms.addmm_(rows, others.T, beta=-1.0, alpha=2.0)
@@ -207,11 +207,11 @@ def tile_weights(
 
 
 STEPS_AT_A_TIME = 10
-"""So many steps are enqueued on a GPU before the host looks at their losses."""
+"""This many steps are enqueued on a GPU before the host reads their losses."""
 
 
 def initial_components(n_components: int, n_columns: int, seed: int) -> Float[Tensor, "k h"]:
-    """Weights as torch draws them for a Linear layer, from a generator of their own."""
+    """Weights initialised as in torch's Linear layer, from a separate generator."""
     components = torch.empty(n_components, n_columns)
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.init.kaiming_uniform_(components, a=math.sqrt(5), generator=generator)
@@ -223,7 +223,7 @@ def draw_batches(n_rows: int, batch_size: int, seed: int) -> Iterator[Int[NDArra
 
 
 def draw_samples(n_rows: int, size: int, seed: int) -> Iterator[Int[NDArray, "s"]]:
-    """Endless samples without replacement, in random order, from a generator that need not permute all rows."""
+    """Endless samples without replacement, in random order, from a generator that does not permute all rows."""
     rng = np.random.default_rng(seed)
     while True:
         yield rng.choice(n_rows, size, replace=False)
@@ -235,7 +235,7 @@ def _drawn(n_rows: int, batch_size: int, seed: int) -> _Drawn:
 
 
 class _Drawn:
-    """The batches of a seed, drawn when first asked for: the kernels of several targets share them."""
+    """The batches of a seed, drawn on demand: the kernels of several targets share them."""
 
     def __init__(self, n_rows: int, batch_size: int, seed: int) -> None:
         self.n_rows, self.batch_size = n_rows, batch_size
@@ -256,7 +256,7 @@ def descend(
     batches: Iterable[Int[NDArray, "b"]],
     learning_rate: float,
 ) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
-    """One Adam step per batch: the components after it, and the batch's mean loss before it."""
+    """One Adam step per batch; yields the components after it and the batch's mean loss before it."""
     if problem.fuses(len(components)):
         yield from _descend_by_replay(problem, components, batches, learning_rate)
         return
@@ -276,10 +276,11 @@ def _descend_by_replay(
     batches: Iterable[Int[NDArray, "b"]],
     learning_rate: float,
 ) -> Iterator[tuple[Float[Tensor, "k h"], float]]:
-    """The same on a GPU: a step is recorded once as a CUDA graph, for launching it takes longer than computing it.
+    """The same on a GPU: a step is recorded once as a CUDA graph, since launching it takes longer than computing
+    it.
 
-    The host reads the losses of several steps at a time, so a few may be computed in vain, and draws
-    the next batches while the GPU works: a draw permutes all rows, which takes longer than a step.
+    The host reads the losses of several steps at a time, so a few may be wasted, and draws the next batches while
+    the GPU works: a draw permutes all rows, which takes longer than a step.
     """
     upcoming = iter(batches)
     parameter = components.clone()
@@ -309,14 +310,15 @@ def _record_step(
     rows: Int[Tensor, "b"],
     optimizer: torch.optim.Adam,
 ) -> tuple[Float[Tensor, ""], torch.cuda.CUDAGraph]:
-    """A step whose replay reads `rows`, moves `parameter` and leaves the mean loss; the optimizer is as new."""
+    """A recorded step: a replay reads `rows`, updates `parameter` and stores the mean loss; the optimizer is
+    reset."""
 
     def step() -> Tensor:
         squared_errors, parameter.grad = problem.loss_and_gradient(parameter, rows)
         optimizer.step()
         return squared_errors.mean()
 
-    # A first step outside the recording compiles the kernels and makes the optimizer's state.
+    # A first step before recording compiles the kernels and allocates the optimizer's state.
     aside = torch.cuda.Stream(parameter.device)
     aside.wait_stream(torch.cuda.current_stream(parameter.device))
     with torch.cuda.stream(aside):
@@ -335,7 +337,7 @@ def keep_best(
 ) -> tuple[Float[Tensor, "k h"], list[float]]:
     """The components right after the step of the batch with the lowest loss, and the losses of all batches.
 
-    So the paper's numbers were made. Ends after `patience` + 1 batches in a row without a lower loss.
+    As in the paper's experiments. Stops after `patience` + 1 batches in a row without a lower loss.
     """
     losses: list[float] = []
     best_step = 0
@@ -351,7 +353,7 @@ def keep_best(
 def keep_average(
     steps: Iterable[tuple[Float[Tensor, "k h"], float]], n_steps: int
 ) -> tuple[Float[Tensor, "k h"], list[float]]:
-    """The mean of the components after each of the second half of `n_steps` steps, and the losses of all batches.
+    """The mean of the components over the second half of `n_steps` steps, and the losses of all batches.
 
     Which batch has the lowest loss is mostly luck, and the steps before it may be few.
     """
