@@ -3,7 +3,7 @@ missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from jinja2 import FileSystemLoader
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
 
 from benchmarks import learning, million
 from benchmarks.growth import slope
@@ -83,6 +83,7 @@ def write_page(docs: Path, paths: Sequence[Path]) -> None:
         most_gigabytes=MOST_GIGABYTES,
         n_train=million.N_TRAIN,
         setting=_setting(costs),
+        learned_on=_lines(f"{one.machine}; {one.date}; {_versions(one)}" for one in points),
         load=max((one.load for one in costs), default=0.0),
         busy=BUSY,
         fits=fits(grown) if grown else None,
@@ -242,7 +243,10 @@ def cost_figure(costs: Sequence[Cost]) -> Figure:
             if series:
                 axes.plot(*zip(*series, strict=True), label=who, **({"linewidth": 1.6} | STYLES[who]))
         axes.set(xscale="log", yscale="log", xlabel="rows", title=title)
-        _readable(axes)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        _readable(axes, sorted({one.rows for one in costs}))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return figure
 
@@ -261,15 +265,16 @@ def learning_figure(points: Sequence[Point]) -> Figure:
             axes.plot([_n_learn(some)], [default], marker="*", markersize=13, color=style["color"], zorder=6)
         axes.axhspan(-100.0 * WITHIN, 100.0 * WITHIN, color="#EEEEEE", zorder=0)
         axes.set(xscale="log", xlabel="rows that teach", title=table)
-        _readable(axes)
+        _readable(axes, [size for size in sizes if size in learning.BOUNDS])
     panels[0].set_ylabel("interval score above that of all rows, in %")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
-def _readable(axes: Axes) -> None:
+def _readable(axes: Axes, sizes: Sequence[int]) -> None:
+    axes.set_xticks(sizes)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_minor_formatter(lambda value, place: "")
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(which="major", color="#DDDDDD", linewidth=0.7)
     axes.set_axisbelow(True)
 
@@ -335,12 +340,19 @@ def _percent(change: float) -> str:
 
 def _setting(costs: Sequence[Cost]) -> list[str]:
     """Machine, date and versions, a line for each that differs."""
-    packages = ("python", "numpy", "sklearn", "lvd", "crepes", "mapie")
-    texts = (
+    return _lines(
         f"{one.machine}; {one.threads} thread{'s' if one.threads > 1 else ''}; {one.date}; "
-        f"{versions_text(one, packages)}"
+        f"{_versions(one, 'python', 'crepes', 'mapie')}"
         for one in costs
     )
+
+
+def _versions(one: Cost | Point, *more: str) -> str:
+    return versions_text(one, ("numpy", "sklearn", "lvd", *more))
+
+
+def _lines(texts: Iterable[str]) -> list[str]:
+    """Each text once, where it begins."""
     return [text for text, _ in groupby(texts)]
 
 

@@ -12,6 +12,7 @@ from lvd import InputError
 from lvd.calibration.calibration_rows import drawn_rows
 from lvd.engine import conformal_quantile
 from lvd.scores.score import EvaluatedRows
+from lvd.tables.inputs import Prepared
 from lvd.wrap import as_model
 
 LEVEL, SURE = 0.9, 1e-6
@@ -172,6 +173,19 @@ class TestARegressor:
     def test_what_is_no_number_of_rows_is_refused(self, most, unchecked_types):
         with pytest.raises(InputError, match="max_calibration_rows must be a positive integer"):
             fitted(most)
+
+
+def test_rows_of_molecules_go_with_their_cells(unchecked_types):
+    cells, y, parts = np.array(list("abcdef")), np.arange(6.0), ([0, 1], [2, 4, 5], [3])
+    rows = Prepared(None, y, y, tuple(map(np.array, parts)), np.arange(11, 17), cells=cells)
+    drawn, calib, labels = rows.calibrated_by(np.array([0, 2]), np.array(["x", "y", "z"]))
+    assert (calib.tolist(), labels.tolist(), drawn.n_spared) == ([2, 5], ["x", "z"], 1)
+    assert [part.tolist() for part in drawn.parts] == [[0, 1], [2, 5], [3]]
+    assert (drawn.kept.calibration.tolist(), drawn.kept.test.tolist()) == ([13, 16], [14])
+    assert drawn.kept.cells == ("c", "f")
+    same, calib, labels = rows.calibrated_by(None, None)
+    assert same is rows
+    assert (calib.tolist(), labels) == ([2, 4, 5], None)
 
 
 def test_some_of_evaluated_rows():
