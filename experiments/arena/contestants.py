@@ -357,7 +357,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "dcp": Contestant(
         "distributional",
         partial(distributional, shortest=False),
-        "11 quantiles of y by the network or by boosted trees of 8 leaves; as published, without local weights",
+        "11 quantiles of y by the network, or by boosted trees as those of CQR; as published, no local weights",
     ),
     "dcp-optimal": Contestant(
         "distributional, shortest",
@@ -373,8 +373,8 @@ CONTESTANTS: dict[str, Contestant] = {
     "boosted": Contestant(
         "boosted conformal",
         lambda split, level: boosted_local(split, level, error_scale(split)),
-        "from the paper: ten lines, whose centre and scale trees of one cut boost for a small mean length, at a "
-        "rate of 0.02; up to 500 rounds, by 5 folds of the training rows",
+        "from the paper: ten lines, whose centre and scale trees of one cut boost for a small mean length; rate "
+        "0.02; 5 folds of the training rows choose up to 500 rounds; not the paper's form for even coverage",
     ),
     "clear": Contestant(
         "CLEAR",

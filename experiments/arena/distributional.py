@@ -65,13 +65,7 @@ def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Q
         predict = network.fit(X, np.tile(y[:, None], len(ORDERS))).predict
     else:
         models = [
-            HistGradientBoostingRegressor(
-                loss="quantile",
-                quantile=order,
-                max_leaf_nodes=8,
-                min_samples_leaf=max(10, len(y) // 50),
-                random_state=split.seed,
-            ).fit(X, y)
+            HistGradientBoostingRegressor(loss="quantile", quantile=order, random_state=split.seed).fit(X, y)
             for order in ORDERS
         ]
 

@@ -92,12 +92,13 @@ def nested_bins(below, edges, start):
 @njit(cache=True)
 def shortest(below, edges, mass, firsts, lasts):
     """The edges of the shortest interval of at least this mass, starting and ending in these ranges of edges."""
-    best, end = (firsts[0], lasts[1]), lasts[0]
-    for first in range(firsts[0], firsts[1] + 1):
-        while end < lasts[1] and below[end] - below[first] < mass - ROUNDING:
-            end += 1
-        if below[end] - below[first] < mass - ROUNDING:
-            break
-        if edges[end] - edges[first] < edges[best[1]] - edges[best[0]]:
+    best, enough = (firsts[0], lasts[1]), mass - ROUNDING
+    first = min(firsts[1], np.searchsorted(below, below[lasts[1]] - enough, side="right") - 1)
+    while first >= firsts[0]:
+        end = min(max(np.searchsorted(below, below[first] + enough), lasts[0]), lasts[1])
+        if edges[end] - edges[first] <= edges[best[1]] - edges[best[0]]:
             best = first, end
+        if end == lasts[0]:  # those that begin before are longer
+            break
+        first -= 1
     return best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from operator import attrgetter
@@ -17,13 +18,14 @@ from experiments.arena.contestants import CONTESTANTS
 from experiments.arena.costs import ArenaCost, costs_grid
 from experiments.arena.measures import ERT_ROWS, ArenaResult
 from experiments.arena.split import MOST_OUTSIDE
-from experiments.arena.summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
+from experiments.arena.summary import REFERENCE, TEST_SHARE, TIE, ArenaBoard, ArenaStanding, nan_mean
 from experiments.arena.tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON, UNSEEN_TABLES
 from experiments.paper.formats import MISSING, Grid, GridEntry, figure_text, render_markdown
 from experiments.paper.result_store import Call
 from experiments.paper.runs import grouped
 from lvd import InputError
 from lvd._files import atomic_path, write_text
+from lvd.models.candidates import MANY_ROWS
 
 MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
@@ -66,8 +68,11 @@ def write_arena_page(
         n_tables=len({one.table for one in results} - {*OUTSIDE, *UNSEEN_TABLES}),
         choices=choices_grid(main),
         most_outside=MOST_OUTSIDE,
+        many_rows=MANY_ROWS,
+        few_rows=tables_of_few_rows(results),
         all_tables=len(ARENA_TABLES),
-        n_seeds=len({one.seed for one in results}),
+        n_seeds=len({one.seed for one in results if one.table not in UNSEEN_TABLES}),
+        unseen_seeds=len({one.seed for one in results if one.table in UNSEEN_TABLES}),
         seeds=seeds_grid(results),
         all_seeds=ALL_SEEDS,
         most_rows=MOST_ROWS,
@@ -181,15 +186,31 @@ FIGURES: dict[str, Callable[[ArenaBoard], Figure]] = {
 
 
 def seeds_grid(results: Sequence[ArenaResult]) -> Grid:
-    """How many seeds a method ran on, for methods that lack some."""
-    every = len({(one.table, one.seed) for one in results if one.method == REFERENCE})
+    """How many seeds methods ran on at the main level, for methods that lack splits of split conformal."""
+    places = {
+        key: {(one.table, one.seed) for one in ran}
+        for key, ran in grouped(
+            (one for one in results if one.level == MAIN_LEVEL and not one.error),
+            attrgetter("model", "method"),
+        ).items()
+    }
     lines = []
-    for method, ran in grouped((one for one in results if not one.error), attrgetter("method")).items():
-        places = {(one.table, one.seed) for one in ran}
-        if len(places) < every:
-            seeds = f"{len({seed for _, seed in places})}"
-            lines.append((_title(method), f"{len({table for table, _ in places})}", seeds, f"{len(places)}"))
-    return Grid("Who ran where", "", ("method", "tables", "seeds", f"splits, of {every}"), lines)
+    for (model, method), ran in places.items():
+        every = places.get((model, REFERENCE), set())
+        if not every <= ran:
+            seeds = Counter(table for table, _ in ran).values()
+            least, most = min(seeds), max(seeds)
+            spread = f"{most}" if least == most else f"{least} to {most}"
+            splits = f"{len(ran & every)} of {len(every)}"
+            lines.append((_title(method), model, f"{len(seeds)}", spread, splits))
+    headings = ("method", "model", "tables", "seeds a table", "splits")
+    return Grid("Who ran where", "", headings, lines)
+
+
+def tables_of_few_rows(results: Sequence[ArenaResult]) -> list[str]:
+    """Those with so few training and calibration rows that LVD calibrates across in more folds."""
+    n_tested = {one.table: one.rows for one in results if one.method == REFERENCE and not one.error}
+    return [table for table, rows in n_tested.items() if (TEST_SHARE - 1) * rows < MANY_ROWS]
 
 
 def failures_grid(results: Sequence[ArenaResult]) -> Grid:
@@ -215,13 +236,14 @@ def _short_grid(board: ArenaBoard) -> Grid:
             *(_percent(row.mean(name)) for name in ("coverage", "worst_slab", "finite")),
             f"{row.wins} : {row.losses}",
             f"{row.worst:.2f}",
+            f"{row.splits}",
             figure_text(row.mean("fit_seconds"), ".1f"),
         ]
         for row in best
     ]
     headings = (
         *("method", "score", "ERT", "MCR", "slab", "finite"),
-        *("tables won : lost against split", "worst table", "fit s"),
+        *("tables won : lost against split", "worst table", "splits", "fit s"),
     )
     return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
 
@@ -266,6 +288,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
             [
                 _title(row.method),
                 f"{len(row.pairs)}",
+                f"{row.splits}",
                 f"{row.score:.3f}",
                 *(
                     text
@@ -285,6 +308,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
     headings = (
         "method",
         "tables",
+        "splits",
         "score",
         *(text for name in names for text in (f"{name} to it", "won : lost")),
     )
@@ -301,8 +325,9 @@ def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> 
     return (
         f"**{_title(ours)}** is {'first' if place == 1 else f'number {place}'} of {len(rivals) + 1} {among}, LVD's "
         f"other forms aside. Its score is {against.ratio:.3f} times that of the best rival, {_title(rivals[0])} "
-        f"({_band_text(against.band, '.3f')}), better on {against.wins} of {len(board.tables)} tables and worse on "
-        f"{against.losses}."
+        f"({_band_text(against.band, '.3f')}) on the {against.splits} "
+        f"{'split' if against.splits == 1 else 'splits'} that both have, better on "
+        f"{against.wins} of {len(board.tables)} tables and worse on {against.losses}."
     )
 
 
@@ -376,14 +401,17 @@ def _losses_grid(board: ArenaBoard) -> Grid:
     rivals = [method for method in board.methods if not CONTESTANTS[method].ours]
     rows = []
     for table in board.tables:
-        ours, scores = board.score(table, DEFAULT), {name: board.score(table, name) for name in rivals}
-        best = min((name for name in rivals if not math.isnan(scores[name])), key=scores.__getitem__)
-        if scores[best] < (1 - TIE) * ours:
-            rows.append((table, f"{ours:.3f}", _title(best), f"{scores[best]:.3f}"))
+        both = {name: board.scores(table, DEFAULT, name) for name in rivals}  # on the seeds that both have
+        ran = {name: theirs / ours for name, (ours, theirs) in both.items() if not math.isnan(theirs)}
+        if ran and ran[best := min(ran, key=ran.__getitem__)] < 1 - TIE:
+            ours, theirs = both[best]
+            rows.append((table, f"{ours:.3f}", _title(best), f"{theirs:.3f}"))
     if DEFAULT not in board.methods:
         caption = "LVD did not run; see below."
     elif rows:
-        caption = "Against the best other method of each table, chosen after the fact."
+        caption = (
+            "Against the best other method of each table, chosen after the fact, on the seeds that both have."
+        )
     else:
         caption = "On no table."
     headings = ("table", "LVD's score", "best other method", "its score")
@@ -393,8 +421,8 @@ def _losses_grid(board: ArenaBoard) -> Grid:
 def _full_grid(board: ArenaBoard) -> Grid:
     """All measures of all methods."""
     headings = (
-        "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
-        "worst table", "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s",
+        "method", "tables", "splits", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score",
+        "band", "worst table", "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s",
         "predict s",
     )  # fmt: skip
     shares = ("finite", "known", "coverage", "tail_coverage", "worst_slab")
@@ -402,6 +430,7 @@ def _full_grid(board: ArenaBoard) -> Grid:
         (
             _title(row.method),
             f"{len(row.pairs)}",
+            f"{row.splits}",
             *(_percent(share) for share in (*map(row.mean, shares), row.lowest_group)),
             *(figure_text(row.relative(name), ".3f") for name in ("width", "median_width", "winkler")),
             _band_text(row.score_band, ".2f"),

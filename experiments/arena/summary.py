@@ -29,12 +29,16 @@ Pair: TypeAlias = tuple[list[ArenaResult], list[ArenaResult]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The geometric mean over tables of the ratio of two scores, its 95% interval, and tables won and lost."""
+    """The geometric mean over tables of the ratio of two scores, its 95% interval, and tables won and lost.
+
+    `splits` says how many pairs of a table and a seed both methods ran on, from which all of it is.
+    """
 
     ratio: float
     band: tuple[float, float]
     wins: int
     losses: int
+    splits: int
 
 
 class ArenaBoard:
@@ -64,6 +68,11 @@ class ArenaBoard:
     def score(self, table: str, method: str) -> float:
         """Mean Winkler score relative to split conformal's on the same seeds; NaN if the method did not run."""
         return _ratio(*self.paired(table, method), "winkler")
+
+    def scores(self, table: str, *methods: str) -> list[float]:
+        """As :meth:`score` for several methods, on the seeds that all of them have; NaN if there is none."""
+        *ours, reference = self.shared(table, *methods, REFERENCE)
+        return [_ratio(one, reference, "winkler") for one in ours]
 
     @cached_property
     def standings(self) -> list[ArenaStanding]:
@@ -95,8 +104,11 @@ class ArenaBoard:
         return quantile * math.sqrt(k * (k + 1) / (6.0 * n))
 
     def duel(self, method: str, other: str) -> tuple[int, int]:
-        """The number of tables on which `method` has the lower, and the higher score; ties count for neither."""
-        pairs = [(self.score(table, method), self.score(table, other)) for table in self.tables]
+        """The number of tables on which `method` has the lower, and the higher score on common seeds, without
+        ties."""
+        pairs = [
+            [_mean_of(side, "winkler") for side in self.paired(table, method, other)] for table in self.tables
+        ]
         wins = sum(one < (1 - TIE) * two for one, two in pairs)
         return wins, sum(two < (1 - TIE) * one for one, two in pairs)
 
@@ -104,14 +116,19 @@ class ArenaBoard:
         """Compare the scores of `method` and `other` on the tables and seeds where both ran."""
         pairs = [pair for table in self.tables if (pair := self.paired(table, method, other))[0]]
         ratio = geometric_mean([_ratio(*pair, "winkler") for pair in pairs])
-        return Comparison(ratio, _band(pairs, "winkler", relative=True), *self.duel(method, other))
+        splits = sum(len(ours) for ours, _ in pairs)
+        return Comparison(ratio, _band(pairs, "winkler", relative=True), *self.duel(method, other), splits)
 
     def paired(self, table: str, method: str, other: str = REFERENCE) -> Pair:
         """The method's results and those of another, by default split conformal, on the same seeds."""
-        ours = {one.seed: one for one in self.cells.get((table, method), [])}
-        reference = {one.seed: one for one in self.cells.get((table, other), [])}
-        seeds = sorted(ours.keys() & reference.keys())
-        return [ours[seed] for seed in seeds], [reference[seed] for seed in seeds]
+        ours, reference = self.shared(table, method, other)
+        return ours, reference
+
+    def shared(self, table: str, *methods: str) -> list[list[ArenaResult]]:
+        """The results of each method on the seeds that all of them have."""
+        by_seed = [{one.seed: one for one in self.cells.get((table, method), [])} for method in methods]
+        seeds = sorted(set.intersection(*(set(ran) for ran in by_seed)))
+        return [[ran[seed] for seed in seeds] for ran in by_seed]
 
 
 class ArenaStanding:
@@ -119,13 +136,15 @@ class ArenaStanding:
 
     `score` is the geometric mean over tables, so that no table dominates, and `worst` the largest of a table.
     `score_band` and `ert_band` are 95% bootstrap intervals over tables and the seeds in them. `rank` is the
-    mean rank by score among the methods that ran on all tables, NaN for the others. `way` is the share of the
-    gap between split conformal and the floor that it closes, if the truth is known.
+    mean rank by score among the methods that ran on all tables, NaN for the others. `splits` counts the pairs
+    of table and seed behind all of it. `way` is the share of the gap between split conformal and the floor that
+    it closes, if the truth is known.
     """
 
     def __init__(self, board: ArenaBoard, method: str, rank: float) -> None:
         self.method, self.rank = method, rank
         self.pairs = [pair for table in board.tables if (pair := board.paired(table, method))[0]]
+        self.splits = sum(len(ours) for ours, _ in self.pairs)
         self.wins, self.losses = board.duel(method, REFERENCE)
         self.score, self.score_band = self.relative("winkler"), _band(self.pairs, "winkler", relative=True)
         self.worst = max((_ratio(*pair, "winkler") for pair in self.pairs), default=math.nan)

@@ -109,21 +109,21 @@ class ArenaTable:
     outside: Int[NDArray, "o"] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
-    """Load a table of the arena by name."""
+def load_arena_table(name: str, data_dir: Path | None, *, most_rows: int | None = MOST_ROWS) -> ArenaTable:
+    """Load a table of the arena by name; a real one with more than `most_rows` rows is cut to them."""
     if name in OUTSIDE:
         base, choose = OUTSIDE[name]
-        table = load_arena_table(base, data_dir)
+        table = load_arena_table(base, data_dir, most_rows=most_rows)
         return replace(table, name=name, outside=np.flatnonzero(choose(table.columns, table.y)))
     if name in SYNTHETIC:
         return SYNTHETIC[name](name)
     if name in UNSEEN_TABLES:
         packaged = UNSEEN_TABLES[name]
-        return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop)
+        return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop, most_rows)
     if name in MORE_TABLES:
-        return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name])
+        return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name], most_rows)
     dataset = load_dataset(name, protocol="sound", data_dir=data_dir)
-    kept = _drawn_rows(len(dataset.y))
+    kept = _drawn_rows(len(dataset.y), most_rows)
     X, y = dataset.X[kept], dataset.y[kept]
     return ArenaTable(name, y, lambda train: X, columns=dict(zip(dataset.feature_names, X.T, strict=True)))
 
@@ -157,12 +157,14 @@ def _packaged_cells(table: PackagedTable) -> Cells:
     return from_csv((bz2.decompress(data) if table.file.endswith(".bz2") else data).decode())
 
 
-def _from_cells(name: str, cells: Cells, target: str, drop: tuple[str, ...]) -> ArenaTable:
+def _from_cells(
+    name: str, cells: Cells, target: str, drop: tuple[str, ...], most_rows: int | None
+) -> ArenaTable:
     """Numbers unchanged, and one column per category of a text column; missing values are NaN.
 
     This matches how ``lvd fit`` codes a table, without the packages that it needs.
     """
-    kept = _drawn_rows(len(cells[target]))
+    kept = _drawn_rows(len(cells[target]), most_rows)
     columns: dict[str, NDArray] = {}
     for column, texts in cells.items():
         try:
@@ -175,9 +177,9 @@ def _from_cells(name: str, cells: Cells, target: str, drop: tuple[str, ...]) -> 
     return ArenaTable(name, columns[target], partial(_filled, X), columns=columns)
 
 
-def _drawn_rows(n_rows: int) -> Int[NDArray, "m"]:
+def _drawn_rows(n_rows: int, most: int | None) -> Int[NDArray, "m"]:
     """The rows of a table that are used, in order."""
-    return np.sort(np.random.default_rng(0).permutation(n_rows)[:MOST_ROWS])
+    return np.sort(np.random.default_rng(0).permutation(n_rows)[:most])
 
 
 def _filled(X: Float[NDArray, "n p"], train: Int[NDArray, "m"]) -> Float[NDArray, "n q"]:

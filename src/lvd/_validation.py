@@ -195,7 +195,7 @@ def check_matrix(
             "give at least one row and one column"
         )
     if finite:
-        _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
+        _check_finite(array, name, columns, missing=missing)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
             f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "
@@ -347,12 +347,17 @@ def resolve_device(device: Any = "auto") -> Any:
     return resolved
 
 
+DIGESTED_ROWS = 65_536
+"""How many rows are copied at a time."""
+
+
 def row_digests(X: ArrayLike) -> NDArray:
     """A 64-bit digest of each row, of any kind, to find rows that occur in two sets."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
-        numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number
-        encoded = (row.tobytes() for row in numbers)
+        blocks = (rows[start : start + DIGESTED_ROWS] for start in range(0, len(rows), DIGESTED_ROWS))
+        # -0.0 and 0.0 are the same number.
+        encoded = (row.tobytes() for block in blocks for row in block.astype(np.float64, order="C") + 0.0)
     else:
         encoded = (repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows)
     digests = (hashlib.blake2b(row, digest_size=8).digest() for row in encoded)
@@ -386,8 +391,10 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
         ) from None
 
 
-def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
+def _check_finite(array: NDArray, name: str, columns: list[str], *, missing: bool = False) -> None:
     finite = np.isfinite(array)
+    if missing:
+        finite |= np.isnan(array)
     if finite.all():
         return
     bad = np.argwhere(~finite)

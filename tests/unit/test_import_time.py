@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import subprocess
 import sys
@@ -62,3 +63,19 @@ def test_a_module_that_is_put_off(monkeypatch, tmp_path):
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("nowhere_to_be_found")
     del sys.modules["put_off_by_lvd"]
+
+
+def test_the_first_garbage_is_collected_late_and_the_next_as_ever(monkeypatch):
+    """Loading packages makes hardly any: what costs time is to look for it."""
+    before = gc.get_threshold()
+    monkeypatch.setattr(sys, "argv", ["lvd", "--version"])
+    try:
+        with pytest.raises(SystemExit):
+            app.main()
+        assert gc.get_threshold()[0] == app.FIRST_COLLECTED
+        assert gc.callbacks.count(app.collect_more_often) == 1
+        gc.collect()
+        assert gc.get_threshold()[0] == app.COLLECTED
+        assert app.collect_more_often not in gc.callbacks
+    finally:
+        gc.set_threshold(*before)

@@ -203,6 +203,24 @@ class GlobalConformal:
         ]
 
 
+def drawn_rows(n_rows: int, most: int | None, seed: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
+    """Which rows calibrate where there are more than `most`, in their order; None if all do.
+
+    They are drawn uniformly, whatever their scores, so that rows exchangeable with a new one stay so. With groups
+    it is `most` of each: a query asks the rows of its own group alone, and small groups keep all of theirs.
+    """
+    if most is None or n_rows <= most:
+        return None
+    order = np.random.default_rng(seed).permutation(n_rows)
+    if groups is None:
+        return np.sort(order[:most])
+    _, codes = np.unique(_check_groups(groups, n_rows)[order], return_inverse=True)
+    together = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[together], codes[together])
+    chosen = order[together[np.arange(n_rows) - starts < most]]
+    return np.sort(chosen) if len(chosen) < n_rows else None
+
+
 def check_score_columns(scores: ArrayLike) -> Float[NDArray, "m c"]:
     """The scores as finite columns; a vector becomes one column."""
     if np.ndim(scores) != 2:

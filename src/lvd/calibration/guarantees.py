@@ -86,8 +86,8 @@ class Standing:
 
     Names follow the paper's Lemma: scores V ascending, ``V_{m+1} = +inf``; H_ij the kernel around row i with
     its bandwidth; h the same around the test row; ``id(i)`` the number of scores below ``V_i``. `below` is
-    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)``, k up to m
-    + 1. `blocks` are the rows, and `around` the rows with the bandwidths of their own kernels.
+    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)`` for k up to
+    ``m + 1``. `blocks` are the rows, and `around` the rows with the bandwidths of their own kernels.
 
     For a test row with likelihood ratio w, ``theta(k) = sum_{j <= id(k)} w_j h_j / (w + sum_j w_j h_j)``. With
     the test row, the share of weight below row i is ``p2_i = a_i / (b_i + w H_i)``, or

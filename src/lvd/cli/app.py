@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LOADED_LATE = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
 """Modules that scikit-learn and scipy import but no prediction uses: a third of their loading time."""
+FIRST_COLLECTED, COLLECTED = 1_000_000, 100_000
+"""Objects after which garbage is collected first, which is more than a short command creates, and from then on."""
 REFUSED, UNFINISHED = 2, 1
 """Exit statuses: nothing was written; something was, or the reader of standard output has gone."""
 SIGNALLED = 128
@@ -128,8 +130,10 @@ app.add_typer(data.data)
 def main(commands: typer.Typer = app) -> None:
     """Run the command line; refused input gives a message and exit status 2."""
     # Loading torch and scikit-learn creates only objects that stay: collecting garbage meanwhile took a sixth of
-    # the time of a short command.
-    gc.set_threshold(100_000, 50, 50)
+    # the time of a short command, and a fifteenth with every 100,000 objects.
+    gc.set_threshold(FIRST_COLLECTED, 50, 50)
+    if collect_more_often not in gc.callbacks:
+        gc.callbacks.append(collect_more_often)
     atexit.register(gc.freeze)  # collecting once more at the end took a quarter of it
     if not any(isinstance(finder, ImportedLater) for finder in sys.meta_path):
         sys.meta_path.insert(0, ImportedLater())
@@ -158,6 +162,13 @@ class ImportedLater(MetaPathFinder):
         if found is not None and found.loader is not None:
             found.loader = LazyLoader(found.loader)
         return found
+
+
+def collect_more_often(phase: str, _: Any) -> None:
+    """Called by the garbage collector: what follows its first collection is no longer the loading of packages."""
+    if phase == "stop":
+        gc.set_threshold(COLLECTED, 50, 50)
+        gc.callbacks.remove(collect_more_often)
 
 
 def _run(commands: typer.Typer) -> int | str | None:

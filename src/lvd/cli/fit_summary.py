@@ -59,7 +59,7 @@ def show_fit(
 ) -> None:
     """Five lines for a single target, then what may be wrong, and the figures."""
     crossed = regressor.calibration == "cross"
-    n_calib = 0 if crossed else report.n_calib
+    n_calib = 0 if crossed else report.n_calib + report.n_spared
     n_rows = report.n_train + n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
     if not report.n_features:
@@ -69,9 +69,11 @@ def show_fit(
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
     named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
     console.show(f"left out: {rows}, {named}")
-    parts = f"{report.n_train:,} training, {report.n_calib:,} calibration"
+    of_more = f" (drawn from {report.n_calib + report.n_spared:,})" if report.n_spared else ""
+    parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
-        parts = f"{report.n_train:,} rows that train, and calibrate by cross-validated errors,"
+        some = f"{report.n_calib:,} of them " if report.n_spared else ""
+        parts = f"{report.n_train:,} rows that train, and {some}calibrate by cross-validated errors,"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
@@ -103,6 +105,7 @@ def with_card(
         "guarantee": model.guarantee,
         "promise": model.promise,
         "calibration": regressor.calibration,
+        "max calibration rows": regressor.max_calibration_rows,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,
         "range of y": regressor.y_range,

@@ -32,7 +32,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.calibration.calibration_rows import MOST_SET_ASIDE
+from lvd.calibration.calibration_rows import MOST_SET_ASIDE, drawn_rows
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES, rows_missing
 from lvd.intervals import Region
@@ -141,6 +141,11 @@ class ConformalMethod(IntervalRegressor):
         """Whether unknown rows get infinite intervals."""
         return False
 
+    @property
+    def _most_calibrating(self) -> int | None:
+        """How many rows calibrate at most; None for all."""
+        return None
+
     def _calibrator(self, kernel: Kernel | None) -> GlobalConformal | LocalConformal:
         """The calibrator that turns a target's calibration scores into radii."""
         return GlobalConformal(self.quantile)
@@ -189,14 +194,14 @@ class ConformalMethod(IntervalRegressor):
             )
         train, calib = split_cases(self.model_.same_case(inputs), calib_size, seed)
         self.__dict__.pop("n_calib_", None)
-        train_inputs = _safe_indexing(inputs, train)
+        train_inputs = _safe_indexing(inputs, train) if len(calib) else inputs
         with few_threads(train_inputs):
             some = None if row_weights is None else row_weights[train]
             crossed = self._train(train_inputs, targets[train], score, seed, folds, sample_weight=some)
             self.train_digests_ = np.sort(row_digests(train_inputs))
             self.crossed_ = crossed is not None
             if crossed is not None:
-                self._take_calibration(*crossed, targets, labels)
+                self._calibrate_crossed(*crossed, targets, labels)
             elif len(calib):
                 chosen = rows_of_labels(labels, calib)
                 self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
@@ -303,7 +308,6 @@ class ConformalMethod(IntervalRegressor):
         """Learn the kernels and the score, from rows that will not calibrate unless there are folds."""
         if self._kernel_target == "errors":
             training = training.part_to_learn_from()
-        announce("learning the kernel")
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
         located = training.located(self.kernels_)
@@ -330,9 +334,26 @@ class ConformalMethod(IntervalRegressor):
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
         """Calibrate, replacing any earlier calibration."""
+        announce("calibrating the intervals")
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            X, y, labels = _safe_indexing(X, some), y[some], rows_of_labels(labels, some)
         self._take_calibration(*self._bind(X), y, labels)
+
+    def _calibrate_crossed(
+        self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
+    ) -> None:
+        """Calibrate by cross-validated errors of the training rows."""
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            rows, bound, y, labels = rows[some], bound[some], y[some], rows_of_labels(labels, some)
+        self._take_calibration(rows, bound, y, labels)
+
+    def _drawn(self, n_rows: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
+        """The indices of the rows that calibrate, None for all."""
+        return drawn_rows(n_rows, self._most_calibrating, self.seed_, groups)
 
     def _take_calibration(
         self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
@@ -663,6 +684,7 @@ def fit_kernels(
     learned = (
         training.y if of_y else np.sqrt(score.error_sizes(training.out_of_fold_errors(joint=score.joint)))
     )
+    announce("learning the kernel")
     placed = training.located([template]).rows.placed
     check_known(learned, joint=score.joint)
     known = [(column, present_rows(column)) for column in learned.T]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import chunk_slices, few_threads, usable_threads, workers
+from lvd._parallel import Jobs, at_once, chunk_slices, few_threads, usable_threads
 from lvd._progress import progress_bar
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_positive
@@ -75,23 +76,16 @@ class JackknifePlusRegressor(IntervalRegressor):
         n_threads = min(self.n_jobs or usable_threads(), n_folds)
         self.residuals_ = np.empty_like(targets)
 
-        def leave_out(fold: int) -> Model:
-            held_out = self.folds_ == fold
-            kept, left = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-            model = self._new_model(seed)
-            with few_threads(inputs):  # in every thread: the OpenMP limit is set per thread
-                model.fit(_safe_indexing(inputs, kept), targets[kept])
-                y_pred = model.evaluate(_safe_indexing(inputs, left)).y_pred
-            self.residuals_[left] = np.abs(targets[left] - y_pred)
-            advance()
-            return model
-
         long = self.progress and n_folds * seconds / n_threads >= LONG_WAIT_SECONDS
         if long and sys.stderr.isatty():
             print(_forecast(n_folds, seconds, n_threads), file=sys.stderr)
-        showing = progress_bar("Jackknife+", n_folds, shown=long)
-        with few_threads(inputs), showing as advance, workers(n_threads) as run:
-            self.fold_models_ = run(leave_out, range(n_folds))
+        with few_threads(inputs), progress_bar("Jackknife+", n_folds, shown=long) as advance:
+            leave_out = partial(_leave_out, self._new_model(seed), inputs, targets, self.folds_)
+            jobs = Jobs(leave_out, range(n_folds), ended=advance)
+            answers = at_once(jobs, n_threads, inputs)
+        self.fold_models_ = [model for model, _ in answers]
+        for fold, (_, residuals) in enumerate(answers):
+            self.residuals_[self.folds_ == fold] = residuals
         return self
 
     def _check_parameters(self) -> None:
@@ -119,6 +113,16 @@ class JackknifePlusRegressor(IntervalRegressor):
     def _intervals(self, X: Any, levels: Float[NDArray, "l"]) -> Float[NDArray, "n 2 l t"]:
         by_fold = np.stack([model.evaluate(X).y_pred for model in self.fold_models_])
         return jackknife_plus_intervals(by_fold[self.folds_], self.residuals_, levels)
+
+
+def _leave_out(
+    template: Model, inputs: Any, targets: Float[NDArray, "n t"], folds: Int[NDArray, "n"], fold: int
+) -> tuple[Model, Float[NDArray, "k t"]]:
+    """A model trained without a fold, and the sizes of its errors there."""
+    kept, left = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+    model = template.untrained()
+    model.fit(_safe_indexing(inputs, kept), targets[kept])
+    return model, np.abs(targets[left] - model.evaluate(_safe_indexing(inputs, left)).y_pred)
 
 
 def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:

@@ -139,6 +139,10 @@ class LVDRegressor(ConformalMethod):
         splitter that holds each row out once, such as ``KFold(5)`` for time-ordered rows or
         ``PredefinedSplit(numbers)`` for whole patients; it receives the ``groups=`` of :meth:`fit`. Rows of one
         case share a fold.
+    max_calibration_rows : the most rows that calibrate, which bounds the time of a prediction and the size of the
+        saved model. A larger calibration set is thinned by a uniform draw, within each group if there are any, so
+        that every guarantee holds; the other rows are not used. Rows added by :meth:`update` all count. None: all
+        rows calibrate.
     y_range : known bounds of y, ``(lowest, highest)``, to which intervals are clipped; None for no bound.
     device, random_state : where to compute, and the seed for all randomness.
     n_jobs : how many models for out-of-fold predictions to train in parallel, on threads; None trains them one
@@ -181,6 +185,7 @@ class LVDRegressor(ConformalMethod):
     support: SupportRule | None = None
     calibration: str = "split"
     folds: Any = "auto"
+    max_calibration_rows: int | None = None
 
     @property
     def promise(self) -> str:
@@ -223,8 +228,14 @@ class LVDRegressor(ConformalMethod):
     def _infinite_when_unknown(self) -> bool:
         return self.settings.when_unknown == "infinite"
 
+    @property
+    def _most_calibrating(self) -> int | None:
+        return self.max_calibration_rows
+
     def _check_parameters(self) -> None:
         check_bandwidth(self.settings.bandwidth)
+        if self.max_calibration_rows is not None:
+            check_positive(self.max_calibration_rows, "max_calibration_rows", integer=True)
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(
                 f"kernel must be a kernel of lvd.kernels or None, got {type(self.kernel).__name__}; derive one "
@@ -335,7 +346,10 @@ class LVDRegressor(ConformalMethod):
         return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, known, regions)
 
     def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
-        """Add newly labelled rows to the calibration set without retraining."""
+        """Add newly labelled rows to the calibration set without retraining.
+
+        All of them calibrate, whatever `max_calibration_rows` is; :meth:`forget` bounds their number.
+        """
         self._check_calibrated()
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         rows, bound = self._bind(inputs)

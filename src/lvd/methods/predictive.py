@@ -26,7 +26,7 @@ from lvd.calibration.local_distribution import LocalDistribution
 from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 
-MOST_ROWS, MOST_ATOMS = 20_000, 2**22
+MOST_ROWS, MOST_ATOMS = 20_000, 2**20
 """How many rows, with their model outputs, and how many probability masses to hold in memory at a time."""
 
 

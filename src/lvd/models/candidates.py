@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import at_once
+from lvd._parallel import Jobs, at_once
 from lvd._progress import announce
 from lvd._typing import ArrayLike, Float, Int, Labels, NDArray
 from lvd._validation import InputError, check_matrix, is_matrix
@@ -160,15 +161,14 @@ class Candidates:
         scale = np.where(np.nanmax(y, axis=0) > np.nanmin(y, axis=0), np.nanstd(y, axis=0), 1.0)
         held_out = {name: np.full_like(y, np.nan) for name in models}
 
-        def hold_out(number: int) -> None:
-            inside, outside = folds[number - 1]
-            announce(f"choosing the model: fold {number} of {len(folds)}")
-            for name, model in models.items():
-                fitted = clone(model)
-                fitted.fit(_safe_indexing(X, inside), y[inside])
-                held_out[name][outside] = fitted.evaluate(_safe_indexing(X, outside)).y_pred
-
-        at_once(hold_out, range(1, len(folds) + 1), n_jobs, X)
+        jobs = Jobs(
+            partial(_predict_fold, list(models.values()), X, y, folds),
+            range(1, len(folds) + 1),
+            lambda number: announce(f"choosing the model: fold {number} of {len(folds)}"),
+        )
+        for (_, outside), predictions in zip(folds, at_once(jobs, n_jobs, X), strict=True):
+            for name, y_pred in zip(models, predictions, strict=True):
+                held_out[name][outside] = y_pred
         errors = {
             name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()
@@ -180,6 +180,15 @@ class Candidates:
     def first(self) -> Model:
         """The first candidate."""
         return next(iter(self.models.values()))
+
+
+def _predict_fold(
+    models: Sequence[Model], X: Any, y: Float[NDArray, "n t"], folds: Folds, number: int
+) -> list[Float[NDArray, "k t"]]:
+    """What each model, trained without a fold, predicts of it."""
+    inside, outside = folds[number - 1]
+    trained = (clone(model).fit(_safe_indexing(X, inside), y[inside]) for model in models)
+    return [model.evaluate(_safe_indexing(X, outside)).y_pred for model in trained]
 
 
 @dataclass(eq=False, repr=False)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import usable_threads, workers
+from lvd._parallel import Jobs, at_once, usable_threads, workers
 from lvd._progress import announce
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import present_rows
@@ -235,13 +235,11 @@ class ErrorShape:
             inside, outside = z[folds != fold], folds == fold
             crossed[outside], symmetric[outside] = np.quantile(inside, GRID), symmetric_quantiles(inside)
         found = {"symmetric": symmetric, "constant": crossed}
-        learners, blind = {name: learner() for name, learner in LEARNERS.items()}, fold_of is not None
-
-        def learn(learner: Any) -> Float[NDArray, "n k"]:
-            return learner.fit(features, z, weights, folds, seed, blind=blind)
-
-        with workers(min(len(learners), usable_threads())) as run:  # each on its own thread
-            found |= dict(zip(learners, run(learn, list(learners.values())), strict=True))
+        blind = fold_of is not None
+        learn = partial(_learn_quantiles, (features, z, weights, folds, seed), blind)
+        jobs = Jobs(learn, list(LEARNERS))
+        learned = dict(zip(LEARNERS, at_once(jobs, usable_threads(), features), strict=True))
+        found |= {name: quantiles for name, (_, quantiles) in learned.items()}
         own = [
             mixed(found, one) if one == SYMMETRIC else kept_apart(mixed(found, one), shape.least_)
             for one in (SYMMETRIC, *MIXTURES)
@@ -252,7 +250,7 @@ class ErrorShape:
             return None
         shape.weights_ = _mean_mixture(best, folds)
         shape.symmetric_ = symmetric_quantiles(z)
-        shape.learners_ = {name: learners[name] for name in shape.weights_ if name in learners}
+        shape.learners_ = {name: learned[name][0] for name in shape.weights_ if name in learned}
         quantiles = shape.predict(every) if len(some) < len(every) else np.empty((len(every), len(GRID)))
         quantiles[some] = kept_apart(np.stack(own)[best, np.arange(len(z))], shape.least_)
         return shape, quantiles
@@ -264,6 +262,12 @@ class ErrorShape:
             if name in self.weights_:
                 found[name] = np.tile(vars(self)[f"{name}_"], (len(features), 1))
         return kept_apart(mixed(found, self.weights_), self.least_)
+
+
+def _learn_quantiles(given: tuple[Any, ...], blind: bool, name: str) -> tuple[Any, Float[NDArray, "n k"]]:
+    """A fitted learner of quantiles, and the out-of-fold quantiles of the training rows."""
+    learner = LEARNERS[name]()
+    return learner, learner.fit(*given, blind=blind)
 
 
 def symmetric_quantiles(z: Float[NDArray, "n"]) -> Float[NDArray, "k"]:

@@ -5,15 +5,15 @@ Only the training rows decide the scales, so a score divided by them keeps every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lvd._parallel import workers
+from lvd._parallel import Jobs, at_once, workers
 from lvd._progress import announce
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_choice, present_rows
@@ -292,14 +292,17 @@ class ScaledResidual(ConformityScore):
             self.least_ = [LEAST_SHARE * float(np.median(side)) or 1.0 for side in spread.T]
             return self.bind(training.rows).unit
         features = features_of(training.rows, training.held_out_predictions)
-        crossed = np.full_like(training.y, np.nan)
-        for target, column in enumerate(np.abs(training.held_out_errors).T):
+        crossed, known = np.full_like(training.y, np.nan), []
+        for column in np.abs(training.held_out_errors).T:
             rows = present_rows(column)
             errors = column[rows]
             self.typical_.append(float(errors.mean()) or 1.0)
             self.least_.append(LEAST_SHARE * float(np.median(errors)) or self.typical_[-1])
-            learned, weights, crossed[rows, target] = self._learn(training, features, target, rows, errors)
-            self.scales_.append({name: learned[name] for name in weights if name in learned})
+            known.append((rows, errors))
+        found = self._learn_scales(training, features, known)
+        for target, ((rows, errors), scales) in enumerate(zip(known, found, strict=True)):
+            weights, crossed[rows, target] = self._weigh(training, target, rows, errors, scales)
+            self.scales_.append({name: scales[name][0] for name in weights if name in scales})
             self.weights_.append(weights)
         return crossed
 
@@ -336,35 +339,45 @@ class ScaledResidual(ConformityScore):
         """The error sizes that the model itself expects, if ``"own"`` is among the scales."""
         return rows.evaluation.spread if "own" in self.scales else None
 
-    def _learn(
+    def _learn_scales(
+        self, training: TrainingRows, features: Float[NDArray, "n f"], known: Sequence[tuple[Any, NDArray]]
+    ) -> list[dict[str, tuple[Any, NDArray]]]:
+        """For each target the scales by name, each with what it expects of the rows that have the target, of which
+        `known` holds the rows and the sizes of their errors."""
+        folds, seed = training.fold_of, training.seed
+        left_out = {"own"} if folds is None and training.rows.kernels else {"own", "kernel"}
+        names = [name for name in self.scales if name not in left_out]
+        points = [training.rows.coordinates(t) if "kernel" in names else features for t in range(len(known))]
+
+        learnable = [len(errors) >= FEWEST_ROWS and errors.any() for _, errors in known]
+        items = [(target, name) for target, enough in enumerate(learnable) if enough for name in names]
+        learn = partial(_learn_scale, points, features, known, (folds, seed))
+        jobs = Jobs(learn, items, lambda job: announce(f"learning how large errors are: {job[1]} scale"))
+        found: list[dict[str, tuple[Any, NDArray]]] = [{} for _ in known]
+        for (target, name), (scale, own) in zip(items, at_once(jobs, None, features), strict=True):
+            found[target][name] = scale, np.maximum(own, self.least_[target])
+        return found
+
+    def _weigh(
         self,
         training: TrainingRows,
-        features: Float[NDArray, "n f"],
         target: int,
         rows: Any,
         errors: Float[NDArray, "k"],
-    ) -> tuple[dict[str, Any], dict[str, float], Float[NDArray, "k"]]:
-        """The scales of one target, from the rows that have it, the weights of those that are used, and the rows'
-        own scales."""
-        constant = np.full(len(errors), self.typical_[target])
+        scales: Mapping[str, tuple[Any, NDArray]],
+    ) -> tuple[dict[str, float], Float[NDArray, "k"]]:
+        """The weights of the scales of one target that are used, and the rows' own scales."""
+        constant, folds = np.full(len(errors), self.typical_[target]), training.fold_of
         if len(errors) < FEWEST_ROWS or not errors.any():
-            return {}, {}, constant
-        scales, crossed, folds = {}, {}, training.fold_of
-        for name in self.scales:
-            if name == "own" or (name == "kernel" and (folds is not None or not training.rows.kernels)):
-                continue
-            announce(f"learning how large errors are: {name} scale")
-            inputs = (training.rows.coordinates(target) if name == "kernel" else features)[rows]
-            scales[name] = SCALES[name]()
-            own = scales[name].fit(inputs, errors, training.seed, None if folds is None else folds[rows])
-            crossed[name] = np.maximum(own, self.least_[target])
+            return {}, constant
+        crossed = {name: own for name, (_, own) in scales.items()}
         if folds is not None:
             own, weights = weighed_by_other_folds(crossed, errors, folds[rows])
-            return scales, weights, np.maximum(own, self.least_[target])
+            return weights, np.maximum(own, self.least_[target])
         if not worth_scaling(crossed, errors):
-            return scales, {}, constant
+            return {}, constant
         weights = best_weights(crossed, errors)
-        return scales, weights, np.maximum(geometric_mean(crossed, weights), self.least_[target])
+        return weights, np.maximum(geometric_mean(crossed, weights), self.least_[target])
 
     def _scale(
         self, rows: EvaluatedRows, features: Float[NDArray, "n f"], target: int
@@ -378,6 +391,21 @@ class ScaledResidual(ConformityScore):
         if "constant" in self.weights_[target]:
             scales["constant"] = np.full(len(rows.y_pred), self.typical_[target])
         return np.maximum(geometric_mean(scales, self.weights_[target]), self.least_[target])
+
+
+def _learn_scale(
+    points: Sequence[NDArray],
+    features: Float[NDArray, "n f"],
+    known: Sequence[tuple[Any, NDArray]],
+    settings: tuple[Int[NDArray, "n"] | None, int],
+    job: tuple[int, str],
+) -> tuple[Any, Float[NDArray, "k"]]:
+    """A scale of a target, and what it expects of the rows that it learned from; `settings` are folds and seed."""
+    (folds, seed), (target, name) = settings, job
+    rows, errors = known[target]
+    inputs = (points[target] if name == "kernel" else features)[rows]
+    scale = SCALES[name]()
+    return scale, scale.fit(inputs, errors, seed, None if folds is None else folds[rows])
 
 
 def geometric_mean(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import at_once
+from lvd._parallel import Jobs, at_once
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, is_matrix, row_digests, to_numpy
@@ -40,6 +40,16 @@ class EvaluatedRows:
     evaluation: Evaluation
     kernels: Sequence[Kernel] = ()
     unknown: Bool[NDArray, "n"] | None = None
+
+    def __getitem__(self, indices: Int[NDArray, "k"]) -> EvaluatedRows:
+        """Some of the rows."""
+        answers: Any = (None if part is None else part[indices] for part in self.evaluation)
+        return replace(
+            self,
+            inputs=_safe_indexing(self.inputs, indices),
+            evaluation=Evaluation(*answers),
+            unknown=None if self.unknown is None else self.unknown[indices],
+        )
 
     @property
     def y_pred(self) -> Float[NDArray, "n t"]:
@@ -136,20 +146,18 @@ class TrainingRows:
             spread=None if own.spread is None else np.empty_like(own.spread),
         )
 
-        def hold_out(number: int) -> None:
-            inside, outside = folds[number - 1]
-            announce(f"errors on rows held out: fold {number} of {len(folds)}")
-            model = self.model.lighter() if self.folds is None else self.model.untrained()
-            weights = weights_for(self.sample_weight, inside)
-            model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside], **weights)
-            answer = model.evaluate(_safe_indexing(self.rows.inputs, outside))
-            for name in ("y_pred", "quantiles", "spread"):
-                if getattr(found, name) is not None:
-                    getattr(found, name)[outside] = getattr(answer, name)
-
+        template = self.model.lighter() if self.folds is None else self.model.untrained()
         asked = enumerate(folds, start=1)
         left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
-        at_once(hold_out, left, self.n_jobs, self.rows.inputs)
+        jobs = Jobs(
+            partial(_evaluate_fold, template, (self.rows.inputs, self.y, self.sample_weight), folds),
+            left,
+            lambda number: announce(f"errors on rows held out: fold {number} of {len(folds)}"),
+        )
+        for number, answer in zip(left, at_once(jobs, self.n_jobs, self.rows.inputs), strict=True):
+            for name in ("y_pred", "quantiles", "spread"):
+                if getattr(found, name) is not None:
+                    getattr(found, name)[folds[number - 1][1]] = getattr(answer, name)
         return found
 
     @property
@@ -211,6 +219,17 @@ class TrainingRows:
         if "_held_out" in vars(self):
             vars(moved)["_held_out"] = self._held_out
         return moved
+
+
+def _evaluate_fold(
+    template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, number: int
+) -> Evaluation:
+    """What a model like the template, trained without a fold of inputs, targets and weights, says of it."""
+    inputs, y, sample_weight = data
+    inside, outside = folds[number - 1]
+    model = template.untrained()
+    model.fit(_safe_indexing(inputs, inside), y[inside], **weights_for(sample_weight, inside))
+    return model.evaluate(_safe_indexing(inputs, outside))
 
 
 def weights_for(

@@ -1,13 +1,18 @@
-"""Prediction for tables larger than one machine, with Ray Data (extra ``ray``).
+"""Ray (extra ``ray``): prediction for tables larger than one machine, and training on many processors.
 
-Rows pass through the cluster in order, in batches of the local engine's size, so every number has the same bits
-as there, on the same kind of processor. Each actor loads the model once. If an actor dies it is restarted and
-its batch repeated; a batch only depends on its own rows, so none is lost or duplicated.
+Rows to predict pass through the cluster in order, in batches of the local engine's size, so every number has the
+same bits as there, on the same kind of processor. Each actor loads the model once. If an actor dies it is
+restarted and its batch repeated; a batch only depends on its own rows, so none is lost or duplicated.
+
+Models that a fit trains independently of each other are tasks, with the seeds and thread counts that they have
+without Ray, so the fitted model has the same bits. The task of a worker that dies is repeated.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
 import os
 import pickle
 import signal
@@ -17,15 +22,21 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from lvd._parallel import Jobs, Threads, training_by
+from lvd._progress import announce
 from lvd._typing import Levels, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.tables.reading import check_same_columns, count_rows, iter_batches, numbered, read_schema
@@ -39,6 +50,9 @@ CPUS_PER_THREAD = 0.4
 """What an actor reserves per thread; with 0.9, two cores would have no room left for reading the files."""
 
 CONNECT_SECONDS = 10.0
+
+MOST_RETRIES = 3
+"""How often a task is done again whose worker died."""
 
 AGAIN = "perhaps because memory ran out; start again, with fewer workers if so (finished runs are kept)"
 SERVE = "from lvd.tables.distributed import answer_asked; answer_asked()"
@@ -242,7 +256,14 @@ def _predict_files(
 
 
 def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
-    """As `_predict_files`, in a subprocess: Ray kills the process it runs in when its services die."""
+    """As `_predict_files`, in a subprocess."""
+    with _apart() as ask:
+        yield from ask(_predict_files, *job)
+
+
+@contextmanager
+def _apart() -> Iterator[Callable[..., Generator[Any, None, None]]]:
+    """A subprocess that runs generators for us: Ray kills the process it runs in when its services die."""
     with subprocess.Popen(
         [sys.executable, "-c", SERVE],
         stdin=subprocess.PIPE,
@@ -251,18 +272,23 @@ def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
         start_new_session=True,
     ) as process:
         asked, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+
+        def ask(*question: Any) -> Generator[Any, None, None]:
+            try:
+                pickle.dump(question, asked)
+                asked.flush()
+                while (answer := pickle.load(answers)) is not None:
+                    if isinstance(answer, Exception):
+                        raise answer
+                    yield answer
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+                code = process.wait()
+                raise InputError(
+                    f"Ray ended while it was at work (status {code}): its services were killed, {AGAIN}"
+                ) from error
+
         try:
-            pickle.dump(job, asked)
-            asked.flush()
-            while (answer := pickle.load(answers)) is not None:
-                if isinstance(answer, Exception):
-                    raise answer
-                yield answer
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-            code = process.wait()
-            raise InputError(
-                f"Ray ended while it was at work (status {code}): its services were killed, {AGAIN}"
-            ) from error
+            yield ask
         finally:
             process.terminate()
             try:
@@ -272,33 +298,141 @@ def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
 
 
 def answer_asked() -> None:
-    """Serve `_predict_apart`: send tables, then None, or an exception. Ends with the parent process."""
+    """Run the functions that `_apart` sends: for each, send what it yields, then None, or an exception.
+
+    The process ends with its parent.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Ray prints is not an answer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    job = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    questions: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_read_questions, args=(questions,), daemon=True).start()
 
     def send(answer: Any) -> None:
         pickle.dump(answer, answers)
         answers.flush()
 
+    while True:
+        function, *arguments = questions.get()
+        try:
+            for answer in function(*arguments):
+                send(answer)
+            send(None)
+        except BrokenPipeError:
+            return
+        except InputError as error:
+            send(error)
+        except Exception:
+            send(RuntimeError(traceback.format_exc()))
+
+
+def _read_questions(questions: SimpleQueue[Any]) -> None:
+    """Pass them on until nothing more comes: what ends then is the process that asked."""
     try:
-        for table in _predict_files(*job):
-            send(table)
-        send(None)
-    except BrokenPipeError:
+        while True:
+            questions.put(pickle.load(sys.stdin.buffer))
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def on_ray(address: str | None = None) -> Iterator[None]:
+    """What is fitted in this block trains its models as tasks of a Ray cluster; the result is the same to the bit.
+
+    The models that predict rows held out, and those that learn how large errors are and their shape, are trained
+    at the same time, on machines with processors of the same kind. A task is done again up to three times if its
+    worker is killed.
+
+    Parameters
+    ----------
+    address : the cluster, as ``"HOST:PORT"``, or ``"auto"`` for one that runs on this machine. Without it that
+        which this process has joined, or in ``RAY_ADDRESS``, or else a new one of this machine's processors, which
+        ends with the block.
+
+    Examples
+    --------
+    >>> from lvd import distributed
+    >>> with distributed.on_ray():  # doctest: +SKIP
+    ...     reg.fit(X, y)
+    """
+    if import_ray().is_initialized():
+        with training_by(partial(_train_jobs, _finished_tasks)):
+            yield
         return
-    except InputError as error:
-        send(error)
-    except Exception:
-        send(RuntimeError(traceback.format_exc()))
+    announce("connecting to Ray")
+    with _apart() as ask:
+        for _ in ask(_join_for_good, address):
+            pass
+        with training_by(partial(_train_jobs, partial(ask, _finished_tasks))):
+            yield
 
 
-def _end_with_input() -> None:
-    """End this process when its input ends, which means that the parent has ended."""
-    sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
+def _join_for_good(address: str | None) -> Iterator[None]:
+    """Join or start a cluster, and leave it when this process ends."""
+    joined = ExitStack()
+    joined.enter_context(cluster(address))
+    atexit.register(joined.close)
+    yield from ()
+
+
+def _train_jobs(finished_tasks: Callable[..., Iterator[tuple[int, bytes]]], jobs: Jobs) -> list[Any]:
+    """Run the jobs as tasks and return their answers, or raise the error of the first item that failed."""
+    dumps = import_ray().cloudpickle.dumps
+    # As bytes: Ray would give arrays that cannot be written to.
+    function, items = dumps(jobs.function), [dumps(item) for item in jobs.items]
+    answers: list[Any] = [None] * len(items)
+    upcoming = iter(jobs.items)
+    jobs.begins(next(upcoming))
+    for number, answer in finished_tasks(function, items, Threads.here()):
+        answers[number] = pickle.loads(answer)
+        jobs.ended()
+        for item in islice(upcoming, 1):
+            jobs.begins(item)
+    seen: dict[Any, int] = {}
+    for error, _, noted in answers:
+        for warning in noted:
+            warnings.warn_explicit(**warning, registry=seen)
+        if error is not None:
+            raise error
+    return [answer for _, answer, _ in answers]
+
+
+def _finished_tasks(function: bytes, items: Sequence[bytes], threads: Threads) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and answer of each item as it finishes."""
+    ray = import_ray()
+    with own_errors(ray):
+        share = _share_of_task(ray, len(items))
+        task = ray.remote(max_retries=MOST_RETRIES, **share)(run_task)
+        shared, n_threads = ray.put(function), int(share["num_cpus"])
+        waiting = {task.remote(shared, item, threads, n_threads): number for number, item in enumerate(items)}
+        while waiting:
+            (done,), _ = ray.wait(list(waiting))
+            yield waiting.pop(done), ray.get(done)
+
+
+def _share_of_task(ray: Any, n_tasks: int) -> dict[str, float]:
+    """The resources that a task reserves, so that all tasks can run at the same time."""
+    cores = _cores(ray) or [1]
+    share = {"num_cpus": float(max(1, min(*cores, sum(cores) // n_tasks)))}
+    if n_gpus := ray.cluster_resources().get("GPU", 0):
+        share["num_gpus"] = max(0.001, math.floor(1000 * min(1.0, n_gpus / n_tasks)) / 1000)
+    return share
+
+
+def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) -> bytes:
+    """Run one item in a worker: its error or None, its answer, and its warnings."""
+    threads.take(n_processors)
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        try:
+            found: tuple[Exception | None, Any] = None, pickle.loads(function)(pickle.loads(item))
+        except Exception as error:
+            found = error, None
+    issued = [
+        {"message": one.message, "category": one.category, "filename": one.filename, "lineno": one.lineno}
+        for one in noted
+    ]
+    return cast("bytes", import_ray().cloudpickle.dumps((*found, issued)))
 
 
 class Predictor:
@@ -349,14 +483,20 @@ def _pack(model: TableModel) -> dict[str, bytes]:
 
 def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
     """The most actors, and what each reserves: one core always stays free for reading data."""
-    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    smallest = min((count for count in cores if count), default=1)
+    cores = _cores(ray)
+    smallest = min(cores, default=1)
     per_node = max(1, smallest // n_threads)
     share: dict[str, Any] = {"num_cpus": min(CPUS_PER_THREAD * n_threads, (smallest - 1) / per_node)}
     n_actors = max(1, sum(cores) // n_threads)
     if n_gpus := int(ray.cluster_resources().get("GPU", 0)):
         share["num_gpus"], n_actors = 1, n_gpus
     return share | {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n_actors)}
+
+
+def _cores(ray: Any) -> list[int]:
+    """How many processors each machine has, of those that have any."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return [count for count in cores if count]
 
 
 def count_text_rows(path: Path) -> int:

@@ -6,14 +6,16 @@ Columns that a person would leave out are found: constants, identifiers, and lea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter
 from lvd.models.candidates import BlockFolds, folds_of_cases, number_of_folds
@@ -169,13 +171,16 @@ class Prepared:
     """
 
     encoder: RowEncoder
-    X: Any
+    read: Callable[[Int[NDArray, "k"]], Any]
+    """The inputs of the usable rows at these places, made when they are asked for."""
     y: Float[NDArray, "n *t"]
     parts: Parts
     rows: Int[NDArray, "n"]
     kept: KeptRows | None = None
     n_duplicates: int = 0
     n_unlabelled: int = 0
+    n_spared: int = 0
+    """Calibration rows that are left out, because no more than so many are to calibrate."""
     mixtures: tuple[int, ...] = ()
     useless: dict[str, str] = field(default_factory=dict)
     together: NDArray | None = None
@@ -186,9 +191,14 @@ class Prepared:
     """For columns with pooled levels, the training rows' out-of-fold mean targets."""
 
     @property
+    def X(self) -> Any:  # noqa: N802
+        """The inputs of all usable rows."""
+        return self.read(np.arange(len(self.rows)))
+
+    @property
     def training_inputs(self) -> Any:
         """The inputs to train on, with out-of-fold mean targets of levels."""
-        X = self.X[self.parts[0]]
+        X = self.read(self.parts[0])
         if not self.own_means:
             return X
         for name, places in self.encoder.column_places:
@@ -196,6 +206,22 @@ class Prepared:
                 means = self.own_means[name]
                 X[:, places[-means.shape[1] :]] = means
         return X
+
+    def calibrated_by(
+        self, some: Int[NDArray, "k"] | None, labels: NDArray | None
+    ) -> tuple[Prepared, Int[NDArray, "_"], NDArray | None]:
+        """Keep `some` of the calibration rows, None for all; returns them with indices and labels.
+
+        The other calibration rows are not used, not even for testing.
+        """
+        train, calib, test = self.parts
+        if some is None:
+            return self, calib, labels
+        left = calib[some]
+        cells = None if self.cells is None else tuple(self.cells[left])
+        kept = KeptRows(self.rows[left], self.rows[test], cells)
+        drawn = replace(self, parts=(train, left, test), kept=kept, n_spared=len(calib) - len(left))
+        return drawn, left, None if labels is None else labels[some]
 
     def joined(self) -> Prepared:
         """The rows with calibration and training parts merged, all used for both."""
@@ -249,6 +275,7 @@ def prepare_columns(
         raise InputError(
             Parameter("split"), " must be random, time:COLUMN or group:COLUMN where no column holds molecules"
         )
+    announce("reading the columns")
     targets = name_targets(target)
     check_columns(table, [*targets, *drop, *keep, *([split.column] if split.column else [])])
     names = [name for name in table.column_names if name not in {*targets, *drop}]
@@ -280,7 +307,7 @@ def prepare_columns(
         kept = KeptRows(rows[parts[1]] + 1, rows[parts[2]] + 1)
     prepared = Prepared(
         encoder=encoder,
-        X=encoder.transform(table)[rows],
+        read=partial(_read_rows, encoder, table, rows),
         y=y,
         parts=parts,
         rows=rows + 1,
@@ -293,6 +320,13 @@ def prepare_columns(
         else None,
     )
     return prepared.joined() if crossed else prepared
+
+
+def _read_rows(
+    encoder: TableEncoder, table: pa.Table, rows: Int[NDArray, "n"], places: Int[NDArray, "k"]
+) -> Float[NDArray, "k p"]:
+    """The features of some of the rows of a table."""
+    return encoder.transform(table, numbers=rows[places] + 1, rows=rows[places])
 
 
 def prepare_cells(
@@ -340,7 +374,7 @@ def prepare_cells(
     _, calib, test = parts
     prepared = Prepared(
         encoder=replace(encoder, skip_invalid=False),
-        X=molecules,
+        read=molecules.__getitem__,
         y=y,
         parts=parts,
         rows=rows + 1,

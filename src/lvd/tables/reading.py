@@ -28,29 +28,53 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")
 BATCH_ROWS = 65_536
 
 
-def read_table(path: str | os.PathLike[str], *, as_text: bool = False) -> pa.Table:
+def read_table(
+    path: str | os.PathLike[str], *, as_text: bool = False, unread: Iterable[str] = ()
+) -> pa.Table:
     """Read a whole .csv, .csv.gz or .parquet file.
 
-    The type of each CSV column is inferred from all its values; with `as_text` cells stay texts.
+    The type of each CSV column is inferred from all its values; with `as_text` cells stay texts. Columns in
+    `unread` are filled with nulls, which take no memory.
     """
-    table = pa.concat_tables(iter_batches(path))
+    table = pa.concat_tables(iter_batches(path, unread=unread))
     return table if as_text or table_format(path) == "parquet" else guess_types(table)
 
 
-def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
+def read_places(path: str | os.PathLike[str], places: Int[NDArray, "k"]) -> pa.Table:
+    """Read the rows at these positions, counted from 0, in the given order and with all columns."""
+    order, found = np.argsort(places, kind="stable"), []
+    for numbers, batch in numbered(iter_batches(path)):
+        first, end = np.searchsorted(places[order], [numbers[0] - 1, numbers[-1]])
+        found.append(batch.take(pa.array(places[order[first:end]] - (numbers[0] - 1))))
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(found).take(pa.array(back))
+
+
+def iter_batches(path: str | os.PathLike[str], *, unread: Iterable[str] = ()) -> Iterator[pa.Table]:
     """Read a table in batches, in memory that does not grow with the file.
 
-    Cells of a CSV file are texts, so that no column changes type between batches.
+    Cells of a CSV file are texts, so that no column changes type between batches. Columns in `unread` are filled
+    with nulls.
     """
     names, path, n_rows = read_schema(path).names, Path(path), 0
     _check_names_differ(names, path)
-    of_parquet = table_format(path) == "parquet"
+    wanted, of_parquet = [name for name in names if name not in set(unread)], table_format(path) == "parquet"
     with _told_as_refusal(path):
-        for batch in _parquet_batches(path) if of_parquet else csv_text.iter_text(path, names):
+        for batch in _parquet_batches(path, wanted) if of_parquet else csv_text.iter_text(path, names):
             n_rows += batch.num_rows
-            yield as_table(batch)
+            yield _with_nulls(as_table(batch), names, wanted)
     if n_rows == 0:
         raise InputError(f"{path} has a header but no rows; give at least one row")
+
+
+def _with_nulls(batch: pa.Table, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+    """The columns of a batch, with nulls in place of those that are not wanted."""
+    if len(wanted) == len(names):
+        return batch
+    nothing = pa.nulls(batch.num_rows)
+    columns = {name: batch[name] if name in wanted else nothing for name in names}
+    return pa.Table.from_pydict(columns, metadata=batch.schema.metadata)
 
 
 def read_body(body: csv_text.CsvBody) -> pa.Table:
@@ -188,9 +212,10 @@ def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with _open_parquet(path) as file:
-        for batch in file.iter_batches(BATCH_ROWS):
+        every = len(columns) == len(file.schema_arrow)
+        for batch in file.iter_batches(BATCH_ROWS, columns=None if every else list(columns)):
             batch.validate(full=True)
             yield batch
 

@@ -98,7 +98,7 @@ class FitReport:
     mean errors of predicting the training median for every row. `together` covers all targets jointly, if there
     are several. A `case` names what rows with equal inputs have in common. `read_from` names the columns whose
     numbers are written with signs, each with an example, and `ordered` those whose dates begin with the day or
-    the month.
+    the month. `n_spared` counts the calibration rows beyond `max_calibration_rows`.
     """
 
     n_train: int
@@ -127,6 +127,7 @@ class FitReport:
     dated: tuple[str, ...] = ()
     read_from: dict[str, str] = field(default_factory=dict)
     ordered: dict[str, str] = field(default_factory=dict)
+    n_spared: int = 0
 
     @classmethod
     def of(
@@ -172,6 +173,7 @@ class FitReport:
             read_from=read_from_signs(cells.select([one for one in cells.column_names if one in used])),
             ordered={one.name: one.order for one in columns if one.order is not None},
             dated=tuple(one.name for one in columns if set(one.parts) - set(CYCLES)),
+            n_spared=prepared.n_spared,
         )
 
 

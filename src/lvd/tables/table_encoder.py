@@ -147,14 +147,24 @@ class TableEncoder(Encoder):
         }
         return {name: mask for name, mask in masks.items() if mask.any()}
 
-    def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> Float[NDArray, "n p"]:
-        """The features of a table, or of its rows with these numbers."""
-        columns = {column.name: column for column in self.columns}
-        check_columns(table, list(columns))
-        blocks = for_each_column(
-            list(columns), lambda name: encode_column(columns[name], table[name], numbers=numbers)
-        )
-        X = np.concatenate(blocks, axis=1)
+    def transform(
+        self, table: pa.Table, *, numbers: RowNumbers = None, rows: Int[NDArray, "k"] | None = None
+    ) -> Float[NDArray, "n p"]:
+        """The features of a table, or of the `rows` at these positions, whose numbers in the whole table are given.
+
+        They are written column by column, so that there is no second copy of them.
+        """
+        places = self.feature_places()
+        check_columns(table, [column.name for column, _ in places])
+        own = {column.name: (column, slice(own[0], own[-1] + 1)) for column, own in places}
+        X = np.empty((table.num_rows if rows is None else len(rows), sum(len(own) for _, own in places)))
+
+        def encode(name: str) -> None:
+            column, features = own[name]
+            values = table[name] if rows is None else table[name].take(pa.array(rows))
+            X[:, features] = encode_column(column, values, numbers=numbers)
+
+        for_each_column(list(own), encode)
         return self.filled(X) if self.fills else X
 
     def read(self, X: Any) -> Any:
@@ -199,7 +209,10 @@ class TableEncoder(Encoder):
 
     def filled(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n p"]:
         """The features, with NaN replaced by those of the columns' medians."""
-        return np.where(np.isnan(X), np.concatenate([features_of_missing(one) for one in self.columns]), X)
+        missing = np.isnan(X)
+        if not missing.any():
+            return X
+        return np.where(missing, np.concatenate([features_of_missing(one) for one in self.columns]), X)
 
     def to_dict(self) -> dict[str, Any]:
         """The complete encoder, in JSON types."""

@@ -135,12 +135,7 @@ class TableModel:
         cells = table if cells is None else cells
         row_split = split if isinstance(split, RowSplit) else RowSplit.parse(split)
         check_choice(guarantee, "guarantee", GUARANTEES)
-        if groups is not None:
-            check_columns(table, [groups])
-            if groups in ([target] if isinstance(target, str) else target):
-                raise InputError(
-                    Parameter("groups"), f" must be another column than the target, got {groups!r}"
-                )
+        _check_groups(table, groups, target)
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         crossed = regressor.calibration == "cross"
         if column is None:
@@ -167,9 +162,10 @@ class TableModel:
             prepared = prepare_cells(table, estimator, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
-        X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
-        calibrating = cells.take(prepared.rows[calib] - 1)
-        labels = None if groups is None else group_labels(calibrating[groups])
+        y, (train, calib, _) = prepared.y, prepared.parts
+        labels = (
+            None if groups is None else group_labels(cells[groups].take(pa.array(prepared.rows[calib] - 1)))
+        )
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None)
             folds = regressor.folds
@@ -177,29 +173,32 @@ class TableModel:
                 regressor.set_params(folds=prepared.folds(row_split, folds, seed))
             learned = prepared.training_inputs
             regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(folds=folds)
+            trained = learned
             if prepared.own_means:  # rows are recognised by their features if their targets are unknown
-                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(X[train])))
+                trained = prepared.read(train)
+                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
+        prepared, calib, labels = prepared.calibrated_by(regressor._drawn(len(calib), labels), labels)
+        calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
-            X, learned = encoder.filled(X), encoder.filled(learned)
+            learned, trained, calibrating = map(encoder.filled, (learned, trained, calibrating))
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Duplicate rows in a table are not the caller's mistake: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
-            seen = SeenRows(row_ids(X[train], y[train]), row_ids(X[calib], y[calib]))
+            seen = SeenRows(row_ids(trained, y[train]), row_ids(calibrating, y[calib]))
             model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups, seen=seen)
             if not crossed:
-                regressor.conformalize(X[calib], y[calib], groups=labels)
+                regressor.conformalize(calibrating, y[calib], groups=labels)
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model.evaluate(cells.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, learned, y[train], seed) if encoder.feature_names else {}
-        n_repeated = tested.n_repeated + (0 if crossed else model.count_training_rows(X[calib]))
         prepared = replace(prepared, encoder=encoder)
         return model, FitReport.of(
             table,
             prepared,
             tested,
-            n_repeated=n_repeated,
+            n_repeated=tested.n_repeated + (0 if crossed else model.count_training_rows(calibrating)),
             leaks=leaks,
             groups=groups,
             split=str(row_split),
@@ -785,6 +784,15 @@ class TableModel:
                 Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
             )
         return self.encoder.targets.index(name)
+
+
+def _check_groups(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
+    """Raise unless the column of groups exists and is not a target."""
+    if groups is None:
+        return
+    check_columns(table, [groups])
+    if groups in ([target] if isinstance(target, str) else target):
+        raise InputError(Parameter("groups"), f" must be another column than the target, got {groups!r}")
 
 
 def _groups_of(regressor: LVDRegressor) -> set[Any] | None:
