@@ -140,7 +140,7 @@ class ForecastPlan:
                 f"{len(moments):,} rows are too few for lag {max(plan.lags)} and horizon {max(plan.horizons)}; "
                 "give more rows, or smaller ones"
             )
-        return cls(time, target, plan.lags, plan.horizons, Raster.of(_apart(moments, time)))
+        return cls(time, target, plan.lags, plan.horizons, Raster.of(_moments_apart(moments, time)))
 
     @property
     def lag_names(self) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class ForecastPlan:
         check_columns(table, [self.time, self.target])
         moments = _read_moments(table, self.time, date_format)
         order = np.argsort(moments, kind="stable")
-        _apart(moments[order], self.time)
+        _moments_apart(moments[order], self.time)
         places = self._places(moments)[order]
         (values,) = for_each_column([self.target], lambda name: to_numbers(table[name]), noun="target")
         known = np.full(places[-1] - places[0] + 1, np.nan)
@@ -277,7 +277,7 @@ def _read_moments(table: pa.Table, time: str, date_format: DateOrder | None) -> 
     return moments
 
 
-def _apart(moments: Float[NDArray, "n"], time: str) -> Float[NDArray, "n"]:
+def _moments_apart(moments: Float[NDArray, "n"], time: str) -> Float[NDArray, "n"]:
     """The increasing moments, checked to be distinct."""
     twice = np.flatnonzero(np.diff(moments) == 0.0)
     if len(twice):

@@ -135,7 +135,7 @@ class TableModel:
         cells = table if cells is None else cells
         row_split = split if isinstance(split, RowSplit) else RowSplit.parse(split)
         check_choice(guarantee, "guarantee", GUARANTEES)
-        _check_groups(table, groups, target)
+        _check_group_column(table, groups, target)
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         crossed = regressor.calibration == "cross"
         if column is None:
@@ -786,7 +786,7 @@ class TableModel:
         return self.encoder.targets.index(name)
 
 
-def _check_groups(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
+def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
     """Raise unless the column of groups exists and is not a target."""
     if groups is None:
         return
