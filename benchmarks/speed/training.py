@@ -14,11 +14,11 @@ from benchmarks.speed.cases import race
 from benchmarks.speed.figures import Recorder
 from benchmarks.timing import timed
 from lvd._parallel import workers
-from lvd.kernels import training as leave_one_out
+from lvd.kernels import training
 from lvd.kernels.training import LeaveOneOut, initial_components
 
 N_COLUMNS, BATCH, N_LATENT, NOISE, N_TEST = 100, 100, 8, 0.2, 2_000
-TILES = f"lvd, in tiles, as up to {leave_one_out.FEW_ROWS:,} rows"
+TILES = f"lvd, in tiles, as up to {training.FEW_ROWS:,} rows"
 
 
 def one_step(record: Recorder, n: int, seconds: float) -> None:
@@ -38,7 +38,7 @@ def one_step(record: Recorder, n: int, seconds: float) -> None:
         return parameter.grad
 
     def compiled_from(few_rows: int) -> torch.Tensor:
-        with patch.object(leave_one_out, "FEW_ROWS", few_rows):
+        with patch.object(training, "FEW_ROWS", few_rows):
             return problem.loss_and_gradient(components, batch, run)[1]
 
     errors = {}

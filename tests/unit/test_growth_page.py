@@ -14,16 +14,28 @@ from benchmarks import growth_page, learning, million
 from benchmarks.million import ALL_ROWS, CALIBRATION, FITS, GROWTH, Cost, Found, Request
 from experiments.paper.result_store import write_dataclasses
 from lvd import InputError
-from lvd.scores import scales, score, shapes
+from lvd.scores import distributional, scaled, score
 from lvd.support import rule
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-SHIPPED = (score.LEARNED_ROWS, scales.NETWORK_ROWS, shapes.MOST_ROWS, scales.KERNEL_ROWS, rule.MOST_ROWS)
+SHIPPED = (
+    score.LEARNED_ROWS,
+    scaled.NETWORK_ROWS,
+    distributional.MOST_ROWS,
+    scaled.KERNEL_ROWS,
+    rule.MOST_ROWS,
+)
 
 
 def bounds_now():
-    return (score.LEARNED_ROWS, scales.NETWORK_ROWS, shapes.MOST_ROWS, scales.KERNEL_ROWS, rule.MOST_ROWS)
+    return (
+        score.LEARNED_ROWS,
+        scaled.NETWORK_ROWS,
+        distributional.MOST_ROWS,
+        scaled.KERNEL_ROWS,
+        rule.MOST_ROWS,
+    )
 
 
 class TestContestants:

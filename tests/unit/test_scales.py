@@ -8,7 +8,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import lvd
 from lvd.models.trees import TreeEnsemble
-from lvd.scores import scaled as scales
+from lvd.scores import scaled
 from lvd.scores.scaled import (
     BoostedScale,
     KernelScale,
@@ -152,9 +152,9 @@ class TestOfRowsThatCalibrate:
     def test_networks_do_not_stop_where_their_own_fold_looks_best(self, monkeypatch, full_training):
         blind = self.excess()
         assert blind.mean() < 1.08  # ten draws of 60 rows: within three standard errors of 1
-        real = scales.train_fold_networks
+        real = scaled.train_fold_networks
         monkeypatch.setattr(
-            scales, "train_fold_networks", lambda *given, **known: real(*given, **known | {"blind": False})
+            scaled, "train_fold_networks", lambda *given, **known: real(*given, **known | {"blind": False})
         )
         assert (self.excess() / blind).mean() > 1.02
 

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import lvd
 from lvd.models import Evaluation, Model
-from lvd.scores import distributional as shapes
+from lvd.scores import distributional
 from lvd.scores.distributional import MIDDLE, BoundDistribution, ErrorShape, depth_of, error_at, kept_apart
 from lvd.scores.quantile_trees import COARSE, GRID, QuantileTrees, boosted_quantiles, pinball
 from lvd.scores.score import BoundResidual
@@ -212,7 +212,7 @@ class TestLearning:
         assert np.isfinite(depth_of(np.array([0.0, 1e-9, -1.0, 5.0, 100.0]), quantiles)).all()
 
     def test_of_more_rows_some_are_drawn(self, monkeypatch):
-        monkeypatch.setattr(shapes, "MOST_ROWS", 300)
+        monkeypatch.setattr(distributional, "MOST_ROWS", 300)
         X, y = skewed(1000)
         shape = learned(X, y - X[:, 1])
         some = np.random.default_rng(0).permutation(1000)[:300]
@@ -267,7 +267,7 @@ class TestRegressor:
 
     @pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated", "transductive"])
     def test_where_no_shape_is_learned_it_is_the_scaled_score_to_the_bit(self, guarantee, monkeypatch):
-        monkeypatch.setattr(shapes, "GAIN", 1.0)
+        monkeypatch.setattr(distributional, "GAIN", 1.0)
         found, scaled = (
             self.fitted(score=score).predict_interval(self.NEW, LEVELS, guarantee=guarantee)[1]
             for score in ("distributional", "scaled")
@@ -288,10 +288,10 @@ class TestRegressor:
             one.sentence for one in reg.explain(self.NEW[:3])
         ]
 
-    @pytest.mark.parametrize("name", list(shapes.LEARNERS))
+    @pytest.mark.parametrize("name", list(distributional.LEARNERS))
     def test_each_learner_saved_and_loaded(self, name, monkeypatch, tmp_path):
-        monkeypatch.setattr(shapes, "MIXTURES", ({name: 1.0},))
-        monkeypatch.setattr(shapes, "GAIN", -np.inf)
+        monkeypatch.setattr(distributional, "MIXTURES", ({name: 1.0},))
+        monkeypatch.setattr(distributional, "GAIN", -np.inf)
         reg = self.fitted()
         assert list(reg.score_.shapes_[0].learners_) == [name]
         reg.save(tmp_path / "model")
