@@ -117,10 +117,10 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
 
 
 class Jobs(NamedTuple):
-    """Independent models to train on a table: `function` of each item.
+    """Independent training jobs: `function` is called with each item.
 
-    The function returns all that it learns and changes nothing else: it may run in another process. `begins` is
-    called here with an item when its turn comes, and `ended` after each.
+    The function returns all that it learns and has no side effects, because it may run in another process. In this
+    process `begins` is called with each item when its turn comes, and `ended` after each.
     """
 
     function: Callable[[Any], Any]
@@ -137,7 +137,7 @@ class Jobs(NamedTuple):
 
 
 def at_once(jobs: Jobs, n_jobs: int | None, X: Any) -> list[Any]:
-    """The answers of jobs that train on the table `X`: `n_jobs` at a time on threads, or by the engine in use."""
+    """Run jobs that train on the table `X`, `n_jobs` at a time on threads, or on the engine in use."""
     engine = _ENGINE.get()
     if engine is not None and len(jobs.items) > 1:
         return engine(jobs)
@@ -154,7 +154,7 @@ def at_once(jobs: Jobs, n_jobs: int | None, X: Any) -> list[Any]:
 
 @contextmanager
 def training_by(engine: JobMap) -> Iterator[None]:
-    """Let `engine` run the jobs of `at_once` in this block."""
+    """Run the jobs of `at_once` on `engine` in this block."""
     token = _ENGINE.set(engine)
     try:
         yield
@@ -163,7 +163,7 @@ def training_by(engine: JobMap) -> Iterator[None]:
 
 
 class Threads(NamedTuple):
-    """How many threads a job has; sums and products of torch and BLAS round differently with other numbers."""
+    """A job's numbers of threads, on which the rounding of torch and BLAS depends."""
 
     usable: int
     torch: int
@@ -171,7 +171,7 @@ class Threads(NamedTuple):
 
     @classmethod
     def here(cls) -> Threads:
-        """As in this thread."""
+        """The numbers in this thread."""
         import torch
         from threadpoolctl import ThreadpoolController
 
@@ -180,7 +180,7 @@ class Threads(NamedTuple):
         return cls(usable_threads(), torch.get_num_threads(), blas)
 
     def take(self, most_openmp: int) -> None:
-        """Use so many in this process from now on, and `most_openmp` of OpenMP, on which no result depends."""
+        """Set these numbers for this process, and OpenMP's to `most_openmp`, which changes no result."""
         import sklearn.ensemble  # noqa: F401  (limits are for libraries that are loaded)
         import torch
         from threadpoolctl import threadpool_limits

@@ -52,7 +52,7 @@ CPUS_PER_THREAD = 0.4
 CONNECT_SECONDS = 10.0
 
 MOST_RETRIES = 3
-"""How often a task is done again whose worker died."""
+"""How often a task is repeated after its worker died."""
 
 AGAIN = "perhaps because memory ran out; start again, with fewer workers if so (finished runs are kept)"
 SERVE = "from lvd.tables.distributed import answer_asked; answer_asked()"
@@ -327,7 +327,7 @@ def answer_asked() -> None:
 
 
 def _read_questions(questions: SimpleQueue[Any]) -> None:
-    """Pass them on until nothing more comes: what ends then is the process that asked."""
+    """Queue the questions until the input ends, which means that the parent has ended."""
     try:
         while True:
             questions.put(pickle.load(sys.stdin.buffer))
@@ -337,17 +337,17 @@ def _read_questions(questions: SimpleQueue[Any]) -> None:
 
 @contextmanager
 def on_ray(address: str | None = None) -> Iterator[None]:
-    """What is fitted in this block trains its models as tasks of a Ray cluster; the result is the same to the bit.
+    """Train the models of every `fit` in this block as tasks of a Ray cluster, with the same result to the bit.
 
-    The models that predict rows held out, and those that learn how large errors are and their shape, are trained
-    at the same time, on machines with processors of the same kind. A task is done again up to three times if its
-    worker is killed.
+    The models that predict held-out rows, and those that learn how large errors are and their shape, are trained in
+    parallel. The bits are the same on processors of the same kind. If a worker dies, its task is repeated, up to
+    three times.
 
     Parameters
     ----------
-    address : the cluster, as ``"HOST:PORT"``, or ``"auto"`` for one that runs on this machine. Without it that
-        which this process has joined, or in ``RAY_ADDRESS``, or else a new one of this machine's processors, which
-        ends with the block.
+    address : the cluster, as ``"HOST:PORT"``, or ``"auto"`` for one that runs on this machine. By default the one
+        that this process has joined or that ``RAY_ADDRESS`` names, else a new one on this machine, which ends with
+        the block.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def on_ray(address: str | None = None) -> Iterator[None]:
 
 
 def _join_for_good(address: str | None) -> Iterator[None]:
-    """Join or start a cluster, and leave it when this process ends."""
+    """Join or start a cluster until this process ends."""
     joined = ExitStack()
     joined.enter_context(cluster(address))
     atexit.register(joined.close)
@@ -378,7 +378,7 @@ def _join_for_good(address: str | None) -> Iterator[None]:
 def _train_jobs(finished_tasks: Callable[..., Iterator[tuple[int, bytes]]], jobs: Jobs) -> list[Any]:
     """Run the jobs as tasks and return their answers, or raise the error of the first item that failed."""
     dumps = import_ray().cloudpickle.dumps
-    # As bytes: Ray would give arrays that cannot be written to.
+    # As bytes, because Ray would pass arrays that cannot be written to.
     function, items = dumps(jobs.function), [dumps(item) for item in jobs.items]
     answers: list[Any] = [None] * len(items)
     upcoming = iter(jobs.items)
@@ -494,7 +494,7 @@ def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
 
 
 def _cores(ray: Any) -> list[int]:
-    """How many processors each machine has, of those that have any."""
+    """The number of processors of each machine that has any."""
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     return [count for count in cores if count]
 
