@@ -35,7 +35,7 @@ STAGES = ((1.0, 12), (0.3, 6), (0.09, 6))
 """Learning rates relative to the first one, and how many evaluations without progress end each stage."""
 LEAST_GAIN = 1e-4
 N_FOLDS, MOST_EPOCHS = 5, 200
-"""Of the networks of errors."""
+"""Folds and epochs of the small networks that learn errors."""
 STRENGTHS = np.logspace(-3, 5, 33)
 FIRST_SHARE = 0.1
 """The initial scale of the output weights of units that do not carry the ridge regression."""
