@@ -2,6 +2,9 @@
 
 Missing is, among numbers and true/false values, a null, NaN or one of `MISSING_MARKS`; among texts only a
 null or the empty text, so that a category may be called "NA". Rows are counted from 1, without the header.
+
+skrub's Cleaner (0.11) was tried on the same cells: it leaves currency, thousands and percent as texts, and reads
+01/02/2024 as the second of January without a word, where we ask for the order.
 """
 
 from __future__ import annotations
