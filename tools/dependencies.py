@@ -168,7 +168,7 @@ def consistency() -> str:
 
 FIGURES = "| package | licence | MB | brings along (MB) | import, ms |"
 WHEELS = {"torch_release": "2.13.0", "cpu_wheel": 192, "cuda_wheel": 527, "cuda_libraries": 2203}
-"""Megabytes to download for Linux, as pip named them: of either build of torch, and of what the second one brings."""
+"""Megabytes to download for Linux, as pip names them: either build of torch, and what the second one brings."""
 TEMPLATE = Path(__file__).with_name("dependencies_page.md")
 
 
