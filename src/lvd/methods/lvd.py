@@ -133,8 +133,8 @@ class LVDRegressor(ConformalMethod):
     calibration : ``"split"``: rows that training has not seen calibrate, and the promises hold as stated.
         ``"cross"``: all rows train, and all rows calibrate by cross-validated errors, which is sharper, above all
         on small tables; `promise` says what is then proved and what is measured. For estimators that lvd trains.
-    folds : of ``calibration="cross"``: how many, by default 5, or 10 of fewer than 1,000 rows, which is sharper there
-        and takes twice as long as 5; or a scikit-learn splitter that holds each row out once, such as ``KFold(5)``
+    folds : of ``calibration="cross"``: how many, by default 5, or 10 of fewer than 1,000 rows, which is sharper
+        there and takes twice as long as 5; or a scikit-learn splitter that holds each row out once, such as ``KFold(5)``
         for rows in the order of time or ``PredefinedSplit(numbers)`` for whole patients; it is given the
         ``groups=`` of :meth:`fit`. Rows of one case are in one fold.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
