@@ -134,8 +134,8 @@ class LVDRegressor(ConformalMethod):
         ``"cross"``: all rows train, and all rows calibrate by cross-validated errors, which is sharper, above all
         on small tables; `promise` says what is then proved and what is measured. For estimators that lvd trains.
     folds : of ``calibration="cross"``: how many, by default 5, or 10 of fewer than 1,000 rows, which is sharper
-        there and takes twice as long as 5; or a scikit-learn splitter that holds each row out once, such as ``KFold(5)``
-        for rows in the order of time or ``PredefinedSplit(numbers)`` for whole patients; it is given the
+        there and takes twice as long as 5; or a scikit-learn splitter that holds each row out once, such as
+        ``KFold(5)`` for rows in the order of time or ``PredefinedSplit(numbers)`` for whole patients; it is given the
         ``groups=`` of :meth:`fit`. Rows of one case are in one fold.
     y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
     device, random_state : where to compute, and the seed of everything random.
